@@ -54,8 +54,8 @@ impl ClaimUsers {
             Err(error) if error.is_absent() => None,
             Err(error) => return ClaimUse::Unknown(format!("{path}: {error}")),
         };
-        let listed = self.list_pods().await.map(|pods| lists_claim(&pods, claim));
-        match (recorded, listed) {
+        let is_listed = self.list_pods().await.map(|pods| lists_claim(&pods, claim));
+        match (recorded, is_listed) {
             (Some(true), _) | (_, Some(true)) => ClaimUse::InUse,
             (Some(false), _) | (None, Some(false)) => ClaimUse::Unused,
             (None, None) => ClaimUse::Unknown(format!(
@@ -67,16 +67,16 @@ impl ClaimUsers {
 
     /// Returns the pods that the kubelet lists, if this process's pod is among them.
     async fn list_pods(&self) -> Option<Vec<PodResources>> {
-        let own = self.pod.as_ref()?;
+        let own_pod = self.pod.as_ref()?;
         let request = ListPodResourcesRequest {};
         let answer = ask_pod_resources(&self.socket, async |kubelet| kubelet.list(request).await);
         let pods = answer.await?.into_inner().pod_resources;
-        pods.iter().any(|pod| pod.name == *own).then_some(pods)
+        pods.iter().any(|pod| pod.name == *own_pod).then_some(pods)
     }
 }
 
 fn lists_claim(pods: &[PodResources], claim: &Record) -> bool {
     let containers = pods.iter().flat_map(|pod| &pod.containers);
     let mut claims = containers.flat_map(|container| &container.dynamic_resources);
-    claims.any(|one| one.claim_name == claim.name && one.claim_namespace == claim.namespace)
+    claims.any(|used| used.claim_name == claim.name && used.claim_namespace == claim.namespace)
 }

@@ -22,7 +22,7 @@ pub struct ClassDevices {
     /// The devices' names in slices, in the same order.
     pub names: Vec<String>,
     /// The devices that can be divided, or are.
-    pub wholes: Vec<DivisibleDevice>,
+    pub divisible_devices: Vec<DivisibleDevice>,
     /// Whether it is known which of the devices the device plugin has given to containers. If
     /// it is not known, no claim may get a device.
     pub is_known: bool,
@@ -75,23 +75,30 @@ impl ClassDevices {
         let (divisible, warnings) = divisible(&class, inventory, root);
         // Devices that are divided are named as well, so that names do not change when parts
         // are made.
-        let mut ids: Vec<&DeviceId> = inventory.devices.iter().map(|one| &one.id).collect();
-        let wholes = divisible.iter().map(|one| &one.whole.id);
-        let divided: Vec<_> = wholes.filter(|id| !ids.contains(id)).collect();
+        let mut ids: Vec<&DeviceId> = inventory.devices.iter().map(|device| &device.id).collect();
+        let divided: Vec<_> = divisible
+            .iter()
+            .map(|device| &device.whole.id)
+            .filter(|id| !ids.contains(id))
+            .collect();
         ids.extend(divided);
         let mut names = names::devices(&ids);
         // A part that exists keeps the name that it had as a possible part.
-        let is_made = |device: &Device| {
-            let mut wholes = divisible.iter();
-            wholes.any(|one| device.part_of.as_ref() == Some(&one.whole.id))
+        let is_part = |device: &Device| {
+            let mut parents = divisible.iter().map(|parent| &parent.whole.id);
+            parents.any(|id| device.part_of.as_ref() == Some(id))
         };
-        let others = inventory.devices.iter().zip(&names);
-        let others = others.filter(|(device, _)| !is_made(device));
-        let others: Vec<String> = others.map(|(_, name)| name.clone()).collect();
-        let mut wholes = Vec::new();
+        let undivided_names: Vec<String> = inventory
+            .devices
+            .iter()
+            .zip(&names)
+            .filter(|(device, _)| !is_part(device))
+            .map(|(_, name)| name.clone())
+            .collect();
+        let mut divisible_devices = Vec::new();
         for divisible in &divisible {
-            let at = ids.iter().position(|id| **id == divisible.whole.id);
-            let name = at.map(|at| names[at].clone()).unwrap_or_default();
+            let index = ids.iter().position(|id| **id == divisible.whole.id);
+            let name = index.map(|index| names[index].clone()).unwrap_or_default();
             let mut names: Vec<String> = Vec::new();
             for part in &divisible.parts {
                 names.push(names::part(
@@ -99,12 +106,12 @@ impl ClassDevices {
                     &part.profile,
                     part.placement(),
                     |name| {
-                        let mut taken = others.iter().chain(&names);
-                        taken.any(|other| other == name)
+                        let mut used_names = undivided_names.iter().chain(&names);
+                        used_names.any(|used| used == name)
                     },
                 ));
             }
-            wholes.push(DivisibleDevice {
+            divisible_devices.push(DivisibleDevice {
                 names,
                 divisible: divisible.clone(),
                 name,
@@ -115,14 +122,14 @@ impl ClassDevices {
             class,
             found,
             names,
-            wholes,
+            divisible_devices,
             is_known: true,
         };
         (devices, warnings)
     }
 
     /// Looks up the devices of the class again.
-    pub fn again(&self, root: &Path) -> io::Result<Self> {
+    pub fn rediscover(&self, root: &Path) -> io::Result<Self> {
         let host = RealHost::open(root)?;
         let found = FoundClass {
             inventory: discover::devices(&self.class, &host),
@@ -140,47 +147,52 @@ impl ClassDevices {
     }
 
     /// Returns the device with this id, even if it is divided.
-    pub fn with_id(&self, id: &DeviceId) -> Option<&Device> {
-        let wholes = self.wholes.iter().map(|whole| &whole.divisible.whole);
-        let mut all = self.devices().iter().chain(wholes);
-        all.find(|device| device.id == *id)
+    pub fn find_by_id(&self, id: &DeviceId) -> Option<&Device> {
+        let parents = self
+            .divisible_devices
+            .iter()
+            .map(|parent| &parent.divisible.whole);
+        let mut devices = self.devices().iter().chain(parents);
+        devices.find(|device| device.id == *id)
     }
 
     /// Returns the device, share or part with this name in slices.
-    pub fn named(&self, name: &str) -> Option<NamedDevice<'_>> {
-        for whole in &self.wholes {
-            if whole.name == name {
-                return Some(NamedDevice::Device(&whole.divisible.whole));
+    pub fn find_by_name(&self, name: &str) -> Option<NamedDevice<'_>> {
+        for parent in &self.divisible_devices {
+            if parent.name == name {
+                return Some(NamedDevice::Device(&parent.divisible.whole));
             }
-            if let Some((_, part)) = whole.parts().find(|(own, _)| *own == name) {
-                return Some(NamedDevice::Part(whole, part));
+            if let Some((_, part)) = parent.parts().find(|(device_name, _)| *device_name == name) {
+                return Some(NamedDevice::Part(parent, part));
             }
         }
-        let mut all = self.names.iter().zip(self.devices());
-        let is_it = |(own, device): &(&String, &Device)| {
-            let mut shares = (0..device.replicas.unwrap_or(0)).map(|n| names::share(own, n));
-            own.as_str() == name || shares.any(|share| share == name)
+        let mut devices = self.names.iter().zip(self.devices());
+        let has_name = |(device_name, device): &(&String, &Device)| {
+            let mut shares =
+                (0..device.replicas.unwrap_or(0)).map(|n| names::share(device_name, n));
+            device_name.as_str() == name || shares.any(|share| share == name)
         };
-        all.find(is_it)
+        devices
+            .find(has_name)
             .map(|(_, device)| NamedDevice::Device(device))
     }
 
     /// Returns the entries of the pool, in the order of the devices. They do not depend on
     /// which parts exist. Without `parts`, returns only the devices that exist now.
-    pub fn offered(&self, parts: bool) -> Vec<PoolEntry<'_>> {
+    pub fn list_entries(&self, parts: bool) -> Vec<PoolEntry<'_>> {
         let mut offered = Vec::new();
-        let mut seen: Vec<&DeviceId> = Vec::new();
+        let mut offered_parents: Vec<&DeviceId> = Vec::new();
         for (name, device) in self.names.iter().zip(self.devices()) {
             match self
-                .wholes
+                .divisible_devices
                 .iter()
-                .find(|whole| parts && whole.contains_device(device))
+                .find(|parent| parts && parent.contains_device(device))
             {
                 None => offered.push(PoolEntry::Device(name, device)),
-                Some(whole) if seen.contains(&&whole.divisible.whole.id) => {}
-                Some(whole) => {
-                    seen.push(&whole.divisible.whole.id);
-                    offered.push(PoolEntry::Divisible(whole));
+                Some(parent) if offered_parents.contains(&&parent.divisible.whole.id) => {}
+                Some(parent) => {
+                    offered_parents.push(&parent.divisible.whole.id);
+                    offered.push(PoolEntry::Divisible(parent));
                 }
             }
         }
@@ -188,32 +200,39 @@ impl ClassDevices {
     }
 
     /// Returns the health of all devices, shares and parts, with their names.
-    pub fn healths(&self) -> Vec<(String, &Health)> {
-        let mut all = Vec::new();
+    pub fn list_health(&self) -> Vec<(String, &Health)> {
+        let mut healths = Vec::new();
         for (name, device) in self.names.iter().zip(self.devices()) {
             let shares = (0..device.replicas.unwrap_or(0)).map(|n| names::share(name, n));
             let names = std::iter::once(name.clone()).chain(shares);
-            all.extend(names.map(|name| (name, &device.health)));
+            healths.extend(names.map(|name| (name, &device.health)));
         }
-        for whole in &self.wholes {
-            if !self.names.contains(&whole.name) {
-                all.push((whole.name.clone(), &whole.divisible.whole.health));
+        for parent in &self.divisible_devices {
+            if !self.names.contains(&parent.name) {
+                healths.push((parent.name.clone(), &parent.divisible.whole.health));
             }
-            let parts = whole.parts();
-            all.extend(parts.map(|(name, part)| (name.to_owned(), self.health(whole, part))));
+            let parts = parent.parts();
+            healths.extend(
+                parts.map(|(name, part)| (name.to_owned(), self.part_health(parent, part))),
+            );
         }
-        all
+        healths
     }
 
     /// Returns the health of a part. A part that does not exist yet has the health of its
     /// device, as far as that concerns parts.
-    pub fn health<'a>(&'a self, whole: &'a DivisibleDevice, part: &PossiblePart) -> &'a Health {
-        let made = part.made.as_ref();
-        let made = made.and_then(|id| self.devices().iter().find(|device| device.id == *id));
-        match made {
+    pub fn part_health<'a>(
+        &'a self,
+        parent: &'a DivisibleDevice,
+        part: &PossiblePart,
+    ) -> &'a Health {
+        let existing = part.made.as_ref();
+        let existing =
+            existing.and_then(|id| self.devices().iter().find(|device| device.id == *id));
+        match existing {
             Some(device) => &device.health,
-            None if whole.divisible.whole.is_healthy_in_parts() => &Health::Healthy,
-            None => &whole.divisible.whole.health,
+            None if parent.divisible.whole.is_healthy_in_parts() => &Health::Healthy,
+            None => &parent.divisible.whole.health,
         }
     }
 }
@@ -226,17 +245,17 @@ fn divisible(
     root: &Path,
 ) -> (Vec<Divisible>, Vec<String>) {
     let programs = class.spec.parts.iter().flat_map(Parts::programs);
-    let wrong = |reason: String| vec![format!("devices are not divided: {reason}")];
+    let warn = |reason: String| vec![format!("devices are not divided: {reason}")];
     for program in programs {
         match ownership::program(root, Path::new(&program.to_string())) {
             Ok(_) => {}
             Err(error) if error.is_absent() => return (Vec::new(), Vec::new()),
-            Err(error) => return (Vec::new(), wrong(error.to_string())),
+            Err(error) => return (Vec::new(), warn(error.to_string())),
         }
     }
     match RealHost::open(root) {
         _ if class.spec.parts.is_empty() => (Vec::new(), Vec::new()),
         Ok(host) => discover::divisible(class, inventory, &host),
-        Err(error) => (Vec::new(), wrong(format!("{}: {error}", root.display()))),
+        Err(error) => (Vec::new(), warn(format!("{}: {error}", root.display()))),
     }
 }

@@ -18,7 +18,7 @@ use crate::inventory::Inventory;
 const PERIOD: Duration = Duration::from_secs(600);
 
 /// The time within which a CDI specification that was removed is written again.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Keeps the CDI specifications of prepared claims in place. After a restart of the node there
 /// are none, because their directory is a tmpfs. Returns if the directory was removed while it is
@@ -26,12 +26,13 @@ const LOOK: Duration = Duration::from_secs(5);
 pub(crate) async fn restore(claims: Claims, inventory: watch::Receiver<Inventory>) {
     let mut reported = Vec::new();
     loop {
-        let (own, known) = (claims.clone(), inventory.borrow().clone());
-        let problems = match spawn_blocking(move || own.restore(&known)).await {
-            Ok(Ok(problems)) => problems,
-            Ok(Err(error)) => vec![format!("cannot read the prepared claims: {error}")],
-            Err(error) => vec![format!("cannot read the prepared claims: {error}")],
-        };
+        let (claims_to_restore, current_inventory) = (claims.clone(), inventory.borrow().clone());
+        let problems =
+            match spawn_blocking(move || claims_to_restore.restore(&current_inventory)).await {
+                Ok(Ok(problems)) => problems,
+                Ok(Err(error)) => vec![format!("cannot read the prepared claims: {error}")],
+                Err(error) => vec![format!("cannot read the prepared claims: {error}")],
+            };
         if problems != reported {
             problems.iter().for_each(|line| tracing::warn!("{line}"));
             reported = problems;
@@ -46,13 +47,13 @@ pub(crate) async fn restore(claims: Claims, inventory: watch::Receiver<Inventory
         }
         // The specifications are also written when none is missing, because one may have been
         // changed.
-        let until = Instant::now() + PERIOD;
-        tokio::time::sleep(LOOK).await;
-        while Instant::now() < until
+        let next_restoration = Instant::now() + PERIOD;
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        while Instant::now() < next_restoration
             && claims.have_specifications()
             && !is_removed_mount(&claims.cdi)
         {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     }
 }
@@ -67,11 +68,13 @@ pub(crate) async fn run(
     let mut reported = Vec::new();
     loop {
         let mut problems = Vec::new();
-        let own = claims.clone();
-        if let Ok(Ok((records, _))) = spawn_blocking(move || own.prepared()).await {
+        let claims_to_read = claims.clone();
+        if let Ok(Ok((records, _))) = spawn_blocking(move || claims_to_read.prepared()).await {
             for record in records {
-                let known = inventory.borrow().clone();
-                if let Err(error) = unused(&client, &claims, &users, &record, &known).await {
+                let current_inventory = inventory.borrow().clone();
+                if let Err(error) =
+                    unprepare_if_unused(&client, &claims, &users, &record, &current_inventory).await
+                {
                     problems.push(format!("claim {}: {error:#}", record.title()));
                 }
             }
@@ -85,24 +88,24 @@ pub(crate) async fn run(
 }
 
 /// Unprepares those of the given claims that nobody uses.
-pub(crate) async fn these(
+pub(crate) async fn unprepare_unused(
     client: &Client,
     claims: &Claims,
     users: &ClaimUsers,
     uids: &[ClaimUid],
     inventory: &Inventory,
 ) -> Result<(), anyhow::Error> {
-    let own = claims.clone();
-    let (records, _) = spawn_blocking(move || own.prepared()).await??;
+    let claims_to_read = claims.clone();
+    let (records, _) = spawn_blocking(move || claims_to_read.prepared()).await??;
     for record in records.iter().filter(|record| uids.contains(&record.uid)) {
-        unused(client, claims, users, record, inventory).await?;
+        unprepare_if_unused(client, claims, users, record, inventory).await?;
     }
     Ok(())
 }
 
 /// Unprepares a claim that the API server does not have, or that is reserved for no pod, if no
 /// pod of this node uses it either.
-async fn unused(
+async fn unprepare_if_unused(
     client: &Client,
     claims: &Claims,
     users: &ClaimUsers,
@@ -111,13 +114,13 @@ async fn unused(
 ) -> Result<(), anyhow::Error> {
     // The record is read before the API server is asked: the answer may be older than a
     // preparation for a new pod.
-    let Some(seen) = claims.see(&record.uid)? else {
+    let Some(record_file) = claims.open_record(&record.uid)? else {
         return Ok(());
     };
     let api = claims_with(client, &record.namespace, &record.name)?;
-    let found = api.get_opt(&record.name).await;
-    let found = found.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
-    let why = match found {
+    let answer = api.get_opt(&record.name).await;
+    let answer = answer.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
+    let reason = match answer {
         None => "there is no such claim".to_owned(),
         Some(claim) => match allocated_requests(&claim, &record.uid) {
             Err(error) if error.is_of_another() => error.to_string(),
@@ -127,19 +130,21 @@ async fn unused(
     match users.find_use(record).await {
         ClaimUse::Unused => {}
         ClaimUse::InUse => anyhow::bail!(
-            "{why}, but a pod of this node still uses it, so its devices stay with that pod: end \
+            "{reason}, but a pod of this node still uses it, so its devices stay with that pod: end \
              the pod"
         ),
         ClaimUse::Unknown(error) => anyhow::bail!(
-            "{why}, but whether a pod of this node still uses it cannot be found out, so its \
+            "{reason}, but whether a pod of this node still uses it cannot be found out, so its \
              devices stay prepared: {error}"
         ),
     }
     let (claims, uid, inventory) = (claims.clone(), record.uid.clone(), inventory.clone());
-    let unprepare = move || claims.unprepare_seen(&uid, &seen, &inventory);
+    let unprepare = move || claims.unprepare_seen(&uid, &record_file, &inventory);
     let title = record.title();
     match spawn_blocking(unprepare).await?? {
-        true => tracing::info!("claim {title} was prepared, but {why}: removed what was prepared"),
+        true => {
+            tracing::info!("claim {title} was prepared, but {reason}: removed what was prepared")
+        }
         false => tracing::info!("claim {title} was prepared anew meanwhile, and stays"),
     }
     Ok(())

@@ -86,7 +86,7 @@ const OWN: &str = "device.attributes['boathook.dev']";
 /// A selector must test whether there is an attribute: one that names an unknown attribute
 /// fails for all devices of the cluster.
 fn device_class(class: &DeviceClass, name: &str, further: &str) -> String {
-    let own = &class.name;
+    let class_name = &class.name;
     format!(
         "---\n\
          apiVersion: resource.k8s.io/v1\n\
@@ -99,6 +99,6 @@ fn device_class(class: &DeviceClass, name: &str, further: &str) -> String {
                  expression: >-\n          \
                    device.driver == '{DRIVER}' &&\n          \
                    has({OWN}.class) &&\n          \
-                   {OWN}.class == '{own}'{further}\n"
+                   {OWN}.class == '{class_name}'{further}\n"
     )
 }

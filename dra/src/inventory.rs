@@ -27,7 +27,7 @@ pub(crate) struct Scanner {
     store: Store,
     /// The device plugin's allocations when they were read last. `None` means that they could
     /// never be read.
-    held: Option<ContainerDeviceIds>,
+    allocated: Option<ContainerDeviceIds>,
     /// The last logged reason for which the allocations cannot be read.
     unreadable: Option<String>,
     inventory: watch::Sender<Inventory>,
@@ -45,7 +45,7 @@ impl Scanner {
             host: HostWatcher::new(config, Server::Dra),
             allocations,
             store,
-            held: None,
+            allocated: None,
             unreadable: None,
             inventory: watch::channel(Inventory::default()).0,
         };
@@ -70,11 +70,11 @@ impl Scanner {
 
     async fn scan(&mut self) {
         let unreadable = match self.allocations.read().await {
-            Ok(held) => {
-                self.held = Some(held);
+            Ok(allocated) => {
+                self.allocated = Some(allocated);
                 None
             }
-            Err(error) if self.held.is_some() => Some(format!(
+            Err(error) if self.allocated.is_some() => Some(format!(
                 "what the plugin gave away may have changed: {error}"
             )),
             Err(error) => Some(format!(
@@ -85,7 +85,7 @@ impl Scanner {
             unreadable.iter().for_each(|why| tracing::warn!("{why}"));
             self.unreadable = unreadable;
         }
-        let held = self.held.clone();
+        let allocated = self.allocated.clone();
         let root = self.root.clone();
         // While parts of a class are made, its devices and its driver facts may contradict
         // each other.
@@ -96,28 +96,28 @@ impl Scanner {
             (self.store.try_lock_class(&name), name)
         });
         let locks: Vec<(Option<StoreLock>, ClassName)> = locks.collect();
-        let known = self.inventory.borrow().clone();
-        let scanned = self.host.scan(move |judged| {
-            let (mut classes, warnings) = collect_classes(judged, held.as_ref(), &root);
+        let previous = self.inventory.borrow().clone();
+        let scanned = self.host.scan(move |scan| {
+            let (mut classes, warnings) = collect_classes(scan, allocated.as_ref(), &root);
             for (_, name) in locks.iter().filter(|(lock, _)| lock.is_none()) {
-                let is_it = |class: &&ClassDevices| class.class.name == *name;
-                let mut new = classes.iter_mut();
-                let new = new.find(|class| class.class.name == *name);
-                if let (Some(new), Some(known)) = (new, known.iter().find(is_it)) {
-                    *new = ClassDevices {
-                        is_known: new.is_known,
-                        ..known.clone()
+                let is_class = |class: &&ClassDevices| class.class.name == *name;
+                let mut scanned = classes.iter_mut();
+                let scanned = scanned.find(|class| class.class.name == *name);
+                if let (Some(scanned), Some(previous)) = (scanned, previous.iter().find(is_class)) {
+                    *scanned = ClassDevices {
+                        is_known: scanned.is_known,
+                        ..previous.clone()
                     };
                 }
             }
             (classes, warnings)
         });
-        if let Some(new) = scanned.await.result {
-            self.inventory.send_if_modified(|known| {
-                let changed = !is_same(known, &new);
+        if let Some(scanned) = scanned.await.result {
+            self.inventory.send_if_modified(|previous| {
+                let changed = !is_same(previous, &scanned);
                 // The new inventory is kept even if the slices are the same, because it may
                 // differ in data that no slice shows, such as device numbers.
-                *known = Arc::new(new);
+                *previous = Arc::new(scanned);
                 changed
             });
         }
@@ -125,10 +125,10 @@ impl Scanner {
 }
 
 /// Returns whether both inventories have the same slices.
-fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
-    let of = |all: &[ClassDevices]| -> Vec<_> {
-        let each = all.iter().flat_map(|class| {
-            let shown = |(name, device): (&String, &Device)| {
+fn is_same(left: &[ClassDevices], right: &[ClassDevices]) -> bool {
+    let to_comparable = |classes: &[ClassDevices]| -> Vec<_> {
+        let described = classes.iter().flat_map(|class| {
+            let describe = |(name, device): (&String, &Device)| {
                 let Device {
                     health,
                     attributes,
@@ -146,37 +146,47 @@ fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
                 )
             };
             let devices = class.names.iter().zip(class.devices());
-            let devices: Vec<_> = devices.map(shown).collect();
-            let whole = |whole: &DivisibleDevice| {
-                let of = &whole.divisible;
-                let parts = (of.counters.clone(), of.parts.clone());
-                (shown((&whole.name, &of.whole)), parts)
+            let devices: Vec<_> = devices.map(describe).collect();
+            let describe_divisible = |device: &DivisibleDevice| {
+                let divisible = &device.divisible;
+                let parts = (divisible.counters.clone(), divisible.parts.clone());
+                (describe((&device.name, &divisible.whole)), parts)
             };
-            let wholes: Vec<_> = class.wholes.iter().map(whole).collect();
-            Some((class.class.name.clone(), class.is_known, devices, wholes))
+            let divisible_devices: Vec<_> = class
+                .divisible_devices
+                .iter()
+                .map(describe_divisible)
+                .collect();
+            Some((
+                class.class.name.clone(),
+                class.is_known,
+                devices,
+                divisible_devices,
+            ))
         });
-        each.collect()
+        described.collect()
     };
-    of(known) == of(new)
+    to_comparable(left) == to_comparable(right)
 }
 
 /// Collects the devices of a scan by class, and warnings about devices that are left out. A
 /// device that the device plugin has given to a container must not be allocated again.
 fn collect_classes(
-    judged: HostScan<'_>,
-    held: Option<&ContainerDeviceIds>,
+    scan: HostScan<'_>,
+    allocated: Option<&ContainerDeviceIds>,
     root: &Path,
 ) -> (Vec<ClassDevices>, Vec<String>) {
-    let mut warnings = judged.warnings;
+    let mut warnings = scan.warnings;
     let mut classes = Vec::new();
-    for judged in judged.classes {
+    for scan in scan.classes {
         let ClassScan {
             class,
             mut inventory,
             control_nodes,
-        } = judged;
+        } = scan;
         for device in &mut inventory.devices {
-            if device.is_healthy_in_parts() && held.is_some_and(|held| held.contains_device(device))
+            if device.is_healthy_in_parts()
+                && allocated.is_some_and(|allocated| allocated.contains_device(device))
             {
                 let resource = device.resource.as_str();
                 let reason =
@@ -188,9 +198,9 @@ fn collect_classes(
             nodes: control_nodes,
             ..FoundEdits::default()
         };
-        let found = FoundClass { inventory, edits };
-        let (mut devices, faults) = ClassDevices::new(class.clone(), found, root);
-        devices.is_known = held.is_some();
+        let found_class = FoundClass { inventory, edits };
+        let (mut devices, faults) = ClassDevices::new(class.clone(), found_class, root);
+        devices.is_known = allocated.is_some();
         let faults = faults.into_iter();
         warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
         classes.push(devices);

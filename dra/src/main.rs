@@ -10,7 +10,7 @@ use host_inventory::host_program;
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse();
-    let done = match cli.command {
+    let result = match cli.command {
         Command::Run(options) => run(options),
         Command::DeviceClass {
             classes,
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
             return ExitCode::from(host_program::NOT_RUN);
         }
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             command_line::report("boathook-dra", &format!("{error:#}"), false);
@@ -40,8 +40,8 @@ fn run(options: Box<Run>) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    let ended = runtime.block_on(dra::run(*options));
+    let result = runtime.block_on(dra::run(*options));
     // A device scan may hang in a driver. The process does not wait for it.
     runtime.shutdown_timeout(std::time::Duration::from_millis(50));
-    ended
+    result
 }

@@ -75,28 +75,28 @@ impl Metrics {
             "The program and its version",
             Info::new([("program", "boathook-dra"), ("version", version)]),
         );
-        let own = registry.sub_registry_with_prefix("boathook_dra");
-        own.register(
+        let driver_metrics = registry.sub_registry_with_prefix("boathook_dra");
+        driver_metrics.register(
             "claims",
             "Claims of the kubelet's calls",
             self.calls.clone(),
         );
-        own.register(
+        driver_metrics.register(
             "prepare_duration_seconds",
             "Time to prepare a claim, with the API server's answer",
             self.prepare_duration.clone(),
         );
-        own.register(
+        driver_metrics.register(
             "slice_writes",
             "Resource slices created or replaced",
             self.slice_writes.clone(),
         );
-        own.register(
+        driver_metrics.register(
             "devices",
             "Devices in resource slices",
             self.devices.clone(),
         );
-        own.register(
+        driver_metrics.register(
             "unhealthy_devices",
             "Those of them that have the taint",
             self.unhealthy.clone(),

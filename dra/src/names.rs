@@ -30,8 +30,11 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
 /// Returns whether a text consists of lower case letters, digits and hyphens, with a hyphen
 /// neither at the beginning nor at the end.
 fn is_alphanumeric_with_hyphens(text: &str) -> bool {
-    let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    !text.is_empty() && text.bytes().all(fits) && !text.starts_with('-') && !text.ends_with('-')
+    let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    !text.is_empty()
+        && text.bytes().all(is_allowed)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 /// Returns the name of a class's pool. Each class has a pool of its own, so that a new device
@@ -81,14 +84,14 @@ pub fn part(
 }
 
 /// Returns the names of a class's devices, in the same order.
-pub fn devices(all: &[&DeviceId]) -> Vec<String> {
-    let labels: Vec<String> = all.iter().map(|id| label(id.as_str())).collect();
+pub fn devices(ids: &[&DeviceId]) -> Vec<String> {
+    let labels: Vec<String> = ids.iter().map(|id| label(id.as_str())).collect();
     let name = |id: &&DeviceId| {
         device(id, |name| {
             labels.iter().filter(|label| *label == name).count() > 1
         })
     };
-    all.iter().map(name).collect()
+    ids.iter().map(name).collect()
 }
 
 /// Converts a text to a DNS label (RFC 1123): letters in lower case, and a hyphen for each

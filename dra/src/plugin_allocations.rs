@@ -56,8 +56,8 @@ impl ContainerDeviceIds {
     pub(crate) fn contains_device(&self, device: &Device) -> bool {
         let resource = device.resource.as_str();
         let ids = device.offered_ids();
-        let is_of = |(of, id): &(String, String)| {
-            of == resource && ids.iter().any(|offered| offered.as_str() == id)
+        let is_of = |(own_resource, id): &(String, String)| {
+            own_resource == resource && ids.iter().any(|offered| offered.as_str() == id)
         };
         self.0.iter().any(is_of)
     }
@@ -88,19 +88,22 @@ impl PluginAllocations {
             }
         };
         let mut recorded = BTreeMap::<_, BTreeSet<_>>::new();
-        for one in record.allocations() {
-            let of_pod = recorded.entry(PodUid::new(one.pod_uid)).or_default();
-            let devices = one.devices.iter();
-            of_pod.extend(devices.map(|id| (one.resource.to_owned(), (*id).to_owned())));
+        for allocation in record.allocations() {
+            let of_pod = recorded.entry(PodUid::new(allocation.pod_uid)).or_default();
+            let devices = allocation.devices.iter();
+            of_pod.extend(devices.map(|id| (allocation.resource.to_owned(), (*id).to_owned())));
         }
         if !recorded.is_empty()
-            && let Some(listed) = self.listed().await
-            && recorded.values().flatten().any(|one| !listed.contains(one))
+            && let Some(listed_devices) = self.listed().await
+            && recorded
+                .values()
+                .flatten()
+                .any(|device| !listed_devices.contains(device))
             && let Some(running) = self.running().await
         {
             for (pod, devices) in &mut recorded {
                 if !running.contains(pod) {
-                    devices.retain(|one| listed.contains(one));
+                    devices.retain(|device| listed_devices.contains(device));
                 }
             }
         }
@@ -111,25 +114,25 @@ impl PluginAllocations {
 
     /// Returns the devices that the kubelet lists, if the list has all pods of the node.
     async fn listed(&self) -> Option<BTreeSet<(String, String)>> {
-        let own = self.pod.as_ref()?;
+        let own_pod = self.pod.as_ref()?;
         let request = ListPodResourcesRequest {};
         let answer = ask_pod_resources(&self.socket, async |kubelet| kubelet.list(request).await);
         let pods = answer.await?.into_inner().pod_resources;
-        let is_complete = pods.iter().any(|pod| pod.name == own.name);
+        let is_complete = pods.iter().any(|pod| pod.name == own_pod.name);
         is_complete.then(|| pods.into_iter().flat_map(devices).collect())
     }
 
     /// Returns the pods that have a cgroup. Returns `None` if this pod has none there.
     async fn running(&self) -> Option<BTreeSet<PodUid>> {
-        let own = PodUid::new(&self.pod.as_ref()?.uid);
+        let own_uid = PodUid::new(&self.pod.as_ref()?.uid);
         let root = self.cgroups.clone();
         let search = move || {
-            let mut found = BTreeSet::new();
-            pods_below(&root, MAX_DEPTH, &mut found);
-            found
+            let mut pods = BTreeSet::new();
+            pods_below(&root, MAX_DEPTH, &mut pods);
+            pods
         };
-        let found = spawn_blocking(search).await.ok()?;
-        found.contains(&own).then_some(found)
+        let pods = spawn_blocking(search).await.ok()?;
+        pods.contains(&own_uid).then_some(pods)
     }
 }
 
@@ -163,12 +166,13 @@ impl PodUid {
 }
 
 /// Searches a directory of cgroups for those of pods.
-fn pods_below(directory: &Path, depth: usize, found: &mut BTreeSet<PodUid>) {
+fn pods_below(directory: &Path, depth: usize, pods: &mut BTreeSet<PodUid>) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|of| of.is_dir())) {
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|file_type| file_type.is_dir()))
+    {
         match entry.file_name().to_str().and_then(PodUid::of_cgroup) {
-            Some(pod) => _ = found.insert(pod),
-            None if depth > 1 => pods_below(&entry.path(), depth - 1, found),
+            Some(pod) => _ = pods.insert(pod),
+            None if depth > 1 => pods_below(&entry.path(), depth - 1, pods),
             None => {}
         }
     }

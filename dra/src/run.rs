@@ -29,11 +29,11 @@ use crate::sockets::{Paths, Socket};
 use crate::{collect, pages};
 
 /// The time between two checks whether the sockets still exist.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs the driver until SIGTERM, SIGINT or SIGQUIT.
 pub async fn run(options: Run) -> Result<(), anyhow::Error> {
-    let install = |kind| signal(kind).context("cannot install a signal handler");
+    let install = |signal_kind| signal(signal_kind).context("cannot install a signal handler");
     let mut terminate = install(SignalKind::terminate())?;
     let mut interrupt = install(SignalKind::interrupt())?;
     let hang_up = install(SignalKind::hangup())?;
@@ -57,7 +57,7 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
         cdi: on_node.cdi,
         hook: on_node.hook,
         host_root,
-        workshop: PartMaker {
+        part_maker: PartMaker {
             root: config.host_root.clone(),
             allocations: allocations.clone(),
         },
@@ -83,7 +83,7 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
     let (registered, is_registered) = watch::channel(false);
     let (reload, reloads) = Notifier::new();
     paths.remove_stale();
-    let ended = tokio::select! {
+    let reason = tokio::select! {
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
         () = publisher.run(inventory.clone(), is_registered.clone()) => "the publisher",
@@ -98,7 +98,7 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
             "the server"
         }
     };
-    anyhow::bail!("{ended} ended")
+    anyhow::bail!("{reason} ended")
 }
 
 async fn listen(
@@ -144,16 +144,16 @@ async fn serve(
             .serve_with_incoming(to_calls);
         let registering = Server::builder()
             .add_service(RegistrationServer::new(registrar))
-            .serve_with_incoming(to_registration.map(|one| one.map(WatcherStream::new)));
-        let gone = async {
+            .serve_with_incoming(to_registration.map(|sockets| sockets.map(WatcherStream::new)));
+        let removed = async {
             while calls.is_there() && registration.is_there() {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(LOOK_INTERVAL).await;
             }
         };
         tokio::select! {
             served = serving => served?,
             served = registering => served?,
-            () = gone => {}
+            () = removed => {}
         }
         tracing::warn!("a socket of the driver was removed: making it again");
     }

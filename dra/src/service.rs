@@ -60,12 +60,12 @@ impl Service {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, anyhow::Error> {
         let uid = ClaimUid::try_from(claim.uid.clone()).map_err(anyhow::Error::msg)?;
         let api = claims_with(&self.client, &claim.namespace, &claim.name)?;
-        let found = api.get(&claim.name).await;
-        let found = found.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
+        let answer = api.get(&claim.name).await;
+        let answer = answer.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
         let prepare = || {
-            let (claims, uid, found) = (self.claims.clone(), uid.clone(), found.clone());
+            let (claims, uid, answer) = (self.claims.clone(), uid.clone(), answer.clone());
             let inventory = self.inventory.borrow().clone();
-            spawn_blocking(move || claims.prepare(&uid, &found, &inventory))
+            spawn_blocking(move || claims.prepare(&uid, &answer, &inventory))
         };
         match prepare().await? {
             // The kubelet never unprepares a claim of which it lost its own record, for
@@ -73,7 +73,7 @@ impl Service {
             Err(PrepareError::Held { uids, .. } | PrepareError::TooFew { uids, .. }) => {
                 let inventory = self.inventory.borrow().clone();
                 let (client, users) = (&self.client, &self.users);
-                collect::these(client, &self.claims, users, &uids, &inventory).await?;
+                collect::unprepare_unused(client, &self.claims, users, &uids, &inventory).await?;
                 Ok(prepare().await??)
             }
             prepared => Ok(prepared?),
@@ -126,9 +126,9 @@ impl Service {
     ) -> Response<NodeUnprepareResourcesResponse> {
         let mut claims = HashMap::new();
         for claim in request.into_inner().claims {
-            let done = self.unprepare(&claim).await;
-            self.metrics.called("unprepare", done.is_ok());
-            let error = done.err().map(|error| {
+            let result = self.unprepare(&claim).await;
+            self.metrics.called("unprepare", result.is_ok());
+            let error = result.err().map(|error| {
                 let (namespace, name) = (&claim.namespace, &claim.name);
                 let error = format!("claim {namespace}/{name}: {error:#}");
                 tracing::warn!("cannot unprepare {error}");
@@ -176,18 +176,19 @@ impl DraResourceHealth for Service {
     ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
         let inventory = self.inventory.clone();
         let changes = WatchStream::from_changes(inventory.clone()).map(drop);
-        let again = IntervalStream::new(tokio::time::interval(REPEAT)).map(drop);
+        let repetitions = IntervalStream::new(tokio::time::interval(REPEAT)).map(drop);
         let (node, claims) = (self.node.clone(), self.claims.clone());
-        let all = move |()| {
-            let (node, claims, known) = (node.clone(), claims.clone(), inventory.borrow().clone());
+        let report = move |()| {
+            let (node, claims, current) =
+                (node.clone(), claims.clone(), inventory.borrow().clone());
             async move {
                 let records = spawn_blocking(move || claims.prepared()).await;
                 let records = records.ok().and_then(Result::ok).unwrap_or_default().0;
-                Ok(health(&node, &known, &records))
+                Ok(health(&node, &current, &records))
             }
         };
         Ok(Response::new(Box::pin(
-            futures::stream::select(changes, again).then(all),
+            futures::stream::select(changes, repetitions).then(report),
         )))
     }
 }
@@ -208,8 +209,8 @@ fn health(node: &str, inventory: &Inventory, prepared: &[Record]) -> NodeWatchRe
             Health::Healthy => (HealthStatus::Healthy, String::new()),
             Health::Unhealthy { reason } => (HealthStatus::Unhealthy, reason.clone()),
         };
-        let mut ends = (0..=MAX_MESSAGE.min(message.len())).rev();
-        let end = ends.find(|end| message.is_char_boundary(*end));
+        let mut boundaries = (0..=MAX_MESSAGE.min(message.len())).rev();
+        let end = boundaries.find(|end| message.is_char_boundary(*end));
         message.truncate(end.unwrap_or(0));
         devices.push(DeviceHealth {
             device: Some(DeviceIdentifier {
@@ -224,13 +225,13 @@ fn health(node: &str, inventory: &Inventory, prepared: &[Record]) -> NodeWatchRe
     };
     for class in inventory.iter() {
         let pool_name = names::pool(node, &class.class.name);
-        for (device_name, health) in class.healths() {
+        for (device_name, health) in class.list_health() {
             add(&pool_name, &device_name, health);
         }
     }
-    for one in prepared {
-        let reason = format!("{} is no longer among the devices of the host", one.id);
-        add(&one.pool, &one.device, &Health::Unhealthy { reason });
+    for device in prepared {
+        let reason = format!("{} is no longer among the devices of the host", device.id);
+        add(&device.pool, &device.device, &Health::Unhealthy { reason });
     }
     NodeWatchResourcesResponse { devices }
 }
@@ -238,8 +239,8 @@ fn health(node: &str, inventory: &Inventory, prepared: &[Record]) -> NodeWatchRe
 /// Returns the seconds since 1970, which the kubelet shows to users.
 #[expect(clippy::disallowed_types, reason = "nothing is decided by it")]
 fn now() -> i64 {
-    let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
-    since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(0))
+    let elapsed = std::time::SystemTime::UNIX_EPOCH.elapsed();
+    elapsed.map_or(0, |elapsed| i64::try_from(elapsed.as_secs()).unwrap_or(0))
 }
 
 /// Answers the kubelet's plugin watcher, which asks for the driver's name. The answer must

@@ -56,14 +56,14 @@ impl Paths {
         let registry = self.registration.parent().unwrap_or(Path::new("/"));
         for (directory, prefix) in [(registry, DRIVER), (&self.directory, "dra")] {
             let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-            let ours = entries.filter(|entry| {
+            let own_entries = entries.filter(|entry| {
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
                 name.trim_start_matches('.').starts_with(prefix) && name.ends_with(".sock")
             });
-            for path in ours.map(|entry| entry.path()) {
-                let is_socket =
-                    fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket());
+            for path in own_entries.map(|entry| entry.path()) {
+                let is_socket = fs::symlink_metadata(&path)
+                    .is_ok_and(|metadata| metadata.file_type().is_socket());
                 if is_socket && UnixStream::connect(&path).is_err() {
                     // An error is ignored, because a stale socket does no harm.
                     let _ = fs::remove_file(&path);

@@ -76,10 +76,10 @@ pub fn allocated_requests(
     claim: &ResourceClaim,
     uid: &ClaimUid,
 ) -> Result<Vec<AllocatedRequest>, AllocationError> {
-    let found = claim.metadata.uid.as_deref().unwrap_or_default();
-    if found != uid.as_str() {
-        let found = excerpt(found);
-        return Err(AllocationError::Replaced(found));
+    let recorded_uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    if recorded_uid != uid.as_str() {
+        let recorded_uid = excerpt(recorded_uid);
+        return Err(AllocationError::Replaced(recorded_uid));
     }
     let status = claim.status.as_ref();
     let allocation = status.and_then(|status| status.allocation.as_ref());
@@ -94,7 +94,7 @@ pub fn allocated_requests(
         "entries of `config`",
         MAX_CONFIGS,
     )?;
-    let each = results(allocation).map(|result| {
+    let requests = results(allocation).map(|result| {
         Ok(AllocatedRequest {
             request: main_request(&result.request).to_owned(),
             pool: result.pool.clone(),
@@ -105,7 +105,7 @@ pub fn allocated_requests(
             parameters: parameters(allocation, &result.request)?,
         })
     });
-    each.collect()
+    requests.collect()
 }
 
 fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
@@ -165,13 +165,13 @@ fn main_request(request: &str) -> &str {
 fn parameters(allocation: &AllocationResult, request: &str) -> Result<Parameters, AllocationError> {
     let mut parameters = Parameters::default();
     for (config, opaque) in configs(allocation) {
-        let named = config.requests.as_deref().unwrap_or_default();
-        let mut named_here = named.iter().map(String::as_str);
-        let concerns = named.is_empty()
-            || named_here.any(|named| [request, main_request(request)].contains(&named));
-        if concerns {
-            let read = Parameters::deserialize(&opaque.parameters.0);
-            parameters = read.map_err(|error| AllocationError::Parameters {
+        let requests = config.requests.as_deref().unwrap_or_default();
+        let mut request_names = requests.iter().map(String::as_str);
+        let is_for_request = requests.is_empty()
+            || request_names.any(|name| [request, main_request(request)].contains(&name));
+        if is_for_request {
+            let parsed = Parameters::deserialize(&opaque.parameters.0);
+            parameters = parsed.map_err(|error| AllocationError::Parameters {
                 of: match config.source.as_str() {
                     "FromClass" => "device class",
                     _ => "claim",

@@ -13,7 +13,7 @@ use crate::class_devices::{ClassDevices, NamedDevice};
 use crate::names;
 
 /// The maximum number of claims that an error names.
-const NAMED: usize = 5;
+const MAX_NAMED_CLAIMS: usize = 5;
 
 /// A device that a claim has or gets, as the class describes it now.
 struct ClaimedDevice<'a> {
@@ -21,7 +21,7 @@ struct ClaimedDevice<'a> {
     /// The device's id. `None` means a part that does not exist.
     id: Option<&'a DeviceId>,
     /// The device to which the part belongs.
-    whole: Option<&'a DeviceId>,
+    parent: Option<&'a DeviceId>,
     /// The number of shares that the claim takes. `None` means that the device is not shared.
     shares: Option<u64>,
     /// Whether each share is a device of its own in slices.
@@ -35,50 +35,59 @@ impl<'a> ClaimedDevice<'a> {
         recorded: Option<&'a DeviceId>,
         share: Option<(&Option<String>, u64)>,
     ) -> Self {
-        let (id, whole) = match class.named(name) {
+        let (id, parent) = match class.find_by_name(name) {
             // After a restart of the node the recorded id may be that of another part.
-            Some(NamedDevice::Part(whole, part)) => {
-                (part.made.as_ref(), Some(&whole.divisible.whole.id))
+            Some(NamedDevice::Part(parent, part)) => {
+                (part.made.as_ref(), Some(&parent.divisible.whole.id))
             }
             Some(NamedDevice::Device(device)) if recorded.is_none() => {
                 (Some(&device.id), device.part_of.as_ref())
             }
             _ => {
-                let known = recorded.and_then(|id| class.with_id(id));
-                (recorded, known.and_then(|known| known.part_of.as_ref()))
+                let device = recorded.and_then(|id| class.find_by_id(id));
+                (recorded, device.and_then(|device| device.part_of.as_ref()))
             }
         };
-        let mut named = class.names.iter().zip(class.devices());
-        let own = named.find(|(_, device)| Some(&device.id) == id);
-        let is_named_share = own.is_some_and(|(own, _)| names::is_share(own, name));
+        let is_named_share = class
+            .names
+            .iter()
+            .zip(class.devices())
+            .find(|(_, device)| Some(&device.id) == id)
+            .is_some_and(|(device_name, _)| names::is_share(device_name, name));
         let is_share = |(id, _): &(&Option<String>, u64)| id.is_some() || is_named_share;
         ClaimedDevice {
             name,
             id,
-            whole,
+            parent,
             shares: share.filter(is_share).map(|(_, count)| count),
             is_named_share,
         }
     }
 
     /// Returns the device that a claim gets.
-    fn from_allocated(chosen: &'a AllocatedDevice<'_>) -> Self {
-        let allocated = chosen.allocated;
+    fn from_allocated(device: &'a AllocatedDevice<'_>) -> Self {
+        let allocated = device.allocated;
         let share = (&allocated.share, allocated.shares);
-        Self::new(chosen.class, &allocated.device, None, Some(share))
+        Self::new(device.class, &allocated.device, None, Some(share))
     }
 
     /// Returns the devices of a class that the claim of a record has, or that are being made
     /// for it.
     fn from_record(record: &'a Record, class: &'a ClassDevices) -> impl Iterator<Item = Self> {
-        let is_of = |name: &ClassName| *name == class.class.name;
-        let devices = record.devices.iter().filter(|one| !one.admin);
-        let devices = devices.filter(move |one| is_of(&one.class)).map(|one| {
-            let share = (&one.share, one.shares);
-            Self::new(class, &one.device, Some(&one.id), Some(share))
-        });
-        let making = record.making.iter().filter(move |one| is_of(&one.class));
-        devices.chain(making.map(|one| Self::new(class, &one.device, None, None)))
+        let is_of_class = |name: &ClassName| *name == class.class.name;
+        let devices = record
+            .devices
+            .iter()
+            .filter(move |device| !device.admin && is_of_class(&device.class))
+            .map(|device| {
+                let share = (&device.share, device.shares);
+                Self::new(class, &device.device, Some(&device.id), Some(share))
+            });
+        let pending = record
+            .making
+            .iter()
+            .filter(move |device| is_of_class(&device.class));
+        devices.chain(pending.map(|device| Self::new(class, &device.device, None, None)))
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -86,78 +95,85 @@ impl<'a> ClaimedDevice<'a> {
     }
 
     fn touches(&self, other: &Self) -> bool {
-        let is_part = |part: &Self, of: &Self| part.whole.is_some() && part.whole == of.id;
-        let is_inside = is_part(self, other) || is_part(other, self);
-        self.name == other.name || self.is_same(other) || is_inside
+        let is_part =
+            |device: &Self, parent: &Self| device.parent.is_some() && device.parent == parent.id;
+        let is_part_of_other = is_part(self, other) || is_part(other, self);
+        self.name == other.name || self.is_same(other) || is_part_of_other
     }
 
     /// Returns the number of shares that the other claim has of the same device, if both
     /// claims can have shares of it.
-    fn beside(&self, other: &Self) -> Option<u64> {
+    fn shares_of_same_device(&self, other: &Self) -> Option<u64> {
         let is_same_share = self.is_named_share && self.name == other.name;
-        let can_be = self.shares.is_some() && self.is_same(other) && !is_same_share;
-        other.shares.filter(|_| can_be)
+        let can_share = self.shares.is_some() && self.is_same(other) && !is_same_share;
+        other.shares.filter(|_| can_share)
     }
 }
 
 /// Returns whether the claim had this device when it was prepared before. Then it keeps the
 /// device, even if the settings of the class have changed.
-fn had(before: &Record, chosen: &AllocatedDevice<'_>) -> bool {
-    let (allocated, class) = (chosen.allocated, &chosen.class.class.name);
-    let mut devices = before.devices.iter().filter(|one| !one.admin);
-    let mut making = before.making.iter();
-    devices.any(|one| {
-        let is_same = one.class == *class && one.device == allocated.device;
-        let id = chosen.device.as_ref().map(|device| &device.id);
-        is_same && one.share == allocated.share && id.is_none_or(|id| *id == one.id)
-    }) || making.any(|one| one.class == *class && one.device == allocated.device)
+fn had_device(previous: &Record, device: &AllocatedDevice<'_>) -> bool {
+    let (allocated, class) = (device.allocated, &device.class.class.name);
+    let mut devices = previous.devices.iter().filter(|recorded| !recorded.admin);
+    let mut pending = previous.making.iter();
+    devices.any(|recorded| {
+        let is_same = recorded.class == *class && recorded.device == allocated.device;
+        let id = device.device.as_ref().map(|device| &device.id);
+        is_same && recorded.share == allocated.share && id.is_none_or(|id| *id == recorded.id)
+    }) || pending.any(|recorded| recorded.class == *class && recorded.device == allocated.device)
 }
 
 /// Checks that no other claim has a device that the claim gets, and that shared devices have
 /// enough free shares.
 pub(super) fn check(
-    chosen: &[AllocatedDevice<'_>],
-    before: Option<&Record>,
-    others: &[Record],
+    devices: &[AllocatedDevice<'_>],
+    previous: Option<&Record>,
+    other_records: &[Record],
 ) -> Result<(), PrepareError> {
     // A claim with admin access does not count.
-    let chosen = || chosen.iter().filter(|one| !one.allocated.admin);
-    for one in chosen().filter(|one| !before.is_some_and(|before| had(before, one))) {
-        let own = ClaimedDevice::from_allocated(one);
-        let (mut excluding, mut beside) = (Vec::new(), Vec::new());
-        for other in others {
-            for held in ClaimedDevice::from_record(other, one.class) {
-                match own.beside(&held) {
-                    Some(count) => beside.push((other, count)),
-                    None if own.touches(&held) => excluding.push((other, held.name)),
+    let counted = || devices.iter().filter(|device| !device.allocated.admin);
+    let had_before = |device: &AllocatedDevice<'_>| {
+        previous.is_some_and(|previous| had_device(previous, device))
+    };
+    for device in counted().filter(|device| !had_before(device)) {
+        let claimed = ClaimedDevice::from_allocated(device);
+        let (mut excluding, mut sharing) = (Vec::new(), Vec::new());
+        for record in other_records {
+            for recorded in ClaimedDevice::from_record(record, device.class) {
+                match claimed.shares_of_same_device(&recorded) {
+                    Some(count) => sharing.push((record, count)),
+                    None if claimed.touches(&recorded) => excluding.push((record, recorded.name)),
                     None => {}
                 }
             }
         }
-        let pool = one.allocated.pool.clone();
-        if let Some((other, device)) = excluding.first() {
+        let pool = device.allocated.pool.clone();
+        if let Some((record, name)) = excluding.first() {
             return Err(PrepareError::Held {
                 pool,
-                device: (*device).to_owned(),
-                holder: other.title(),
-                uids: uids(excluding.iter().map(|(other, _)| *other)),
+                device: (*name).to_owned(),
+                holder: record.title(),
+                uids: uids(excluding.iter().map(|(record, _)| *record)),
             });
         }
-        let same = chosen()
+        let requested = sum(counted()
             .map(ClaimedDevice::from_allocated)
-            .filter(|same| own.is_same(same));
-        let wanted = sum(same.filter_map(|same| same.shares));
-        let used = sum(beside.iter().map(|(_, count)| *count));
-        let device = own.id.and_then(|id| one.class.with_id(id));
-        let total = device.and_then(|device| device.replicas).unwrap_or(1);
-        if used > 0 && wanted.saturating_add(used) > u64::from(total) {
+            .filter(|other| claimed.is_same(other))
+            .filter_map(|other| other.shares));
+        let used = sum(sharing.iter().map(|(_, count)| *count));
+        let total = claimed
+            .id
+            .and_then(|id| device.class.find_by_id(id))
+            .and_then(|present| present.replicas)
+            .unwrap_or(1);
+        if used > 0 && requested.saturating_add(used) > u64::from(total) {
             return Err(PrepareError::TooFew {
                 pool,
-                device: one.allocated.device.clone(),
+                device: device.allocated.device.clone(),
                 total,
                 used,
-                holders: titles(beside.iter().map(|(other, _)| *other)),
-                uids: uids(beside.iter().map(|(other, _)| *other)),
+                holders: titles(sharing.iter().map(|(record, _)| *record)),
+                uids: uids(sharing.iter().map(|(record, _)| *record)),
             });
         }
     }
@@ -172,9 +188,9 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
 fn titles<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<String> {
     let mut titles: Vec<String> = records.map(Record::title).collect();
     titles.dedup();
-    let more = titles.len().saturating_sub(NAMED);
-    titles.truncate(NAMED);
-    titles.extend((more > 0).then(|| format!("and {more} others")));
+    let omitted = titles.len().saturating_sub(MAX_NAMED_CLAIMS);
+    titles.truncate(MAX_NAMED_CLAIMS);
+    titles.extend((omitted > 0).then(|| format!("and {omitted} others")));
     titles
 }
 

@@ -25,8 +25,8 @@ use crate::class_devices::{ClassDevices, DivisibleDevice, NamedDevice};
 use crate::plugin_allocations::PluginAllocations;
 
 /// The limit for a new part to appear, and for a removed part to disappear.
-const APPEARS: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(50);
+const APPEAR_TIMEOUT: Duration = Duration::from_secs(2);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The reason for which a claim does not get a part, or a whole device that has parts.
 #[derive(Debug, thiserror::Error)]
@@ -58,37 +58,40 @@ pub struct PartMaker {
 
 /// The devices and parts that claims have.
 #[derive(Debug)]
-pub(super) struct Claimed {
+pub(super) struct ClaimedParts {
     pub(super) records: Vec<Record>,
     pub(super) unreadable: Unreadable,
 }
 
-impl Claimed {
+impl ClaimedParts {
     /// Returns whether a claim has the part with this name or with the id `made`, or whether
     /// the part is being made for a claim.
-    fn has_part(&self, class: &ClassName, name: &str, made: Option<&DeviceId>) -> bool {
+    fn has_part(&self, class: &ClassName, name: &str, part_id: Option<&DeviceId>) -> bool {
         self.records.iter().any(|record| {
-            let mut making = record.making.iter();
+            let mut pending = record.making.iter();
             let mut devices = record.devices.iter();
-            making.any(|one| one.class == *class && one.device == name)
-                || devices
-                    .any(|one| one.class == *class && (one.device == name || Some(&one.id) == made))
+            pending.any(|device| device.class == *class && device.device == name)
+                || devices.any(|device| {
+                    device.class == *class && (device.device == name || Some(&device.id) == part_id)
+                })
         })
     }
 }
 
 impl PartMaker {
     /// Looks up the devices of the class again.
-    pub(super) fn look(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
-        class.again(&self.root).map_err(|error| PartError::Host {
-            root: self.root.clone(),
-            error,
-        })
+    pub(super) fn look_up(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
+        class
+            .rediscover(&self.root)
+            .map_err(|error| PartError::Host {
+                root: self.root.clone(),
+                error,
+            })
     }
 
     /// Looks up the devices of the class after programs have run, and reads the driver facts
     /// again, because the programs may have changed them.
-    fn look_again(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
+    fn look_up_again(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
         let spec = &class.class;
         if !spec.spec.facts.is_empty()
             && spec.settings.uses_facts()
@@ -102,52 +105,55 @@ impl PartMaker {
                 tracing::warn!("{}: facts cannot be written: {error}", spec.name);
             }
         }
-        self.look(class)
+        self.look_up(class)
     }
 
     /// Looks up the devices of the class until a condition holds, which may be some time after
     /// the last step. Also returns whether it holds.
-    fn look_until(
+    fn look_up_until(
         &self,
         class: &ClassDevices,
-        ended: &StepsResult,
-        is_so: impl Fn(&ClassDevices) -> bool,
+        steps: &StepsResult,
+        condition: impl Fn(&ClassDevices) -> bool,
     ) -> Result<(ClassDevices, bool), PartError> {
-        let give_up = Instant::now() + APPEARS;
+        let deadline = Instant::now() + APPEAR_TIMEOUT;
         loop {
-            let now = self.look_again(class)?;
-            let is_so = is_so(&now);
-            if is_so || !ended.is_success() || Instant::now() >= give_up {
-                return Ok((now, is_so));
+            let class_now = self.look_up_again(class)?;
+            let is_met = condition(&class_now);
+            if is_met || !steps.is_success() || Instant::now() >= deadline {
+                return Ok((class_now, is_met));
             }
-            sleep(LOOK);
+            sleep(LOOK_INTERVAL);
         }
     }
 
     /// Makes room on a device for the part or the whole device that has the name `name` in
     /// slices, and makes the part. Returns the class as it is afterwards, and the id of the
     /// part or device.
-    pub(super) fn ready(
+    pub(super) fn make_ready(
         &self,
         class: &ClassDevices,
         name: &str,
-        claimed: &Claimed,
+        claimed: &ClaimedParts,
     ) -> Result<(ClassDevices, DeviceId), PartError> {
-        let now = self.look(class)?;
-        let (whole, part) = find(&now, name)?;
+        let current = self.look_up(class)?;
+        let (parent, part) = find(&current, name)?;
         match part {
             Some(PossiblePart { made: Some(id), .. }) => {
                 let id = id.clone();
-                Ok((now, id))
+                Ok((current, id))
             }
             Some(part) => {
-                let room = self.with_room(&now, whole, name, &part.takes, claimed)?;
-                self.make_with_retry(room.as_ref().unwrap_or(&now), name, claimed)
+                let room = self.with_room(&current, parent, name, &part.takes, claimed)?;
+                self.make_with_retry(room.as_ref().unwrap_or(&current), name, claimed)
             }
             None => {
-                let (all, id) = (&whole.divisible.counters, whole.divisible.whole.id.clone());
-                let room = self.with_room(&now, whole, name, all, claimed)?;
-                Ok((room.unwrap_or(now), id))
+                let (counters, id) = (
+                    &parent.divisible.counters,
+                    parent.divisible.whole.id.clone(),
+                );
+                let room = self.with_room(&current, parent, name, counters, claimed)?;
+                Ok((room.unwrap_or(current), id))
             }
         }
     }
@@ -157,35 +163,40 @@ impl PartMaker {
     fn with_room(
         &self,
         class: &ClassDevices,
-        whole: &DivisibleDevice,
+        parent: &DivisibleDevice,
         name: &str,
-        takes: &BTreeMap<String, u64>,
-        claimed: &Claimed,
+        counters: &BTreeMap<String, u64>,
+        claimed: &ClaimedParts,
     ) -> Result<Option<ClassDevices>, PartError> {
-        let own = &class.class.name;
-        let (of_claims, others): (Vec<_>, Vec<_>) = whole
+        let class_name = &class.class.name;
+        let (claimed_parts, unclaimed_parts): (Vec<_>, Vec<_>) = parent
             .parts()
-            .filter(|(other, _)| *other != name)
-            .partition(|(other, part)| claimed.has_part(own, other, part.made.as_ref()));
-        let mut used = takes.clone();
-        for (_, part) in of_claims {
-            add(&mut used, &part.takes);
+            .filter(|(part_name, _)| *part_name != name)
+            .partition(|(part_name, part)| {
+                claimed.has_part(class_name, part_name, part.made.as_ref())
+            });
+        let mut used = counters.clone();
+        for (_, part) in claimed_parts {
+            add_amounts(&mut used, &part.takes);
         }
-        let total = &whole.divisible.counters;
-        if !fits(&used, total) {
+        let total = &parent.divisible.counters;
+        if !fits_within(&used, total) {
             let device = name.to_owned();
             return Err(PartError::NoRoom { device });
         }
         let mut room: Option<ClassDevices> = None;
-        for (part, idle) in others.into_iter().filter(|(_, part)| part.made.is_some()) {
+        for (part, unclaimed) in unclaimed_parts
+            .into_iter()
+            .filter(|(_, part)| part.made.is_some())
+        {
             // The part was removed with another part of the same `together` group.
             if room.as_ref().is_some_and(|room| !is_made(room, part)) {
                 continue;
             }
-            let mut beside = used.clone();
-            add(&mut beside, &idle.takes);
-            if fits(&beside, total) {
-                used = beside;
+            let mut with_unclaimed = used.clone();
+            add_amounts(&mut with_unclaimed, &unclaimed.takes);
+            if fits_within(&with_unclaimed, total) {
+                used = with_unclaimed;
                 continue;
             }
             let in_the_way = |reason| PartError::InTheWay {
@@ -193,22 +204,25 @@ impl PartMaker {
                 reason,
             };
             // The other parts of the same `together` group are removed with it.
-            let goes = |other: &&PossiblePart| other.made == idle.made || idle.together;
-            let all = whole
+            let is_removed_too =
+                |other: &&PossiblePart| other.made == unclaimed.made || unclaimed.together;
+            let existing_parts = parent
                 .divisible
                 .parts
                 .iter()
-                .filter(|one| one.made.is_some());
-            for one in all.filter(goes) {
-                self.check_unused(class, one, claimed).map_err(in_the_way)?;
+                .filter(|existing| existing.made.is_some());
+            for existing in existing_parts.filter(is_removed_too) {
+                self.check_unused(class, existing, claimed)
+                    .map_err(in_the_way)?;
             }
-            tracing::info!("removing the part {part} of {own}, whose room {name} needs");
-            let ended = run(&self.root, &idle.remove, idle.timeout, false);
-            let (now, is_gone) = self.look_until(class, &ended, |now| !is_made(now, part))?;
-            if !is_gone {
-                return Err(in_the_way(ended.reason()));
+            tracing::info!("removing the part {part} of {class_name}, whose room {name} needs");
+            let steps = run(&self.root, &unclaimed.remove, unclaimed.timeout, false);
+            let (current, is_removed) =
+                self.look_up_until(class, &steps, |current| !is_made(current, part))?;
+            if !is_removed {
+                return Err(in_the_way(steps.reason()));
             }
-            room = Some(now);
+            room = Some(current);
         }
         Ok(room)
     }
@@ -217,8 +231,8 @@ impl PartMaker {
     fn check_unused(
         &self,
         class: &ClassDevices,
-        idle: &PossiblePart,
-        claimed: &Claimed,
+        part: &PossiblePart,
+        claimed: &ClaimedParts,
     ) -> Result<(), String> {
         if let Some((uid, reason)) = claimed.unreadable.first() {
             let uid = uid.as_str();
@@ -226,10 +240,10 @@ impl PartMaker {
                 "the claim {uid} may have it, whose record cannot be read: {reason}"
             ));
         }
-        let device = idle.made.as_ref().and_then(|id| class.with_id(id));
-        let held = Handle::current().block_on(self.allocations.read());
-        let held = held.map_err(|error| format!("a container may have it: {error}"))?;
-        match device.is_some_and(|device| held.contains_device(device)) {
+        let device = part.made.as_ref().and_then(|id| class.find_by_id(id));
+        let allocated = Handle::current().block_on(self.allocations.read());
+        let allocated = allocated.map_err(|error| format!("a container may have it: {error}"))?;
+        match device.is_some_and(|device| allocated.contains_device(device)) {
             true => Err("a container still has it by the device plugin".to_owned()),
             false => Ok(()),
         }
@@ -241,75 +255,75 @@ impl PartMaker {
         &self,
         class: &ClassDevices,
         name: &str,
-        claimed: &Claimed,
+        claimed: &ClaimedParts,
     ) -> Result<(ClassDevices, DeviceId), PartError> {
-        let mut now = None;
-        let mut is_last = false;
+        let mut latest = None;
+        let mut is_second_try = false;
         loop {
-            let known = now.as_ref().unwrap_or(class);
-            let (_, Some(part)) = find(known, name)? else {
+            let current = latest.as_ref().unwrap_or(class);
+            let (_, Some(part)) = find(current, name)? else {
                 return Err(part_gone_error(class, name));
             };
-            let ended = run(&self.root, &part.make, part.timeout, true);
-            let (looked, _) = self.look_until(class, &ended, |now| is_made(now, name))?;
-            if let (_, Some(PossiblePart { made: Some(id), .. })) = find(&looked, name)? {
+            let steps = run(&self.root, &part.make, part.timeout, true);
+            let (found, _) = self.look_up_until(class, &steps, |latest| is_made(latest, name))?;
+            if let (_, Some(PossiblePart { made: Some(id), .. })) = find(&found, name)? {
                 let id = id.clone();
-                return Ok((looked, id));
+                return Ok((found, id));
             }
-            self.clear(&looked, name);
-            if is_last || ended.is_killed() {
-                let (device, reason) = (name.to_owned(), ended.reason());
+            self.remove_remains(&found, name);
+            if is_second_try || steps.is_killed() {
+                let (device, reason) = (name.to_owned(), steps.reason());
                 return Err(PartError::NotMade { device, reason });
             }
-            tracing::info!("making the part {name} once more: {}", ended.reason());
-            self.clear_others(&looked, name, claimed);
-            (now, is_last) = (Some(looked), true);
+            tracing::info!("making the part {name} once more: {}", steps.reason());
+            self.remove_other_remains(&found, name, claimed);
+            (latest, is_second_try) = (Some(found), true);
         }
     }
 
     /// Removes incomplete remains of other parts, which no claim has. A removal that failed
     /// may leave remains that the class does not find and that take up room nevertheless.
-    fn clear_others(&self, class: &ClassDevices, name: &str, claimed: &Claimed) {
-        let Ok((whole, Some(part))) = find(class, name) else {
+    fn remove_other_remains(&self, class: &ClassDevices, name: &str, claimed: &ClaimedParts) {
+        let Ok((parent, Some(part))) = find(class, name) else {
             return;
         };
-        for (other, idle) in whole.parts().filter(|(other, _)| *other != name) {
-            let mut both = part.takes.clone();
-            add(&mut both, &idle.takes);
+        for (other_name, other) in parent.parts().filter(|(other_name, _)| *other_name != name) {
+            let mut sum = part.takes.clone();
+            add_amounts(&mut sum, &other.takes);
             // All parts of a `together` group have the same steps, which were executed
             // already.
-            let may_be = idle.made.is_none()
-                && idle.remove != part.remove
-                && !claimed.has_part(&class.class.name, other, None);
-            if may_be && !fits(&both, &whole.divisible.counters) {
-                self.clear(class, other);
+            let may_have_remains = other.made.is_none()
+                && other.remove != part.remove
+                && !claimed.has_part(&class.class.name, other_name, None);
+            if may_have_remains && !fits_within(&sum, &parent.divisible.counters) {
+                self.remove_remains(class, other_name);
             }
         }
     }
 
-    /// Removes the incomplete part that an interrupted [`Self::ready`] may have left.
+    /// Removes the incomplete part that an interrupted [`Self::make_ready`] may have left.
     pub(super) fn roll_back(&self, class: &ClassDevices, name: &str) -> Result<(), PartError> {
         // The driver facts may be older than the interruption.
-        let now = self.look_again(class)?;
-        match self.clear(&now, name) {
+        let current = self.look_up_again(class)?;
+        match self.remove_remains(&current, name) {
             // If there is nothing to remove, the program may end with an error status.
-            ended if !ended.is_killed() => Ok(()),
-            ended => Err(PartError::NotRemoved {
+            steps if !steps.is_killed() => Ok(()),
+            steps => Err(PartError::NotRemoved {
                 device: name.to_owned(),
-                reason: ended.reason(),
+                reason: steps.reason(),
             }),
         }
     }
 
     /// Removes the incomplete remains of a part. If the part or another part exists in its
     /// place, there are no remains, and the steps could remove that part.
-    fn clear(&self, class: &ClassDevices, name: &str) -> StepsResult {
-        let Ok((whole, Some(part))) = find(class, name) else {
+    fn remove_remains(&self, class: &ClassDevices, name: &str) -> StepsResult {
+        let Ok((parent, Some(part))) = find(class, name) else {
             return StepsResult::Well;
         };
-        let mut others = whole.divisible.parts.iter();
-        let concerns = |other: &PossiblePart| part.together || other.overlaps(part);
-        match others.any(|other| other.made.is_some() && concerns(other)) {
+        let mut parts = parent.divisible.parts.iter();
+        let is_in_its_place = |other: &PossiblePart| part.together || other.overlaps(part);
+        match parts.any(|other| other.made.is_some() && is_in_its_place(other)) {
             true => StepsResult::Well,
             false => run(&self.root, &part.remove, part.timeout, false),
         }
@@ -321,10 +335,13 @@ fn find<'a>(
     class: &'a ClassDevices,
     name: &str,
 ) -> Result<(&'a DivisibleDevice, Option<&'a PossiblePart>), PartError> {
-    let whole = class.wholes.iter().find(|whole| whole.name == name);
-    match (whole, class.named(name)) {
-        (Some(whole), _) => Ok((whole, None)),
-        (None, Some(NamedDevice::Part(whole, part))) => Ok((whole, Some(part))),
+    let device = class
+        .divisible_devices
+        .iter()
+        .find(|device| device.name == name);
+    match (device, class.find_by_name(name)) {
+        (Some(device), _) => Ok((device, None)),
+        (None, Some(NamedDevice::Part(device, part))) => Ok((device, Some(part))),
         (None, _) => Err(part_gone_error(class, name)),
     }
 }
@@ -340,14 +357,14 @@ fn part_gone_error(class: &ClassDevices, name: &str) -> PartError {
     }
 }
 
-fn add(sum: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
-    for (name, amount) in more {
+fn add_amounts(sum: &mut BTreeMap<String, u64>, amounts: &BTreeMap<String, u64>) {
+    for (name, amount) in amounts {
         let so_far = sum.entry(name.clone()).or_default();
         *so_far = so_far.saturating_add(*amount);
     }
 }
 
-fn fits(used: &BTreeMap<String, u64>, total: &BTreeMap<String, u64>) -> bool {
+fn fits_within(used: &BTreeMap<String, u64>, total: &BTreeMap<String, u64>) -> bool {
     let mut used = used.iter();
     used.all(|(name, amount)| total.get(name).is_some_and(|total| amount <= total))
 }

@@ -21,17 +21,17 @@ pub struct Parameters {
 /// The reason for which a class cannot have parameters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
-    #[error("`{what}` in `config`: class {class} has none to choose from; remove it")]
+    #[error("`{kind}` in `config`: class {class} has none to choose from; remove it")]
     Nothing {
-        what: &'static str,
+        kind: &'static str,
         class: ClassName,
     },
-    #[error("class {class} has no capability {name}; use {known}")]
+    #[error("class {class} has no capability {name}; use {capabilities}")]
     Unknown {
         name: CapabilityName,
         class: ClassName,
         /// The names that the class has, separated by commas.
-        known: String,
+        capabilities: String,
     },
     #[error(
         "capability {0} is not for claims: only containers outside pods and `trusted_pods` may have it"
@@ -46,43 +46,44 @@ impl Parameters {
         class: &DeviceClass,
     ) -> Result<Vec<(String, String)>, ParameterError> {
         let request = &class.spec.request;
-        let joined = |names: Vec<&str>| names.join(",");
+        let join = |names: Vec<&str>| names.join(",");
         let capabilities = self.capabilities.iter().map(CapabilityName::as_str);
         let lists = self.lists.iter().map(ListName::as_str);
         let mut variables = Vec::new();
-        for (what, env, value) in [
+        for (kind, env, value) in [
             (
                 "capabilities",
                 &request.capabilities_env,
-                joined(capabilities.collect()),
+                join(capabilities.collect()),
             ),
-            ("lists", &request.lists_env, joined(lists.collect())),
+            ("lists", &request.lists_env, join(lists.collect())),
         ] {
             match env {
                 _ if value.is_empty() => {}
                 Some(env) => variables.push((env.to_string(), value)),
                 None => {
                     let class = class.name.clone();
-                    return Err(ParameterError::Nothing { what, class });
+                    return Err(ParameterError::Nothing { kind, class });
                 }
             }
         }
         let switched = request.switchable_capabilities();
-        let mut known: BTreeSet<CapabilityName> = class.spec.capabilities();
-        known.retain(|name| !switched.contains(name));
-        known.extend(class.spec.exceptions());
+        let mut capabilities: BTreeSet<CapabilityName> = class.spec.capabilities();
+        capabilities.retain(|name| !switched.contains(name));
+        capabilities.extend(class.spec.exceptions());
         for name in &self.capabilities {
             let implied = request.with_implied(&BTreeSet::from([name.clone()]));
             let is_trusted = |name| request.trusted_capabilities.contains(name);
             if implied.iter().any(is_trusted) {
                 return Err(ParameterError::Trusted(name.clone()));
             }
-            if !known.contains(name) && name.as_str() != "all" {
-                let known: Vec<&str> = known.iter().map(CapabilityName::as_str).collect();
+            if !capabilities.contains(name) && name.as_str() != "all" {
+                let capabilities: Vec<&str> =
+                    capabilities.iter().map(CapabilityName::as_str).collect();
                 return Err(ParameterError::Unknown {
                     name: name.clone(),
                     class: class.name.clone(),
-                    known: format!("all, {}", known.join(", ")),
+                    capabilities: format!("all, {}", capabilities.join(", ")),
                 });
             }
         }

@@ -17,7 +17,7 @@ use kubelet_api::dra::v1::Device;
 
 use super::allocation::{AllocatedRequest, AllocationError, allocated_requests};
 use super::holds;
-use super::making::{Claimed, PartError, PartMaker};
+use super::making::{ClaimedParts, PartError, PartMaker};
 use super::parameters::ParameterError;
 use super::record::{ClaimUid, PendingDevice, PreparedDevice, Record};
 use super::specification::{self, SpecificationError};
@@ -94,7 +94,7 @@ pub struct Claims {
     pub hook: PathBuf,
     /// The host's root directory, as engines see it.
     pub host_root: PathBuf,
-    pub workshop: PartMaker,
+    pub part_maker: PartMaker,
 }
 
 /// An allocated device, as it is on this node.
@@ -135,45 +135,54 @@ impl Claims {
         inventory: &[ClassDevices],
     ) -> Result<Vec<Device>, PrepareError> {
         let allocated = allocated_requests(claim, uid)?;
-        let chosen = allocated.iter().map(|one| self.chosen(one, inventory));
-        let chosen: Vec<AllocatedDevice<'_>> = chosen.collect::<Result<_, _>>()?;
-        // For a claim with admin access nothing is made.
-        let made = chosen
+        let devices = allocated
             .iter()
-            .filter(|one| one.device.is_none() && !one.allocated.admin);
-        let made: Vec<&AllocatedDevice<'_>> = made.collect();
+            .map(|device| self.find_device(device, inventory));
+        let devices: Vec<AllocatedDevice<'_>> = devices.collect::<Result<_, _>>()?;
+        // For a claim with admin access nothing is made.
+        let missing_parts = devices
+            .iter()
+            .filter(|device| device.device.is_none() && !device.allocated.admin);
+        let missing_parts: Vec<&AllocatedDevice<'_>> = missing_parts.collect();
         let mut record = Record {
             version: Record::VERSION,
             uid: uid.clone(),
             namespace: claim.metadata.namespace.clone().unwrap_or_default(),
             name: claim.metadata.name.clone().unwrap_or_default(),
-            devices: chosen.iter().filter_map(|one| one.device.clone()).collect(),
-            making: made.iter().map(|one| one.making()).collect(),
+            devices: devices
+                .iter()
+                .filter_map(|device| device.device.clone())
+                .collect(),
+            making: missing_parts.iter().map(|device| device.making()).collect(),
         };
-        let _making = self.lock_classes(&record)?;
+        let _class_locks = self.lock_classes(&record)?;
         let mut locked = self.store.lock()?;
-        let (mut others, unreadable) = self.store.read_all()?;
-        let before = others.iter().position(|other| other.uid == record.uid);
-        let before = before.map(|at| others.remove(at));
-        holds::check(&chosen, before.as_ref(), &others)?;
+        let (mut other_records, unreadable) = self.store.read_all()?;
+        let previous = other_records
+            .iter()
+            .position(|other| other.uid == record.uid);
+        let previous = previous.map(|index| other_records.remove(index));
+        holds::check(&devices, previous.as_ref(), &other_records)?;
         self.store.write(&record)?;
         let mut inventory = Cow::Borrowed(inventory);
-        if !made.is_empty() {
+        if !missing_parts.is_empty() {
             drop(locked);
-            others.push(record.clone());
-            let claimed = Claimed {
-                records: others,
+            other_records.push(record.clone());
+            let claimed = ClaimedParts {
+                records: other_records,
                 unreadable,
             };
-            for one in made {
-                let (now, id) = self
-                    .workshop
-                    .ready(one.class, &one.allocated.device, &claimed)?;
-                record.devices.push(prepared(one.allocated, &now, id));
+            for device in missing_parts {
+                let (current, id) =
+                    self.part_maker
+                        .make_ready(device.class, &device.allocated.device, &claimed)?;
+                record
+                    .devices
+                    .push(prepared(device.allocated, &current, id));
                 // The last lookup has all parts of the class.
-                let mut known = inventory.to_mut().iter_mut();
-                if let Some(known) = known.find(|known| known.class.name == now.class.name) {
-                    *known = now;
+                let mut class = inventory.to_mut().iter_mut();
+                if let Some(class) = class.find(|class| class.class.name == current.class.name) {
+                    *class = current;
                 }
             }
             record.making.clear();
@@ -186,26 +195,27 @@ impl Claims {
     }
 
     /// Returns the device of an allocation.
-    fn chosen<'a>(
+    fn find_device<'a>(
         &self,
         allocated: &'a AllocatedRequest,
         inventory: &'a [ClassDevices],
     ) -> Result<AllocatedDevice<'a>, PrepareError> {
-        let of_pool =
+        let has_pool =
             |class: &&ClassDevices| names::pool(&self.node, &class.class.name) == allocated.pool;
-        let class = inventory.iter().find(of_pool);
+        let class = inventory.iter().find(has_pool);
         let class = class.ok_or_else(|| PrepareError::NoPool(allocated.pool.clone()))?;
-        let named = class.named(&allocated.device);
-        let named = named.ok_or_else(|| PrepareError::NoDevice {
+        let device_or_part = class.find_by_name(&allocated.device);
+        let device_or_part = device_or_part.ok_or_else(|| PrepareError::NoDevice {
             pool: allocated.pool.clone(),
             device: allocated.device.clone(),
         })?;
         allocated.parameters.variables(&class.class)?;
-        let mut wholes = class.wholes.iter();
-        let id = match named {
+        let mut divisible_devices = class.divisible_devices.iter();
+        let id = match device_or_part {
             NamedDevice::Part(_, part) => allocated.admin.then(|| part.made.clone()).flatten(),
             NamedDevice::Device(device) => {
-                let is_whole = wholes.any(|one| one.name == allocated.device);
+                let is_whole =
+                    divisible_devices.any(|divisible| divisible.name == allocated.device);
                 (allocated.admin || !is_whole).then(|| device.id.clone())
             }
         };
@@ -218,11 +228,12 @@ impl Claims {
 
     /// Locks the parts of all classes of a claim.
     fn lock_classes(&self, record: &Record) -> Result<Vec<StoreLock>, StoreError> {
-        let classes: BTreeSet<&ClassName> = record.making.iter().map(|one| &one.class).collect();
-        let locked = classes
+        let classes: BTreeSet<&ClassName> =
+            record.making.iter().map(|device| &device.class).collect();
+        let locks = classes
             .into_iter()
             .map(|class| self.store.lock_class(class));
-        locked.collect()
+        locks.collect()
     }
 
     /// Unprepares a claim, which no container of the node uses any more. An unknown claim is
@@ -244,49 +255,51 @@ impl Claims {
         seen: &RecordFile,
         inventory: &[ClassDevices],
     ) -> Result<bool, UnprepareError> {
-        self.unprepare_if(uid, || self.store.is_still(uid, seen), inventory)
+        self.unprepare_if(uid, || self.store.has_same_file(uid, seen), inventory)
     }
 
     /// Unprepares a claim if the condition holds. The condition is evaluated under each lock.
     fn unprepare_if(
         &self,
         uid: &ClaimUid,
-        is_wanted: impl Fn() -> bool,
+        condition: impl Fn() -> bool,
         inventory: &[ClassDevices],
     ) -> Result<bool, UnprepareError> {
-        let read = || self.store.read(uid).ok().flatten();
+        let read_record = || self.store.read(uid).ok().flatten();
         // The record is read again under the lock, because a preparation may have been in
         // progress.
-        let mut made = Vec::new();
-        if let Some(record) = read().filter(|record| !record.making.is_empty()) {
-            made = self.lock_classes(&record)?;
-            let under_way = read().filter(|_| is_wanted());
-            for one in under_way.into_iter().flat_map(|record| record.making) {
-                let class = inventory.iter().find(|class| class.class.name == one.class);
+        let mut class_locks = Vec::new();
+        if let Some(record) = read_record().filter(|record| !record.making.is_empty()) {
+            class_locks = self.lock_classes(&record)?;
+            let interrupted = read_record().filter(|_| condition());
+            for pending in interrupted.into_iter().flat_map(|record| record.making) {
+                let class = inventory
+                    .iter()
+                    .find(|class| class.class.name == pending.class);
                 match class {
-                    Some(class) => self.workshop.roll_back(class, &one.device)?,
+                    Some(class) => self.part_maker.roll_back(class, &pending.device)?,
                     None => tracing::warn!(
                         "{} was perhaps made by half, and class {} is not served any more: look \
                          at the host whether something is left",
-                        one.device,
-                        one.class
+                        pending.device,
+                        pending.class
                     ),
                 }
             }
         }
         let _locked = self.store.lock()?;
-        let is_wanted = is_wanted();
-        if is_wanted {
+        let holds = condition();
+        if holds {
             specification::remove(&self.cdi, uid)?;
             self.store.remove(uid)?;
         }
-        drop(made);
-        Ok(is_wanted)
+        drop(class_locks);
+        Ok(holds)
     }
 
     /// Opens the file of a claim's record.
-    pub(crate) fn see(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
-        self.store.see(uid)
+    pub(crate) fn open_record(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
+        self.store.open_record(uid)
     }
 
     /// Returns the records of prepared claims, and the errors of those that cannot be read.
@@ -296,9 +309,9 @@ impl Claims {
 
     /// Returns whether each claim with a record has a CDI specification.
     pub fn have_specifications(&self) -> bool {
-        let there = specification::claims_with_files(&self.cdi);
-        let known = self.store.uids();
-        known.is_ok_and(|known| known.iter().all(|uid| there.contains(uid)))
+        let claims_with_files = specification::claims_with_files(&self.cdi);
+        let recorded = self.store.uids();
+        recorded.is_ok_and(|recorded| recorded.iter().all(|uid| claims_with_files.contains(uid)))
     }
 
     /// Writes the CDI specifications of all records, and removes those without a record. After
@@ -306,15 +319,15 @@ impl Claims {
     pub fn restore(&self, inventory: &[ClassDevices]) -> Result<Vec<String>, StoreError> {
         let locked = self.store.lock()?;
         self.store.remove_unfinished(&locked)?;
-        let (records, bad) = self.store.read_all()?;
-        let mut problems: Vec<String> = bad
+        let (records, unreadable) = self.store.read_all()?;
+        let mut problems: Vec<String> = unreadable
             .into_iter()
             .map(|(uid, reason)| format!("the record of claim {}: {reason}", uid.as_str()))
             .collect();
         // For a preparation that was interrupted, the kubelet calls again.
         for record in records.iter().filter(|record| record.making.is_empty()) {
-            let written = specification::write(&self.cdi, self.description(), record, inventory);
-            if let Err(error) = written {
+            let result = specification::write(&self.cdi, self.description(), record, inventory);
+            if let Err(error) = result {
                 let error = anyhow::Error::from(error);
                 problems.push(format!("claim {}: {error:#}", record.title()));
             }

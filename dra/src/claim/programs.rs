@@ -54,28 +54,30 @@ pub(super) fn run(
     timeout: Duration,
     until_failure: bool,
 ) -> StepsResult {
-    let mut last = StepsResult::Well;
+    let mut result = StepsResult::Well;
     for step in steps {
-        let ended = match step {
+        let result_of_step = match step {
             Step::Run(command) => run_one(root, command, timeout),
             Step::Write(file, text) => write(root, file, text, timeout),
         };
-        if !ended.is_success() {
-            tracing::warn!("{}", ended.reason());
-            last = ended;
-            if until_failure || last.is_killed() {
+        if !result_of_step.is_success() {
+            tracing::warn!("{}", result_of_step.reason());
+            result = result_of_step;
+            if until_failure || result.is_killed() {
                 break;
             }
         }
     }
-    last
+    result
 }
 
 /// The files to which a write has exceeded its timeout and not ended yet.
-static HANGING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+static PENDING_WRITES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-fn hanging() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    HANGING.lock().unwrap_or_else(PoisonError::into_inner)
+fn pending_writes() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    PENDING_WRITES
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes a text to a file of sysfs in one call. A driver may block the call for ever. A
@@ -87,9 +89,9 @@ fn hanging() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 )]
 fn write(root: &Path, file: &Path, text: &str, timeout: Duration) -> StepsResult {
     let path = root.join(file.strip_prefix("/").unwrap_or(file));
-    let shown = format!("writing `{}` to {}", excerpt(text), file.display());
-    if !hanging().insert(path.clone()) {
-        return StepsResult::Killed(format!("{shown}: an earlier write has not ended"));
+    let step = format!("writing `{}` to {}", excerpt(text), file.display());
+    if !pending_writes().insert(path.clone()) {
+        return StepsResult::Killed(format!("{step}: an earlier write has not ended"));
     }
     let (text, (sender, written)) = (text.to_owned(), mpsc::channel());
     thread::spawn(move || {
@@ -101,15 +103,15 @@ fn write(root: &Path, file: &Path, text: &str, timeout: Duration) -> StepsResult
                 _ => Err(io::Error::other("the driver took a part of the text")),
             }
         };
-        let done = write();
-        hanging().remove(&path);
+        let result = write();
+        pending_writes().remove(&path);
         // The receiver may have stopped waiting.
-        let _ = sender.send(done);
+        let _ = sender.send(result);
     });
     match written.recv_timeout(timeout) {
         Ok(Ok(())) => StepsResult::Well,
-        Ok(Err(error)) => StepsResult::Failed(format!("{shown} failed: {error}")),
-        Err(_) => StepsResult::Killed(format!("{shown} takes longer than {} s", timeout.as_secs())),
+        Ok(Err(error)) => StepsResult::Failed(format!("{step} failed: {error}")),
+        Err(_) => StepsResult::Killed(format!("{step} takes longer than {} s", timeout.as_secs())),
     }
 }
 

@@ -89,20 +89,27 @@ pub(super) fn write(
     let names = names(record);
     let mut devices = Vec::new();
     for ((request, class), (parameters, ids)) in groups(record) {
-        let known = inventory.iter().find(|one| one.class.name == *class);
-        let known = known.ok_or_else(|| SpecificationError::NoClass(class.clone()))?;
+        let class_devices = inventory
+            .iter()
+            .find(|devices| devices.class.name == *class)
+            .ok_or_else(|| SpecificationError::NoClass(class.clone()))?;
         let find = |id: &&DeviceId| {
-            let found = known.with_id(id);
-            found.ok_or_else(|| SpecificationError::NoDevice {
+            let device = class_devices.find_by_id(id);
+            device.ok_or_else(|| SpecificationError::NoDevice {
                 class: class.clone(),
                 id: (**id).clone(),
             })
         };
-        let found: Vec<&Device> = ids.iter().map(find).collect::<Result<_, _>>()?;
+        let claimed: Vec<&Device> = ids.iter().map(find).collect::<Result<_, _>>()?;
         let claim = record.uid.as_str();
-        let variables = parameters.variables(&known.class)?;
-        let edits =
-            description.describe_claim(&known.class, &known.found, &found, claim, &variables);
+        let variables = parameters.variables(&class_devices.class)?;
+        let edits = description.describe_claim(
+            &class_devices.class,
+            &class_devices.found,
+            &claimed,
+            claim,
+            &variables,
+        );
         let container_edits = edits.map_err(|error| SpecificationError::Description {
             request: request.to_owned(),
             error: Box::new(error),

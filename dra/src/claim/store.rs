@@ -123,7 +123,7 @@ impl Store {
     }
 
     /// Opens a claim's record. Returns `None` if there is none.
-    pub(super) fn see(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
+    pub(super) fn open_record(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
         let path = self.path(uid);
         match open_own_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -133,10 +133,15 @@ impl Store {
     }
 
     /// Returns whether the file of a claim's record is still `seen`.
-    pub(super) fn is_still(&self, uid: &ClaimUid, seen: &RecordFile) -> bool {
-        let number = |of: Metadata| (of.dev(), of.ino());
-        let now = fs::symlink_metadata(self.path(uid)).map(number);
-        now.is_ok_and(|now| seen.0.metadata().map(number).is_ok_and(|then| then == now))
+    pub(super) fn has_same_file(&self, uid: &ClaimUid, seen: &RecordFile) -> bool {
+        let device_and_inode = |metadata: Metadata| (metadata.dev(), metadata.ino());
+        let current = fs::symlink_metadata(self.path(uid)).map(device_and_inode);
+        current.is_ok_and(|current| {
+            seen.0
+                .metadata()
+                .map(device_and_inode)
+                .is_ok_and(|seen_number| seen_number == current)
+        })
     }
 
     /// Writes a record. The file is replaced as a whole.
@@ -147,11 +152,11 @@ impl Store {
             error,
         })?;
         // A record that is too long to be read again would hide the devices of its claim.
-        let written = match text.len() as u64 <= MAX_RECORD {
+        let result = match text.len() as u64 <= MAX_RECORD {
             true => replace_file(&path, 0o640, text.as_bytes()),
             false => Err(io::ErrorKind::FileTooLarge.into()),
         };
-        written.map_err(|error| StoreError::Io { path, error })
+        result.map_err(|error| StoreError::Io { path, error })
     }
 
     /// Removes unfinished files of processes that were killed while they wrote a record. Older
@@ -197,12 +202,12 @@ pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn lock(path: &Path, how: FlockArg) -> Result<StoreLock, StoreError> {
+fn lock(path: &Path, mode: FlockArg) -> Result<StoreLock, StoreError> {
     let failed = |error: io::Error| StoreError::Io {
         path: path.to_owned(),
         error,
     };
-    let locked = Flock::lock(open_lock_file(path).map_err(failed)?, how);
+    let locked = Flock::lock(open_lock_file(path).map_err(failed)?, mode);
     locked
         .map(StoreLock)
         .map_err(|(_, error)| failed(error.into()))

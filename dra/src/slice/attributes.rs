@@ -28,57 +28,62 @@ pub(super) fn build_attributes(
     class: &ClassDevices,
     device: &Device,
 ) -> BTreeMap<String, DeviceAttribute> {
-    let fits = |name: &str, value: &str| {
+    let is_allowed = |name: &str, value: &str| {
         name.len() <= MAX_NAME
             && !name.starts_with(|c: char| c.is_ascii_digit())
             && !value.is_empty()
             && value.len() <= MAX_VALUE
     };
-    let own = device.attributes.iter();
-    let own = own.map(|(name, value)| (name.as_str(), value.as_str()));
-    let own = own.filter(|(name, value)| fits(name, value)).take(MAX_OWN);
-    let mut all: BTreeMap<String, DeviceAttribute> = own
+    let class_attributes = device.attributes.iter();
+    let class_attributes = class_attributes.map(|(name, value)| (name.as_str(), value.as_str()));
+    let class_attributes = class_attributes
+        .filter(|(name, value)| is_allowed(name, value))
+        .take(MAX_OWN);
+    let mut attributes: BTreeMap<String, DeviceAttribute> = class_attributes
         .map(|(name, value)| (name.to_owned(), own_value(class, name, value)))
         .collect();
-    all.insert("class".into(), text(class.class.name.as_str()));
+    attributes.insert("class".into(), text(class.class.name.as_str()));
     let resource = device.resource.as_str();
-    all.extend(fits("resource", resource).then(|| ("resource".into(), text(resource))));
+    attributes
+        .extend(is_allowed("resource", resource).then(|| ("resource".into(), text(resource))));
     for (name, value) in [("index", &device.index), ("group", &device.group)] {
-        if let Some(value) = value.as_deref().filter(|value| fits(name, value)) {
+        if let Some(value) = value.as_deref().filter(|value| is_allowed(name, value)) {
             let is_number = name == "index" && value.parse::<i64>().is_ok();
             let value = match is_number {
                 true => number(value.parse().unwrap_or_default()),
                 false => text(value),
             };
-            all.insert(name.into(), value);
+            attributes.insert(name.into(), value);
         }
     }
     if let Some(node) = device.numa {
-        all.insert(format!("{STANDARD}/numaNode"), number(node.into()));
+        attributes.insert(format!("{STANDARD}/numaNode"), number(node.into()));
     }
     if let Some(bus) = device.connections.bus() {
-        let places = [("pcieRoot", pcie_root(bus)), ("pciBusID", pci_address(bus))];
-        let places = places
+        let addresses = [("pcieRoot", pcie_root(bus)), ("pciBusID", pci_address(bus))];
+        let addresses = addresses
             .into_iter()
-            .filter_map(|(name, place)| Some((name, place?)));
-        all.extend(places.map(|(name, place)| (format!("{STANDARD}/{name}"), text(&place))));
+            .filter_map(|(name, address)| Some((name, address?)));
+        attributes.extend(
+            addresses.map(|(name, address)| (format!("{STANDARD}/{name}"), text(&address))),
+        );
     }
-    all
+    attributes
 }
 
 /// Returns the attributes of a part, whether or not it exists: those of its device, and the
 /// profile of the part.
-pub(super) fn of_part(
+pub(super) fn build_part_attributes(
     class: &ClassDevices,
-    whole: &DivisibleDevice,
+    parent: &DivisibleDevice,
     part: &PossiblePart,
 ) -> BTreeMap<String, DeviceAttribute> {
-    let mut all = build_attributes(class, &whole.divisible.whole);
-    all.retain(|name, _| !["resource", "index"].contains(&name.as_str()));
-    all.insert(PART.into(), text(&part.profile));
-    all.insert("placement".into(), number(part.placement().into()));
-    all.insert("whole".into(), text(&whole.name));
-    all
+    let mut attributes = build_attributes(class, &parent.divisible.whole);
+    attributes.retain(|name, _| !["resource", "index"].contains(&name.as_str()));
+    attributes.insert(PART.into(), text(&part.profile));
+    attributes.insert("placement".into(), number(part.placement().into()));
+    attributes.insert("whole".into(), text(&parent.name));
+    attributes
 }
 
 /// Returns the value as a number if this attribute is a number for each device of the class. A
@@ -86,7 +91,7 @@ pub(super) fn of_part(
 fn own_value(class: &ClassDevices, name: &str, value: &str) -> DeviceAttribute {
     let is_number = |device: &Device| {
         let mut values = device.attributes.iter();
-        let value = values.find(|(own, _)| own.as_str() == name);
+        let value = values.find(|(own_name, _)| own_name.as_str() == name);
         value.is_none_or(|(_, value)| canonical(value).is_some())
     };
     match canonical(value) {
@@ -98,7 +103,7 @@ fn own_value(class: &ClassDevices, name: &str, value: &str) -> DeviceAttribute {
 /// Returns the devices whose attributes slices have. They do not change when parts are made.
 fn offered(class: &ClassDevices) -> impl Iterator<Item = &Device> {
     class
-        .offered(true)
+        .list_entries(true)
         .into_iter()
         .map(|offered| match offered {
             PoolEntry::Device(_, device) => device,
@@ -128,10 +133,10 @@ fn number(value: i64) -> DeviceAttribute {
 
 /// Returns the PCIe root complex of a device, such as `pci0000:15`.
 fn pcie_root(bus: &Path) -> Option<String> {
-    let below = bus.strip_prefix("/sys/devices").ok()?;
-    let root = below.iter().next()?.to_str()?;
-    let is_root = root.strip_prefix("pci").is_some_and(|place| {
-        let parts: Vec<&str> = place.split(':').collect();
+    let path = bus.strip_prefix("/sys/devices").ok()?;
+    let root = path.iter().next()?.to_str()?;
+    let is_root = root.strip_prefix("pci").is_some_and(|address| {
+        let parts: Vec<&str> = address.split(':').collect();
         matches!(parts[..], [domain, bus] if is_hex(domain, 4) && is_hex(bus, 2))
     });
     is_root.then(|| root.to_owned())

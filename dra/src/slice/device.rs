@@ -38,60 +38,60 @@ pub(super) fn published(
     let Some(taints) = taints(class, &device.health, form) else {
         return Vec::new();
     };
-    let one = |name: String| SliceDevices {
+    let build = |name: String| SliceDevices {
         name,
         attributes: Some(attributes::build_attributes(class, device)),
         taints: taints.clone(),
         ..SliceDevices::default()
     };
     match device.replicas {
-        None => vec![one(name.to_owned())],
+        None => vec![build(name.to_owned())],
         Some(count) if form.shares => vec![SliceDevices {
             allow_multiple_allocations: Some(true),
             capacity: Some(BTreeMap::from([(SHARES.to_owned(), shares(class, count))])),
-            ..one(name.to_owned())
+            ..build(name.to_owned())
         }],
-        Some(count) => (0..count).map(|n| one(names::share(name, n))).collect(),
+        Some(count) => (0..count).map(|n| build(names::share(name, n))).collect(),
     }
 }
 
 /// Returns a device and its possible parts. Each part consumes some of the device's counters,
 /// and the device consumes all of them.
-pub(super) fn published_whole(
+pub(super) fn build_divisible_device(
     class: &ClassDevices,
-    whole: &DivisibleDevice,
+    parent: &DivisibleDevice,
     form: &Form,
 ) -> Vec<SliceDevices> {
     let consumes = |amounts: &BTreeMap<String, u64>| {
         let consumed = DeviceCounterConsumption {
-            counter_set: whole.name.clone(),
+            counter_set: parent.name.clone(),
             counters: counters(amounts),
             ..DeviceCounterConsumption::default()
         };
         Some(vec![consumed])
     };
-    let mut all = published(class, &whole.divisible.whole, &whole.name, form);
-    for device in &mut all {
-        device.consumes_counters = consumes(&whole.divisible.counters);
+    let mut devices = published(class, &parent.divisible.whole, &parent.name, form);
+    for device in &mut devices {
+        device.consumes_counters = consumes(&parent.divisible.counters);
     }
-    for (name, part) in whole.parts() {
-        let taints = taints(class, class.health(whole, part), form);
-        all.extend(taints.map(|taints| SliceDevices {
+    for (name, part) in parent.parts() {
+        let taints = taints(class, class.part_health(parent, part), form);
+        devices.extend(taints.map(|taints| SliceDevices {
             name: name.to_owned(),
-            attributes: Some(attributes::of_part(class, whole, part)),
+            attributes: Some(attributes::build_part_attributes(class, parent, part)),
             consumes_counters: consumes(&part.takes),
             taints,
             ..SliceDevices::default()
         }));
     }
-    all
+    devices
 }
 
 /// Returns the counters of a device, which its parts consume.
-pub(super) fn counter_set(whole: &DivisibleDevice) -> CounterSet {
+pub(super) fn counter_set(device: &DivisibleDevice) -> CounterSet {
     CounterSet {
-        name: whole.name.clone(),
-        counters: counters(&whole.divisible.counters),
+        name: device.name.clone(),
+        counters: counters(&device.divisible.counters),
     }
 }
 
@@ -121,7 +121,7 @@ fn taints(class: &ClassDevices, health: &Health, form: &Form) -> Option<Option<V
 
 fn shares(class: &ClassDevices, count: u16) -> DeviceCapacity {
     let quantity = |number: u16| Quantity(number.to_string());
-    let most = class.class.settings.max_per_container;
+    let max_per_container = class.class.settings.max_per_container;
     DeviceCapacity {
         value: quantity(count),
         // Without a policy, a request without a number would take all shares.
@@ -129,7 +129,9 @@ fn shares(class: &ClassDevices, count: u16) -> DeviceCapacity {
             default: Some(quantity(1)),
             valid_range: Some(CapacityRequestPolicyRange {
                 min: quantity(1),
-                max: Some(quantity(most.map_or(count, |most| most.get().min(count)))),
+                max: Some(quantity(
+                    max_per_container.map_or(count, |max| max.get().min(count)),
+                )),
                 step: (count > 1).then(|| quantity(1)),
             }),
             valid_values: None,

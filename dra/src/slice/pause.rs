@@ -35,8 +35,8 @@ impl RevertDelay {
     /// Notes a write. `is_answer` tells whether it reverted a change by another program.
     /// Returns the next delay if it is longer than the previous one.
     pub(super) fn wrote(&mut self, now: Instant, is_answer: bool) -> Option<Duration> {
-        let before = self.wrote.replace(now);
-        let is_soon = before.is_some_and(|before| now - before <= self.length * 2);
+        let previous = self.wrote.replace(now);
+        let is_soon = previous.is_some_and(|previous| now - previous <= self.length * 2);
         let length = match (is_soon, is_answer) {
             (true, true) => (self.length * 2).min(LONGEST),
             (true, false) => self.length,

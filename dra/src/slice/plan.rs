@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::{
     CounterSet, Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec,
 };
 
-use super::device::{Form, counter_set, published, published_whole};
+use super::device::{Form, build_divisible_device, counter_set, published};
 use crate::class_devices::{ClassDevices, PoolEntry};
 use crate::names::{self, DRIVER};
 
@@ -44,14 +44,14 @@ pub struct SliceContent {
 pub fn pools(node: &str, classes: &[ClassDevices], form: &Form) -> Vec<Pool> {
     let pool = |class: &ClassDevices| {
         let (mut devices, mut counters): (Vec<Device>, Vec<CounterSet>) = Default::default();
-        for offered in class.offered(form.parts) {
-            match offered {
+        for entry in class.list_entries(form.parts) {
+            match entry {
                 PoolEntry::Device(name, device) => {
                     devices.extend(published(class, device, name, form));
                 }
-                PoolEntry::Divisible(whole) => {
-                    counters.push(counter_set(whole));
-                    devices.extend(published_whole(class, whole, form));
+                PoolEntry::Divisible(device) => {
+                    counters.push(counter_set(device));
+                    devices.extend(build_divisible_device(class, device, form));
                 }
             }
         }
@@ -90,9 +90,9 @@ pub enum Action {
 
 /// Returns the changes, in order, from the present slices of this driver and node to the
 /// wanted ones. Returns none if they are the same.
-pub fn actions(node: &str, wanted: &[Pool], present: &[ResourceSlice]) -> Vec<Action> {
+pub fn actions(node: &str, wanted: &[Pool], existing: &[ResourceSlice]) -> Vec<Action> {
     let mut by_pool: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
-    for slice in present {
+    for slice in existing {
         by_pool
             .entry(&slice.spec.pool.name)
             .or_default()
@@ -100,11 +100,11 @@ pub fn actions(node: &str, wanted: &[Pool], present: &[ResourceSlice]) -> Vec<Ac
     }
     let (mut deletions, mut writes) = (Vec::new(), Vec::new());
     for pool in wanted {
-        let present = by_pool.remove(pool.name.as_str()).unwrap_or_default();
-        pool_actions(node, pool, &present, &mut deletions, &mut writes);
+        let existing = by_pool.remove(pool.name.as_str()).unwrap_or_default();
+        pool_actions(node, pool, &existing, &mut deletions, &mut writes);
     }
-    let of_others = by_pool.into_values().flatten();
-    deletions.extend(of_others.map(|slice| Action::Delete(Box::new(slice.clone()))));
+    let other_slices = by_pool.into_values().flatten();
+    deletions.extend(other_slices.map(|slice| Action::Delete(Box::new(slice.clone()))));
     deletions.extend(writes);
     deletions
 }
@@ -112,52 +112,55 @@ pub fn actions(node: &str, wanted: &[Pool], present: &[ResourceSlice]) -> Vec<Ac
 fn pool_actions(
     node: &str,
     pool: &Pool,
-    present: &[&ResourceSlice],
+    existing: &[&ResourceSlice],
     deletions: &mut Vec<Action>,
     writes: &mut Vec<Action>,
 ) {
-    let generation = present.iter().map(|slice| slice.spec.pool.generation).max();
+    let generation = existing
+        .iter()
+        .map(|slice| slice.spec.pool.generation)
+        .max();
     let mut used = BTreeSet::new();
     // Slices of an earlier generation were left by a change that was interrupted.
     let mut matching = |index: usize| {
-        let found = present.iter().find(|slice| {
+        let matched = existing.iter().find(|slice| {
             Some(slice.spec.pool.generation) == generation
                 && index_of(slice) == Some(index)
                 && !used.contains(&slice.metadata.name)
         });
-        used.extend(found.map(|slice| slice.metadata.name.clone()));
-        found.copied()
+        used.extend(matched.map(|slice| slice.metadata.name.clone()));
+        matched.copied()
     };
-    let found: Vec<_> = (0..pool.slices.len()).map(&mut matching).collect();
+    let matched: Vec<_> = (0..pool.slices.len()).map(&mut matching).collect();
     let count = i64::try_from(pool.slices.len()).unwrap_or(i64::MAX);
     let is_same = |content: &SliceContent, slice: &ResourceSlice| {
-        let own = slice.spec.devices.as_deref().unwrap_or_default();
+        let devices = slice.spec.devices.as_deref().unwrap_or_default();
         slice.spec.pool.resource_slice_count == count
             && slice.spec.shared_counters.as_deref().unwrap_or_default() == content.counters
-            && own.len() == content.devices.len()
-            && own.iter().zip(&content.devices).all(|(own, new)| {
-                own.taints.as_deref().unwrap_or_default().len()
+            && devices.len() == content.devices.len()
+            && devices.iter().zip(&content.devices).all(|(device, new)| {
+                device.taints.as_deref().unwrap_or_default().len()
                     == new.taints.as_deref().unwrap_or_default().len()
-                    && *own == with_times(new, own)
+                    && *device == with_times(new, device)
             })
     };
-    let pairs = || pool.slices.iter().zip(&found);
+    let pairs = || pool.slices.iter().zip(&matched);
     let changed = pairs().filter(|(new, old)| !old.is_some_and(|old| is_same(new, old)));
-    let obsolete = present
+    let obsolete = existing
         .iter()
         .filter(|slice| !used.contains(&slice.metadata.name));
     deletions.extend(
         obsolete
             .clone()
-            .map(|one| Action::Delete(Box::new((*one).clone()))),
+            .map(|slice| Action::Delete(Box::new((*slice).clone()))),
     );
     let (changed, obsolete) = (changed.count(), obsolete.count());
     if changed == 0 && obsolete == 0 {
         return;
     }
-    let all_known = found.iter().all(Option::is_some);
+    let all_exist = matched.iter().all(Option::is_some);
     // For a reader, a pool of several slices is complete only if all have the same generation.
-    let is_small = changed <= 1 && all_known && obsolete == 0;
+    let is_small = changed <= 1 && all_exist && obsolete == 0;
     let generation = match generation {
         None => 1,
         Some(generation) if is_small => generation,
@@ -215,20 +218,21 @@ fn index_of(slice: &ResourceSlice) -> Option<usize> {
 }
 
 /// Returns the new devices, with the old times of taints that they had already.
-fn keep_times(new: &[Device], old: &ResourceSlice) -> Vec<Device> {
-    let old = old.spec.devices.as_deref().unwrap_or_default();
-    let one = |device: &Device| match old.iter().find(|old| old.name == device.name) {
-        Some(old) => with_times(device, old),
-        None => device.clone(),
-    };
-    new.iter().map(one).collect()
+fn keep_times(new: &[Device], old_slice: &ResourceSlice) -> Vec<Device> {
+    let old_devices = old_slice.spec.devices.as_deref().unwrap_or_default();
+    let keep_device_times =
+        |device: &Device| match old_devices.iter().find(|old| old.name == device.name) {
+            Some(old) => with_times(device, old),
+            None => device.clone(),
+        };
+    new.iter().map(keep_device_times).collect()
 }
 
 fn with_times(device: &Device, old: &Device) -> Device {
     let mut device = device.clone();
     for taint in device.taints.iter_mut().flatten() {
-        let is_it = |old: &&DeviceTaint| old.key == taint.key && old.effect == taint.effect;
-        let old = old.taints.iter().flatten().find(is_it);
+        let is_same_taint = |old: &&DeviceTaint| old.key == taint.key && old.effect == taint.effect;
+        let old = old.taints.iter().flatten().find(is_same_taint);
         taint.time_added = old.and_then(|old| old.time_added.clone());
     }
     device

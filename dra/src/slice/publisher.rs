@@ -149,9 +149,13 @@ impl Publisher {
         // more without it. Other changes by the API server are accepted.
         for _ in 0..3 {
             let wanted = pools(&self.node, inventory, &self.form);
-            let present: Vec<_> = self.present.values().map(|one| self.as_sent(one)).collect();
+            let present_slices: Vec<_> = self
+                .present
+                .values()
+                .map(|slice| self.as_sent(slice))
+                .collect();
             let form = self.form.clone();
-            for action in actions(&self.node, &wanted, &present) {
+            for action in actions(&self.node, &wanted, &present_slices) {
                 self.perform(action).await?;
                 wrote = true;
                 // The other actions were planned with fields that the API server does not
@@ -251,24 +255,26 @@ impl Publisher {
         let (sent, kept) = (devices(sent), devices(stored));
         let name = stored.name_any();
         let (pool, count) = (&stored.spec.pool.name, kept.len());
-        let unhealthy = sent.iter().filter(|one| one.taints.is_some()).count();
+        let unhealthy = sent.iter().filter(|device| device.taints.is_some()).count();
         tracing::info!("published {count} devices of {pool}, {unhealthy} of them unhealthy");
-        let lost = |has: fn(&Device) -> bool| sent.iter().any(has) && !kept.iter().any(has);
-        if lost(|device| device.taints.is_some()) && self.form.taints {
+        let is_lost = |has_field: fn(&Device) -> bool| {
+            sent.iter().any(has_field) && !kept.iter().any(has_field)
+        };
+        if is_lost(|device| device.taints.is_some()) && self.form.taints {
             tracing::warn!(
                 "the API server drops taints of devices (feature gate DRADeviceTaints): unhealthy \
                  devices are left out of resource slices"
             );
             self.form.taints = false;
         }
-        if lost(|device| device.allow_multiple_allocations == Some(true)) && self.form.shares {
+        if is_lost(|device| device.allow_multiple_allocations == Some(true)) && self.form.shares {
             tracing::warn!(
                 "the API server drops allowMultipleAllocations (feature gate \
                  DRAConsumableCapacity): each share is published as a device"
             );
             self.form.shares = false;
         }
-        let lost_counters = lost_counters || lost(|device| device.consumes_counters.is_some());
+        let lost_counters = lost_counters || is_lost(|device| device.consumes_counters.is_some());
         if lost_counters && self.form.parts {
             tracing::warn!(
                 "the API server drops counters (feature gate DRAPartitionableDevices): parts of \
