@@ -4,6 +4,7 @@ mod canonical;
 mod cdi;
 mod device_ref;
 mod index_range;
+mod linux_capability;
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,6 +15,7 @@ pub use canonical::canonical;
 pub use cdi::{CdiName, CdiNameError};
 pub use device_ref::DeviceRef;
 pub use index_range::{IndexRange, IndexRangeError};
+pub use linux_capability::{LinuxCapability, LinuxCapabilityError};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {

@@ -122,6 +122,9 @@ pub fn plan_for(
             InjectionPlan::default()
         }
     };
+    if let Some(capabilities) = &bundle.capabilities {
+        plan.judge_needs(capabilities);
+    }
     plan.env.retain(|name, _| bundle.env.get(name).is_none());
     let is_covered = !bundle.masked_paths.covered_by_hook.is_empty();
     if is_covered || plan.file_mounts_mut().next().is_some() {

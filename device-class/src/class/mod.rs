@@ -18,6 +18,7 @@ mod label;
 mod library;
 mod links;
 mod list_changes;
+mod need;
 mod node;
 mod parts;
 mod path_template;
@@ -54,6 +55,7 @@ pub use label::{Label, LabelName, LabelNameError};
 pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
 pub use links::{Ends, Links};
 pub use list_changes::ListChanges;
+pub use need::Need;
 pub use node::{DRIVERS, Group, GroupId, Make, Node, NodeMode};
 pub use parts::{FoundPart, PartStep, Parts, WriteStep};
 pub(crate) use parts::{MAX_COUNTERS, check_profile, parse_number, parse_placements};
@@ -136,6 +138,11 @@ pub struct ClassSpec {
     /// Default `false`.
     #[serde(default)]
     pub late: bool,
+    /// Linux capabilities that programs need to use the devices. No container gets them by the
+    /// class.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Need>>"))]
+    pub needs: Vec<Need>,
     /// How a container requests devices of the class.
     pub request: RequestSpec,
     /// The driver's root directory, by template, if it is not the host's root:

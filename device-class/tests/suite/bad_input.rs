@@ -279,6 +279,9 @@ numa = | unmask = ["/proc/chips/{index}"], numa =
     | `/proc/chips/{index}` is not in a directory of `masks`
 #more | edits = [{ masks = [{ path = "/proc/a", copies = ["/proc/ab"] }] }]
     | `/proc/ab` is not in a directory of `masks`
+#more | needs = ["NET_ADMIN"] | `NET_ADMIN` is no Linux capability: write CAP_NET_ADMIN
+#more | needs = ["CAP_NETADMIN"] | did you mean CAP_NET_ADMIN?
+#more | needs = [{ needed_for = "mounting" }] | capability
 file = "serial" | file = "serial", link = "x" | an attribute is `name` with one of
 numa = | health = [{ file = "x", below = 5, recovers_below = 9 }], numa = | a health check is
 numa = | health = [{ file = "x", changes_within = 5, steady_for = 9 }], numa =

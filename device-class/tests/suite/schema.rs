@@ -14,7 +14,7 @@ use crate::shipped::root;
 const SECTIONS: [(&str, &str); 5] = [
     (
         "Top of the file",
-        "top allocate sharing compatibility prepare",
+        "top need allocate sharing compatibility prepare",
     ),
     ("Requests", "request requirements pairs"),
     (

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use device_class::config::Config;
+use device_class::name::LinuxCapability;
 use runtime_config::{Engine, HANDLER, program_directories};
 
 use super::containers::Container;
@@ -121,6 +122,27 @@ impl Launcher {
             Launcher::Handler | Launcher::Runtime => {
                 format!("add {group} to process.user.additionalGids (--group-add {group})")
             }
+        }
+    }
+
+    /// Returns how to give a container a capability.
+    pub(super) fn describe_capability(self, capability: LinuxCapability) -> String {
+        let name = capability.short_name();
+        match self {
+            Launcher::Pod => format!(
+                "set `securityContext: {{capabilities: {{add: [{name}]}}}}` in the pod's container"
+            ),
+            Launcher::Docker => {
+                format!("add `--cap-add {name}` (compose: `cap_add: [{name}]`)")
+            }
+            Launcher::Podman => {
+                format!("add `--cap-add {name}` (quadlet: `AddCapability={capability}`)")
+            }
+            Launcher::Handler => format!("add `--cap-add {name}`"),
+            Launcher::Runtime => format!(
+                "add {capability} to bounding, permitted and effective of process.capabilities in \
+                 config.json"
+            ),
         }
     }
 

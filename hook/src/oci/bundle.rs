@@ -7,7 +7,7 @@ use std::iter;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use injection_plan::plan::SpecDevices;
+use injection_plan::plan::{SpecCapabilities, SpecDevices};
 use injection_plan::request::Environment;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -32,6 +32,8 @@ pub struct Bundle {
     pub cgroups_path: Option<String>,
     /// Whether a process of the container may have CAP_SYS_ADMIN.
     pub has_sys_admin: bool,
+    /// The capabilities of the first process. `None` if config.json does not have them.
+    pub capabilities: Option<SpecCapabilities>,
     pub mount_label: Option<String>,
     /// The devices that CDI specifications grant, in the order of the hooks.
     pub cdi: Vec<CdiGrant>,
@@ -128,7 +130,9 @@ fn mounts_in_dev(mounts: &[Mount]) -> Vec<PathBuf> {
 struct Process {
     env: Option<Environment>,
     #[serde(default, deserialize_with = "deserialize_or_default")]
-    capabilities: Capabilities,
+    capabilities: Option<Capabilities>,
+    #[serde(default, deserialize_with = "deserialize_or_default")]
+    user: User,
 }
 
 #[derive(Default, Deserialize)]
@@ -136,6 +140,14 @@ struct Capabilities {
     /// The bounding set, which limits the capabilities of every program in the container.
     #[serde(default)]
     bounding: Vec<String>,
+    #[serde(default)]
+    ambient: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct User {
+    #[serde(default)]
+    uid: u32,
 }
 
 #[derive(Deserialize)]
@@ -240,7 +252,14 @@ impl Bundle {
         };
         let (env, capabilities) = config
             .process
-            .map(|process| (process.env.unwrap_or_default(), process.capabilities))
+            .map(|process| {
+                let capabilities = process.capabilities.map(|sets| SpecCapabilities {
+                    bounding: sets.bounding,
+                    ambient: sets.ambient,
+                    uid: process.user.uid,
+                });
+                (process.env.unwrap_or_default(), capabilities)
+            })
             .unwrap_or_default();
         let linux = config.linux.unwrap_or_default();
         Ok(Bundle {
@@ -260,10 +279,11 @@ impl Bundle {
                 .map(|mount| mount.destination)
                 .collect(),
             cgroups_path: linux.cgroups_path,
-            has_sys_admin: capabilities
-                .bounding
-                .iter()
-                .any(|name| name == "CAP_SYS_ADMIN"),
+            has_sys_admin: capabilities.as_ref().is_some_and(|capabilities| {
+                let mut bounding = capabilities.bounding.iter();
+                bounding.any(|name| name == "CAP_SYS_ADMIN")
+            }),
+            capabilities,
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
             cdi: config.hooks.grants(),
             masked_paths: MaskedPaths {

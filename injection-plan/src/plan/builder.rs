@@ -11,8 +11,8 @@ use device_class::name::{DeviceId, DeviceRef, excerpt};
 use super::authority::GrantedFiles;
 use super::remarks::find_absence_reason;
 use super::{
-    Authority, GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, PlanInput, StepUser,
-    prepare,
+    Authority, CapabilityNeed, GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, PlanInput,
+    StepUser, prepare,
 };
 use crate::request::{
     Awaited, RefusedRequest, RequestError, RequestSource, RequestedPlace, Selection,
@@ -86,6 +86,8 @@ pub(super) struct PlanBuilder {
     pub(super) searched: Vec<(PathBuf, Vec<String>)>,
     /// Directories of the image that the loader searches before the mounted ones.
     pub(super) image_libraries: Vec<ImageLibraries>,
+    /// The capabilities that programs need to use the devices.
+    pub(super) needs: Vec<CapabilityNeed>,
     /// Paths of optional parts that the host lacks, by device or class.
     pub(super) absent: BTreeMap<String, Vec<String>>,
 }
@@ -169,6 +171,11 @@ impl PlanBuilder {
             }
         }
         if !devices.is_empty() {
+            for need in CapabilityNeed::from_class(spec) {
+                if !self.needs.contains(&need) {
+                    self.needs.push(need);
+                }
+            }
             for node in edits.nodes.iter().filter(is_requested) {
                 self.add_node(node, &whole)?;
             }

@@ -4,6 +4,7 @@
 
 mod authority;
 mod builder;
+mod capability_need;
 mod error;
 mod given_by;
 mod library_path;
@@ -32,6 +33,7 @@ use crate::request::{Awaited, Item, Request, RequestedPlace};
 use builder::PlanBuilder;
 
 pub use authority::{Authority, RecordUse, RecordedDevices};
+pub use capability_need::{CapabilityNeed, CapabilityState, SpecCapabilities};
 pub use error::PlanError;
 pub use given_by::GivenBy;
 pub use library_path::LIBRARY_PATH;
@@ -63,6 +65,9 @@ pub struct InjectionPlan {
     /// of the runtime and an engine that reads CDI specifications can.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// The capabilities that programs need to use the devices. The plan does not grant them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<CapabilityNeed>,
     /// Problems that the administrator should look at, one line each.
     pub warnings: Vec<String>,
     /// Parts that were omitted, and the reason, one line each.

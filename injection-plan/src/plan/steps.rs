@@ -146,6 +146,7 @@ impl PlanBuilder {
                     .into_iter()
                     .map(|(name, values)| (name, values.join(","))),
             ),
+            needs: self.needs,
             warnings: self.warnings,
             notes,
         }

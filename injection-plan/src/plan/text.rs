@@ -30,6 +30,10 @@ impl fmt::Display for InjectionPlan {
         for [kind, user_labels, description] in rows {
             writeln!(f, "  {kind:<10} {user_labels:<width$}  {description}")?;
         }
+        for need in &self.needs {
+            let user_labels = need.class.as_str();
+            writeln!(f, "  {:<10} {user_labels:<width$}  {need}", "needs")?;
+        }
         for (name, value) in &self.env {
             writeln!(f, "  env        {name}={value}")?;
         }

@@ -14,6 +14,7 @@ mod listed_files;
 mod masks;
 mod missing_nodes;
 mod names;
+mod needs;
 mod node_paths;
 mod planning;
 mod vendors_behaviour;

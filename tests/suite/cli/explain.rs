@@ -100,3 +100,54 @@ fn what_the_hook_would_refuse_is_refused() {
     let words = ["/nowhere/config.json", "in each container's bundle"];
     assert_refused(&ran, code::SPEC, &words);
 }
+
+/// A capability is the decision of whoever starts the container, so the plan only names it.
+#[test]
+fn a_capability_that_the_device_needs_is_named() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'example.com/box'\nrequest = { env = 'BOXES' }\n\
+        needs = [{ capability = 'CAP_NET_ADMIN', needed_for = 'setting up' }]\n\
+        [[discover]]\ncount = 1\n[device]\nid = 'box'\n";
+    host.add_class("box", class).unwrap();
+    for (bounding, state, line, warning) in [
+        (
+            &["CAP_CHOWN"][..],
+            "lacking",
+            "CAP_NET_ADMIN for setting up, which the container lacks",
+            Some("add CAP_NET_ADMIN to bounding, permitted and effective"),
+        ),
+        (
+            &["CAP_NET_ADMIN"][..],
+            "available",
+            "CAP_NET_ADMIN for setting up, which the container has",
+            None,
+        ),
+    ] {
+        let mut config = config(&["BOXES=box"]);
+        config["process"]["capabilities"] = json!({ "bounding": bounding });
+        let bundle = bundle_of(&config);
+        let directory = bundle.path().to_str().unwrap();
+        let bundle = ["--bundle", directory];
+        let text = succeeds(&host, &[&["explain"], &bundle[..]].concat()).stdout;
+        assert_says(&text, &[line]);
+        let plan = succeeds(&host, &[&["explain", "--json"], &bundle[..]].concat()).stdout;
+        let plan: Value = serde_json::from_str(&plan).unwrap();
+        assert_eq!(plan["needs"][0]["capability"], "CAP_NET_ADMIN");
+        assert_eq!(plan["needs"][0]["in_container"]["state"], state);
+        let examined = boathook(&host, &[&["doctor"], &bundle[..]].concat(), b"").stdout;
+        assert_eq!(
+            examined.contains("capability"),
+            warning.is_some(),
+            "{examined}"
+        );
+        assert_says(&examined, warning.as_slice());
+    }
+    let without = succeeds(&host, &["doctor", "--env", "BOXES=box"]).stdout;
+    assert_says(
+        &without,
+        &[
+            "note",
+            "programs that use box need CAP_NET_ADMIN for setting up",
+        ],
+    );
+}

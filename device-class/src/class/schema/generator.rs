@@ -15,8 +15,8 @@ use super::super::links::RawLinks;
 use crate::class::*;
 use crate::device::Access;
 use crate::name::{
-    AttributeName, CapabilityName, ClassName, EnvName, GroupName, ListName, ProgramName,
-    RuntimeName, UnitName, WordName,
+    AttributeName, CapabilityName, ClassName, EnvName, GroupName, LinuxCapability, ListName,
+    ProgramName, RuntimeName, UnitName, WordName,
 };
 use crate::pattern::PathPattern;
 use crate::template::Template;
@@ -43,6 +43,7 @@ read_from! {
     AttributeName => String,
     CapabilityName => String,
     ClassName => String,
+    LinuxCapability => String,
     ListName => String,
     EnvName => String,
     GroupId => Number,

@@ -2,6 +2,7 @@
 //! container's config.json to the nodes that the container can open now. It changes nothing
 //! and does not call the engine.
 
+mod capabilities;
 mod device_name;
 mod granted;
 mod hook_entry;
@@ -218,6 +219,7 @@ fn examine_spec(
         }
     };
     findings.extend(granted::findings(&plan, spec, &classes, verbose));
+    findings.extend(capabilities::findings(&plan, &launchers));
     if has_fault(&findings) {
         return findings;
     }

@@ -1,0 +1,25 @@
+//! Linux capabilities that programs need to use the devices of a class.
+
+use serde::Deserialize;
+
+use crate::name::LinuxCapability;
+
+/// # `needs`
+///
+/// A Linux capability that programs need to use the devices of the class, such as
+/// `CAP_NET_ADMIN`. Short form: its name. Boathook gives no container a capability: `boathook
+/// explain` and `doctor` say which one a container lacks, and what to write to add it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    rename = "text or table",
+    expecting = "a text or a table"
+)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "need"))]
+pub struct Need {
+    /// The name of the capability, as in capabilities(7).
+    pub capability: LinuxCapability,
+    /// The function that fails without it, such as `mounting`. Default: any use of the device.
+    pub needed_for: Option<String>,
+}

@@ -1,0 +1,89 @@
+//! Examines whether the container has the capabilities that programs need to use its devices.
+
+use injection_plan::plan::{CapabilityNeed, CapabilityState, InjectionPlan};
+
+use crate::command::engine_words::Launcher;
+use crate::command::finding::{Finding, Verdict};
+
+/// Returns a finding for each capability that the container needs and may lack. No finding is a
+/// fault, because not every program uses the function that needs the capability. Boathook grants
+/// none of them. `launchers` are those that may have created the container.
+pub(super) fn findings(plan: &InjectionPlan, launchers: &[Launcher]) -> Vec<Finding> {
+    let needs = plan.needs.iter();
+    needs.filter_map(|need| finding(need, launchers)).collect()
+}
+
+fn finding(need: &CapabilityNeed, launchers: &[Launcher]) -> Option<Finding> {
+    const SUBJECT: &str = "capability";
+    let text = format!("programs that use {} need {need}", need.class);
+    let (verdict, fix) = match need.in_container {
+        Some(CapabilityState::Available) => return None,
+        Some(CapabilityState::NotForUser { .. }) => {
+            let name = need.capability.to_string().to_ascii_lowercase();
+            let fix = format!(
+                "run the program as root, or give its file the capability in the image (`setcap \
+                 {name}+ep PROGRAM`)"
+            );
+            (Verdict::Note, fix)
+        }
+        Some(CapabilityState::Lacking) => (Verdict::Warning, describe_fix(need, launchers)),
+        None => (Verdict::Note, describe_fix(need, launchers)),
+    };
+    Some(Finding::new(verdict, SUBJECT, text).fix(fix))
+}
+
+fn describe_fix(need: &CapabilityNeed, launchers: &[Launcher]) -> String {
+    let ways = launchers.iter();
+    let ways = ways.map(|launcher| launcher.describe_capability(need.capability));
+    ways.collect::<Vec<_>>().join("; or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn need(in_container: Option<CapabilityState>) -> CapabilityNeed {
+        CapabilityNeed {
+            class: "tun".to_owned().try_into().unwrap(),
+            capability: "CAP_NET_ADMIN".to_owned().try_into().unwrap(),
+            needed_for: None,
+            in_container,
+        }
+    }
+
+    #[test]
+    fn the_fix_has_the_words_of_the_launcher() {
+        for (launcher, words) in [
+            (
+                Launcher::Pod,
+                "`securityContext: {capabilities: {add: [NET_ADMIN]}}`",
+            ),
+            (Launcher::Docker, "compose: `cap_add: [NET_ADMIN]`"),
+            (Launcher::Podman, "quadlet: `AddCapability=CAP_NET_ADMIN`"),
+            (Launcher::Handler, "`--cap-add NET_ADMIN`"),
+            (Launcher::Runtime, "CAP_NET_ADMIN to bounding, permitted"),
+        ] {
+            let lacking = need(Some(CapabilityState::Lacking));
+            let finding = finding(&lacking, &[launcher]).unwrap();
+            assert_eq!(finding.verdict, Verdict::Warning);
+            assert!(finding.fault.is_none());
+            let fix = finding.fix.unwrap();
+            assert!(fix.contains(words), "{fix}");
+        }
+    }
+
+    #[test]
+    fn a_capability_that_the_container_may_have_is_no_warning() {
+        let launchers = [Launcher::Docker, Launcher::Podman];
+        let unknown = finding(&need(None), &launchers).unwrap();
+        assert_eq!(unknown.verdict, Verdict::Note);
+        let fix = unknown.fix.unwrap();
+        assert!(fix.contains("compose") && fix.contains("; or ") && fix.contains("quadlet"));
+        let not_for_user = need(Some(CapabilityState::NotForUser { uid: 1000 }));
+        let found = finding(&not_for_user, &launchers).unwrap();
+        assert_eq!(found.verdict, Verdict::Note);
+        assert!(found.fix.unwrap().contains("setcap cap_net_admin+ep"));
+        let available = need(Some(CapabilityState::Available));
+        assert!(finding(&available, &launchers).is_none());
+    }
+}

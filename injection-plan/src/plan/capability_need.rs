@@ -1,0 +1,101 @@
+//! Linux capabilities that programs need to use a container's devices. No plan grants them: they
+//! are the decision of whoever starts the container.
+
+use std::fmt;
+
+use device_class::DeviceClass;
+use device_class::name::{ClassName, LinuxCapability};
+use serde::Serialize;
+
+use super::InjectionPlan;
+
+/// A Linux capability that programs need to use the devices of a class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CapabilityNeed {
+    pub class: ClassName,
+    pub capability: LinuxCapability,
+    /// The function that fails without it. `None` stands for any use of the devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needed_for: Option<String>,
+    /// Whether programs in the container have it; `None` if the container's capabilities are
+    /// unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_container: Option<CapabilityState>,
+}
+
+/// Whether programs in a container have a capability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum CapabilityState {
+    Available,
+    /// No program of the container can have it.
+    Lacking,
+    /// The container's user is not root, so that only programs with file capabilities or with
+    /// setuid have it.
+    NotForUser {
+        uid: u32,
+    },
+}
+
+/// The capabilities of a container's first process in config.json (OCI runtime specification,
+/// config, "Linux Process").
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpecCapabilities {
+    /// The bounding set, which limits the capabilities of every program.
+    pub bounding: Vec<String>,
+    /// The ambient set, which programs of users other than root keep when they are executed.
+    pub ambient: Vec<String>,
+    pub uid: u32,
+}
+
+impl SpecCapabilities {
+    fn judge(&self, capability: LinuxCapability) -> CapabilityState {
+        let name = capability.to_string();
+        if !self.bounding.contains(&name) {
+            CapabilityState::Lacking
+        } else if self.uid == 0 || self.ambient.contains(&name) {
+            CapabilityState::Available
+        } else {
+            CapabilityState::NotForUser { uid: self.uid }
+        }
+    }
+}
+
+impl CapabilityNeed {
+    /// Returns the needs of a class, before the container's capabilities are known.
+    pub(super) fn from_class(class: &DeviceClass) -> impl Iterator<Item = Self> {
+        class.spec.needs.iter().map(|need| CapabilityNeed {
+            class: class.name.clone(),
+            capability: need.capability,
+            needed_for: need.needed_for.clone(),
+            in_container: None,
+        })
+    }
+}
+
+impl InjectionPlan {
+    /// Compares the needs of the plan with the capabilities of the container.
+    pub fn judge_needs(&mut self, capabilities: &SpecCapabilities) {
+        for need in &mut self.needs {
+            need.in_container = Some(capabilities.judge(need.capability));
+        }
+    }
+}
+
+/// For messages: the capability, its purpose, and whether the container has it.
+impl fmt::Display for CapabilityNeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let purpose = self.needed_for.as_deref().unwrap_or("using the device");
+        write!(f, "{} for {purpose}", self.capability)?;
+        match self.in_container {
+            None => Ok(()),
+            Some(CapabilityState::Available) => f.write_str(", which the container has"),
+            Some(CapabilityState::Lacking) => f.write_str(", which the container lacks"),
+            Some(CapabilityState::NotForUser { uid }) => write!(
+                f,
+                ", which uid {uid} of the container has only in programs with file capabilities or \
+                 setuid"
+            ),
+        }
+    }
+}
