@@ -1,18 +1,21 @@
-//! Runs the programs that report driver facts of a class. A scan waits for them the first
-//! time, and whenever the devices have changed. They also run every five minutes in a
-//! thread, without delaying the scans.
+//! Runs the programs that report driver facts of a class: at the start, when the devices change,
+//! and every five minutes. They run in a thread, and no scan waits for them. Until they have
+//! ended, the facts of the last run of this boot are used, and a device whose name depends on
+//! facts is held back if it would get another name afterwards.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::thread::{self, JoinHandle};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
-use device_class::discover::{self, Inventory};
+use device_class::discover::{self, Device, Inventory, Naming};
 use device_class::host::{HostView, RealHost};
+use device_class::name::DeviceId;
 use injection_plan::facts::ReportedFacts;
 
-use crate::host_program;
+use crate::{Notifier, host_program};
 
 /// The time from the end of the programs to their next start.
 const REST: Duration = Duration::from_secs(300);
@@ -23,68 +26,114 @@ const REST_AT_FAULT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(crate) struct FactsPrograms {
-    /// The device nodes when the programs ran last, and the time when the programs ended.
-    /// `None` means that they have not run yet.
-    last: Option<(BTreeSet<String>, Instant)>,
-    under_way: Option<JoinHandle<Vec<String>>>,
+    /// The device nodes at the start of the last run that has ended, and the time of its end.
+    /// `None` means that no run has ended yet.
+    last: Option<(BTreeSet<PathBuf>, Instant)>,
+    under_way: Option<FactsRun>,
     faults: Vec<String>,
 }
 
+/// A run of all programs of a class.
+#[derive(Debug)]
+struct FactsRun {
+    /// The device nodes at the start.
+    nodes: BTreeSet<PathBuf>,
+    /// The faults, sent at the end.
+    ended: Receiver<Vec<String>>,
+}
+
 impl FactsPrograms {
-    /// Runs the programs if they are due. Returns whether the scan has to be repeated,
-    /// because the devices have changed and the programs have reported new facts.
+    /// Starts the programs if they are due. `notifier` is notified when they have ended. Returns
+    /// the devices that must not be offered yet, because a run may give them other names.
     pub(crate) fn renew(
         &mut self,
         class: &DeviceClass,
         inventory: &Inventory,
         root: &Path,
-        host: &dyn HostView,
         now: Instant,
-    ) -> bool {
+        notifier: Option<&Notifier>,
+    ) -> BTreeSet<DeviceId> {
         if class.spec.facts.is_empty()
             || !class.settings.uses_facts()
             || inventory.devices.is_empty()
         {
-            return false;
+            return BTreeSet::new();
         }
-        if let Some(ended) = self.under_way.take_if(|running| running.is_finished()) {
-            self.faults = ended.join().unwrap_or_default();
-            self.last = self.last.take().map(|(nodes, _)| (nodes, now));
-        }
-        let nodes: BTreeSet<_> = inventory
-            .devices
-            .iter()
-            .flat_map(|device| &device.nodes)
-            .map(|node| node.host.display().to_string())
-            .collect();
-        let changed = self.last.as_ref().is_none_or(|(known, _)| *known != nodes);
+        self.collect(now);
+        let nodes: BTreeSet<PathBuf> = inventory.devices.iter().flat_map(nodes).collect();
+        let is_changed = self.last.as_ref().is_none_or(|(known, _)| *known != nodes);
         let rest = if discover::is_unhealthy_by_facts(class, inventory) {
             REST_AT_FAULT
         } else {
             REST
         };
         let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= rest;
-        if changed {
-            // The thread reports facts of the earlier devices. It must not write its file
-            // after the run for the present devices, so this waits for the thread.
-            if let Some(running) = self.under_way.take() {
-                let _ = running.join();
-            }
-            self.faults = run(class, root, host);
-            self.last = Some((nodes, Instant::now()));
-        } else if self.under_way.is_none() && self.last.as_ref().is_some_and(is_due) {
-            let (class, root) = (class.clone(), root.to_owned());
-            self.under_way = Some(thread::spawn(move || match RealHost::open(&root) {
-                Ok(host) => run(&class, &root, &host),
-                Err(error) => vec![format!("facts cannot be renewed: {error}")],
-            }));
+        // One run follows the other, so that the file has the facts of the later one.
+        if self.under_way.is_none() && (is_changed || self.last.as_ref().is_some_and(is_due)) {
+            self.under_way = Some(FactsRun::start(class, root, nodes, notifier.cloned()));
         }
-        changed
+        let devices = inventory.devices.iter();
+        let held = devices.filter(|device| is_changed && self.may_be_renamed(device));
+        held.map(|device| device.id.clone()).collect()
+    }
+
+    /// Keeps the result of the run if it has ended.
+    fn collect(&mut self, now: Instant) {
+        let Some(run) = &self.under_way else {
+            return;
+        };
+        self.faults = match run.ended.try_recv() {
+            Ok(faults) => faults,
+            Err(TryRecvError::Empty) => return,
+            Err(TryRecvError::Disconnected) => vec!["facts cannot be renewed".to_owned()],
+        };
+        self.last = self.under_way.take().map(|run| (run.nodes, now));
+    }
+
+    /// Returns whether the next run may give a device another name. A new device may have the
+    /// number of one that is gone, and so get its facts.
+    fn may_be_renamed(&self, device: &Device) -> bool {
+        let is_new =
+            |(known, _): &(BTreeSet<PathBuf>, _)| !nodes(device).all(|node| known.contains(&node));
+        match device.naming {
+            Naming::Files => false,
+            Naming::Facts => self.last.as_ref().is_some_and(is_new),
+            Naming::Defaults => self.last.as_ref().is_none_or(is_new),
+        }
     }
 
     /// Returns the faults of the last run, one line each.
     pub(crate) fn faults(&self) -> &[String] {
         &self.faults
+    }
+}
+
+fn nodes(device: &Device) -> impl Iterator<Item = PathBuf> {
+    device.nodes.iter().map(|node| node.host.clone())
+}
+
+impl FactsRun {
+    /// Starts the programs in a thread, which writes their facts.
+    fn start(
+        class: &DeviceClass,
+        root: &Path,
+        nodes: BTreeSet<PathBuf>,
+        notifier: Option<Notifier>,
+    ) -> Self {
+        let (class, root) = (class.clone(), root.to_owned());
+        let (sender, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let faults = match RealHost::open(&root) {
+                Ok(host) => run(&class, &root, &host),
+                Err(error) => vec![format!("facts cannot be renewed: {error}")],
+            };
+            // The receiver is gone if the class is no longer used.
+            let _ = sender.send(faults);
+            if let Some(notifier) = notifier {
+                notifier.notify();
+            }
+        });
+        FactsRun { nodes, ended }
     }
 }
 
@@ -129,6 +178,18 @@ mod tests {
 
     use super::*;
 
+    /// Waits until the run has ended, and returns whether there was one.
+    fn finish(programs: &mut FactsPrograms, now: Instant) -> bool {
+        let ran = programs.under_way.is_some();
+        let end = Instant::now() + Duration::from_secs(60);
+        while programs.under_way.is_some() {
+            assert!(Instant::now() < end, "the programs run for too long");
+            thread::sleep(Duration::from_millis(5));
+            programs.collect(now);
+        }
+        ran
+    }
+
     /// The program is absent here, so nothing is written.
     #[test]
     fn programs_run_when_devices_change_and_every_five_minutes() {
@@ -140,21 +201,28 @@ mod tests {
         let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
         let root = tempfile::tempdir().unwrap();
         let mut programs = FactsPrograms::default();
-        let mut renew = |nodes: &str, after: Duration| {
+        let start = Instant::now();
+        let mut runs = |nodes: &str, after: Duration| {
             let host = RecordedHost::parse(nodes).unwrap();
             let inventory = discover::look(&class, &host);
-            let now = Instant::now() + after;
-            let again = programs.renew(&class, &inventory, root.path(), &host, now);
-            (again, programs.under_way.is_some())
+            let now = start + after;
+            let held = programs.renew(&class, &inventory, root.path(), now, None);
+            assert_eq!(held, BTreeSet::new(), "no name depends on facts");
+            finish(&mut programs, now)
         };
         let one = "char /dev/x0 5:0\n";
         let two = "char /dev/x0 5:0\nchar /dev/x1 5:1\n";
-        assert_eq!(renew("", Duration::ZERO), (false, false));
-        assert_eq!(renew(one, Duration::ZERO), (true, false));
-        assert_eq!(renew(one, Duration::ZERO), (false, false));
-        assert_eq!(renew(one, REST), (false, true));
-        assert_eq!(renew(two, Duration::ZERO), (true, false));
-        assert_eq!(renew(one, Duration::ZERO), (true, false));
+        for (nodes, after, wanted) in [
+            ("", Duration::ZERO, false),
+            (one, Duration::ZERO, true),
+            (one, Duration::ZERO, false),
+            (one, REST, true),
+            (one, REST, false),
+            (two, REST, true),
+            (one, REST, true),
+        ] {
+            assert_eq!(runs(nodes, after), wanted, "{after:?} {nodes}");
+        }
     }
 
     /// The program is absent here, too.
@@ -177,15 +245,56 @@ mod tests {
                 attributes.insert(state, "up".to_owned());
             }
             let mut programs = FactsPrograms::default();
-            let mut renew = |after: Duration| {
-                let now = Instant::now() + after;
-                programs.renew(&class, &inventory, root.path(), &host, now);
-                programs.under_way.is_some()
+            let start = Instant::now();
+            let mut runs = |after: Duration| {
+                let now = start + after;
+                programs.renew(&class, &inventory, root.path(), now, None);
+                finish(&mut programs, now)
             };
-            assert!(!renew(Duration::ZERO));
-            assert!(!renew(rest - Duration::from_secs(5)));
-            assert!(renew(rest));
+            assert!(runs(Duration::ZERO));
+            assert!(!runs(rest - Duration::from_secs(5)));
+            assert!(runs(rest));
         }
+    }
+
+    /// A device is offered at once under a name of the last run of this boot. One that would be
+    /// renamed by the next run is held back until that has ended.
+    #[test]
+    fn devices_whose_names_a_run_may_change_are_held_back() {
+        let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                    discover = [{ path = '/dev/x{n:number}', attributes = [\
+                    { name = 'serial', fact = '{n}', default = 'none-{n}' }] }]\n\
+                    device = { id = '{serial}', nodes = ['/dev/x{n}'] }\n\
+                    [[facts]]\nprogram = ['/no-such-program']\nlines = []\n";
+        let name = "x".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let mut programs = FactsPrograms::default();
+        let now = Instant::now();
+        let mut held = |facts: &str, count: usize| {
+            let nodes = (0..count).map(|n| format!("char /dev/x{n} 5:{n}\n"));
+            let nodes: String = nodes.collect();
+            let facts = match facts {
+                "" => String::new(),
+                facts => format!("file /run/boathook/facts/x\n| boathook uptime\t7\n{facts}"),
+            };
+            let mut host = RecordedHost::parse(&format!("{nodes}{facts}")).unwrap();
+            host.add_file("/proc/uptime", "9.00 1.00\n");
+            let inventory = discover::look(&class, &host);
+            let held = programs.renew(&class, &inventory, root.path(), now, None);
+            let held: Vec<String> = held.iter().map(ToString::to_string).collect();
+            finish(&mut programs, now);
+            held.join(" ")
+        };
+        // At the start the facts of the last run count.
+        assert_eq!(held("| 0\ta\n", 2), "none-1");
+        // A run has ended, and has not named the other one: it stays as it is.
+        assert_eq!(held("| 0\ta\n", 2), "");
+        // New devices, of which one may have the number of a device before.
+        assert_eq!(held("| 0\ta\n| 2\tc\n", 4), "c none-3");
+        assert_eq!(held("| 0\ta\n| 2\tc\n", 4), "");
+        // One is gone, and the others keep their names.
+        assert_eq!(held("| 0\ta\n| 2\tc\n", 3), "");
     }
 
     /// If a program fails, the earlier facts of this boot stay, however old they are, and the

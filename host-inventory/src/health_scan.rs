@@ -1,7 +1,7 @@
 //! Scans the host for the devices of all classes, and determines the health of each device
 //! from files, the kernel's log and health programs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use device_class::discover::{self, FoundNode, HealthHistory, Inventory, KernelLi
 use device_class::name::{ClassName, DeviceId, ResourceName};
 use device_class::template::Attributes;
 
+use crate::Notifier;
 use crate::classes::UnmountedClasses;
 use crate::facts_programs::FactsPrograms;
 use crate::health_programs::HealthPrograms;
@@ -31,6 +32,9 @@ pub struct HostScan<'a> {
     /// The classes of which all devices, or those of one resource, are left out because of a
     /// mistake in the configuration.
     pub class_errors: Vec<ClassError>,
+    /// The classes of which devices are held back until the driver's programs have reported facts
+    /// on which their names depend.
+    pub unnamed: BTreeSet<ClassName>,
 }
 
 /// A mistake in the configuration of a class that only a scan shows.
@@ -63,6 +67,8 @@ pub struct ScanMemory {
     /// The root directory of the host. `None` means that neither the kernel's log is read
     /// nor programs are run.
     host_root: Option<PathBuf>,
+    /// Notified when a program has reported something that a scan has to judge.
+    pub(crate) notifier: Option<Notifier>,
 }
 
 #[derive(Debug, Default)]
@@ -183,6 +189,7 @@ pub fn scan_host<'a>(
             claims,
             warnings,
             class_errors,
+            unnamed,
             ..
         } = &mut scan;
         let mut report = |message: String| {
@@ -201,11 +208,11 @@ pub fn scan_host<'a>(
             continue;
         }
         let remembered = memory.classes.entry(class.name.clone()).or_default();
+        let notifier = memory.notifier.as_ref();
+        let mut held = BTreeSet::new();
         if let Some(root) = &memory.host_root {
             let programs = &mut remembered.facts;
-            if programs.renew(class, &inventory, root, host, now) {
-                inventory = discover::look(class, host);
-            }
+            held = programs.renew(class, &inventory, root, now, notifier);
             let faults = programs.faults().iter();
             warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
         }
@@ -237,13 +244,26 @@ pub fn scan_host<'a>(
         let divided = inventory.divided.iter_mut().chain(&mut inventory.replaced);
         let all = devices.iter_mut().chain(divided);
         remembered.health.judge_with(all, now, &log);
+        if !held.is_empty() {
+            // A device that is held back gets another name, and is then a new one, which all
+            // these records may concern.
+            log.drain(..log.len().saturating_sub(MAX_UNJUDGED));
+            remembered.unjudged = log;
+        }
         if let Some(root) = &memory.host_root {
-            let faults = remembered.programs.update_health(devices, root, now);
+            let programs = &mut remembered.programs;
+            let faults = programs.update_health(devices, root, now, notifier);
             warnings.extend(
                 faults
                     .into_iter()
                     .map(|line| format!("{}: {line}", class.name)),
             );
+        }
+        if !held.is_empty() {
+            inventory
+                .devices
+                .retain(|device| !held.contains(&device.id));
+            unnamed.insert(class.name.clone());
         }
         warnings.extend(
             inventory

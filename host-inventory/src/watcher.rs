@@ -64,6 +64,9 @@ pub struct HostWatcher {
     events: Option<Events>,
     /// The look that runs, which a driver may block.
     looking: Option<JoinHandle<bool>>,
+    /// Notified when a program of a driver has reported something that a scan has to judge.
+    program: Notifier,
+    programs: Notifications,
     scans: ScanProgress,
     warnings: Faults,
     class_errors: Faults,
@@ -92,8 +95,11 @@ struct Events {
 impl HostWatcher {
     /// Returns a watcher for the classes that `server` offers, and reads their class files.
     pub fn new(config: Config, server: Server) -> Self {
+        let (program, programs) = Notifier::new();
         let mut watcher = HostWatcher {
             memory: ScanMemory::of_host(&config.host_root),
+            program,
+            programs,
             config,
             server,
             classes: Arc::default(),
@@ -164,6 +170,7 @@ impl HostWatcher {
             () = tokio::time::sleep(period) => WatcherTask::Scan,
             () = wait_for_fault(memory, root, &mut self.looking) => WatcherTask::Scan,
             () = events.devices.wait() => WatcherTask::Scan,
+            () = self.programs.wait() => WatcherTask::Scan,
             () = events.files.wait() => WatcherTask::Load,
             () = reload.wait() => WatcherTask::Load,
         };
@@ -270,6 +277,7 @@ impl HostWatcher {
         let root = self.config.host_root.clone();
         let mut memory = std::mem::replace(&mut self.memory, ScanMemory::of_host(&root));
         memory.unmounted = Arc::clone(&self.unmounted);
+        memory.notifier = Some(self.program.clone());
         let scanning = tokio::task::spawn_blocking(move || {
             let made = match RealHost::open(&root) {
                 Ok(host) => {

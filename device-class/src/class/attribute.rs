@@ -134,7 +134,7 @@ impl AttributeSource {
     }
 
     /// The templates that are filled in to read the attribute.
-    pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
         let (main, key): (&[Template], _) = match &self.origin {
             Origin::Text { text, .. } => match text {
                 Text::File { file, key } => (std::slice::from_ref(file), key.as_ref()),

@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 
 use super::driver_root::DriverRoot;
+use super::naming::find_naming;
 use super::source::Candidate;
 use super::{
     Device, FoundNode, Health, OverTime, Reading, StateFile, attributes, files, find_host_program,
@@ -124,6 +125,7 @@ pub(super) fn from_candidate(
         keeps_whole: source.keeps_whole,
         part_of: whole.map(|whole| to_id(&whole)).transpose()?,
         resource: ResourceName::try_from(resource)?,
+        naming: find_naming(class, source, attributes, facts),
         index: index.filter(|text| spec.index.is_none() || is_name(text)),
         replicas,
         aliases: aliases?.into_iter().filter(is_name).collect(),

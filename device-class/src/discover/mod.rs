@@ -24,6 +24,7 @@ mod loaded_driver;
 mod look_up;
 mod mask;
 mod names;
+mod naming;
 mod node_paths;
 mod nodes;
 mod order;
@@ -57,6 +58,7 @@ pub use links::Connections;
 pub use look_up::{FoundClass, LookUpError, look_up, look_up_nodes, missing};
 pub use mask::has_only_links;
 pub use names::{DeviceNames, NameKind};
+pub use naming::Naming;
 pub use node_paths::{NamedByPath, as_path};
 pub use parts::{Divisible, PossiblePart, Step, divisible};
 pub use source::Refused;
@@ -168,6 +170,8 @@ pub struct Device {
     pub id: DeviceId,
     /// The resource of the kubelet under which the device is offered.
     pub resource: ResourceName,
+    /// The origin of the id and the resource.
+    pub naming: Naming,
     /// The number that people use for the device, such as `0`, or `1:0` for a part.
     pub index: Option<String>,
     /// The whole device of which this device is a part. The whole device is not offered in

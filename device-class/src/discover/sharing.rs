@@ -139,6 +139,7 @@ fn empty(id: DeviceId, first: &Device) -> Device {
 fn add(whole: &mut Device, part: Device) {
     whole.aliases.push(part.id.to_string());
     whole.aliases.extend(part.aliases);
+    whole.naming = whole.naming.max(part.naming);
     if whole.numa != part.numa {
         whole.numa = None;
     }

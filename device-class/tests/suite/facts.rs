@@ -7,13 +7,13 @@ use std::path::Path;
 use device_class::DeviceClass;
 use device_class::class::FactsProgram;
 use device_class::config::Config;
-use device_class::discover;
+use device_class::discover::{self, Naming};
 use device_class::facts::Facts;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
 use crate::rows;
-use crate::shipped::{class, read};
+use crate::shipped::{class, host, read, recorded, source};
 
 const GPU: &str = "GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
 
@@ -402,4 +402,29 @@ fn a_mistake_in_a_class_is_named() {
         let found = class(&facts);
         assert!(found.contains(&reason), "{facts}: {found}");
     }
+}
+
+/// A program that has not run yet keeps only those devices from being offered whose names depend
+/// on it.
+#[test]
+fn devices_whose_names_depend_on_facts_are_marked() {
+    for (name, recording, wanted) in [
+        ("nvidia-gpu", "nvidia-gpu/h200", [2, 0, 0]),
+        // Two instances on one GPU, and a whole one.
+        ("nvidia-gpu", "nvidia-gpu/mig-facts", [1, 2, 0]),
+        ("nvidia-gpu", "nvidia-gpu/mig", [1, 0, 2]),
+        ("metax-gpu", "metax-gpu", [0, 0, 2]),
+        ("gaudi", "gaudi", [2, 0, 0]),
+    ] {
+        let host = RecordedHost::parse(&recorded(recording)).unwrap();
+        let devices = discover::look(&class(name), &host).devices;
+        let count = |naming| devices.iter().filter(|one| one.naming == naming).count();
+        let counts = [Naming::Files, Naming::Facts, Naming::Defaults].map(count);
+        assert_eq!(counts, wanted, "{recording}");
+    }
+    let config = "[class.metax-gpu]\nfacts = false\n";
+    let config = Config::parse(Path::new("config.toml"), config).unwrap();
+    let class = config.class(&source("metax-gpu")).unwrap();
+    let devices = discover::look(&class, &host("metax-gpu")).devices;
+    assert!(devices.iter().all(|one| one.naming == Naming::Files));
 }

@@ -159,13 +159,13 @@ fn settled(
     look: impl Fn() -> Vec<Device>,
     now: Instant,
 ) -> (Vec<Device>, Vec<String>) {
-    programs.update_health(&mut look(), Path::new("/"), now);
+    programs.update_health(&mut look(), Path::new("/"), now, None);
     let deadline = Instant::now() + Duration::from_secs(20);
-    while programs.is_running() && Instant::now() < deadline {
+    while programs.is_running(now) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20));
     }
     let mut found = look();
-    let warnings = programs.update_health(&mut found, Path::new("/"), now);
+    let warnings = programs.update_health(&mut found, Path::new("/"), now, None);
     (found, warnings.into_iter().collect())
 }
 

@@ -108,8 +108,10 @@ impl InventoryWatcher {
         let broken = self.host.broken_classes().cloned();
         let labels = self.labels.clone();
         let scanned = self.host.scan(move |judged| {
-            // Then the labels of before stay, too.
-            let labels = labels.filter(|_| broken.as_ref().is_some_and(BTreeSet::is_empty));
+            // Then the labels of before stay, too, as they do while devices are held back.
+            let is_complete =
+                broken.as_ref().is_some_and(BTreeSet::is_empty) && judged.unnamed.is_empty();
+            let labels = labels.filter(|_| is_complete);
             let label_error =
                 labels.and_then(|file| file.write(&NodeLabels::from_devices(&judged.classes)));
             let (claimed, unreadable) = Claimed::read(&claims);

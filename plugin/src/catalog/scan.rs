@@ -19,8 +19,8 @@ pub(crate) struct Scan {
     pub(crate) inventory: Resources,
     /// The devices and classes that are left out, one line for each with the reason.
     pub(crate) warnings: Vec<String>,
-    /// The classes of which a mistake keeps devices from being described. Their devices may
-    /// have specifications from before.
+    /// The classes of which devices are not described, because of a mistake or because they are
+    /// held back. They may have specifications from before.
     pub(super) undescribed: BTreeSet<String>,
     /// The CDI specifications of the devices, if the scan was asked for them.
     pub(super) described: DescribedDevices,
@@ -38,9 +38,11 @@ pub(crate) fn scan(
         mut claims,
         mut warnings,
         class_errors,
+        unnamed,
     } = judged;
-    let errors = class_errors.into_iter();
-    let mut undescribed: BTreeSet<String> = errors.map(|error| error.class.to_string()).collect();
+    let errors = class_errors.into_iter().map(|error| error.class);
+    let incomplete = errors.chain(unnamed);
+    let mut undescribed: BTreeSet<String> = incomplete.map(|class| class.to_string()).collect();
     let mut count_conflicts = BTreeSet::new();
     let mut found: BTreeMap<ResourceName, ResourceDevices> = BTreeMap::new();
     let mut described = DescribedDevices::default();

@@ -1,14 +1,17 @@
 //! Tests of programs that report facts or health. They belong to a host whose file tree is
 //! mounted at another path, as in the privileged DaemonSet.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
+use harness::kubelet::{DeviceReport, Event, FakeKubelet};
 use harness::privilege::missing_for_engines;
+use nix::sys::signal::Signal;
 
-use crate::node::{Node, PATIENCE, wait_list};
+use crate::node::{Node, PATIENCE, wait_list, wait_until};
 
 /// A class whose device attributes come from a program. The program and the file that it
-/// prints are at paths of the host.
+/// prints are at paths of the host. A device without facts has the resource `dummy.com/npu`.
 const FACTS: &str = r#"
 version = 1
 resource = "dummy.com/{model}"
@@ -44,13 +47,18 @@ fn node(class: &str, further: &str, program: &str, output: &str) -> Option<Node>
     let node = Node::new(&[("dummy-npu", class)]);
     node.configure(&format!("[class.dummy-npu]\n{further}\n"));
     node.write("host/opt/output", output);
+    add_busybox(&node, program);
+    Some(node)
+}
+
+/// Copies busybox to a path of the node.
+fn add_busybox(node: &Node, path: &str) {
     // Another process copies the file. If this process had it open for writing, a child that
     // another test starts at that moment would inherit the descriptor, and executing the file
     // would fail with ETXTBSY.
     let mut copy = Command::new("/bin/cp");
-    copy.arg("/bin/busybox").arg(node.path(program));
+    copy.arg("/bin/busybox").arg(node.path(path));
     assert!(copy.status().unwrap().success());
-    Some(node)
 }
 
 /// The plugin writes the facts to a file below the host's /run, where the hook reads them.
@@ -90,4 +98,207 @@ fn the_health_program_of_the_host_is_run_with_the_hosts_root_or_reported() {
             wait_list(&kubelet, |npus| npus[0].health == "Unhealthy");
         }
     }
+}
+
+/// The class [`FACTS`] whose program waits for the file `/opt/go` before it ends, and a second
+/// class, whose devices have a name without facts and a health by one.
+const SLOW: [(&str, &str); 2] = [
+    (
+        "dummy-npu",
+        r#"
+version = 1
+resource = "dummy.com/{model}"
+request = { env = "DUMMY_VISIBLE_DEVICES" }
+device = { id = "npu-{serial}" }
+
+[[facts]]
+program = ["/opt/busybox", "sh", "-c", "until /opt/busybox test -e /opt/go; do /opt/busybox usleep 10000; done; /opt/busybox cat /opt/output"]
+lines = [{ line = "^NPU (?<npu>[0-9]+): (?<model>.+) (?<serial>.+)$", facts = { "{npu} model" = "{model}", "{npu} serial" = "{serial}" } }]
+
+[[discover]]
+count = 1
+attributes = [
+  { name = "model", fact = "{index} model", default = "npu" },
+  { name = "serial", fact = "{index} serial", default = "{index}" },
+]
+"#,
+    ),
+    (
+        "plain",
+        r#"
+version = 1
+resource = "dummy.com/plain"
+request = { env = "PLAIN_VISIBLE_DEVICES" }
+device = { id = "plain-{index}", health = [{ value = "{state}", not_equals = "broken" }] }
+
+[[facts]]
+program = ["/opt/busybox", "sh", "-c", "until /opt/busybox test -e /opt/go; do /opt/busybox usleep 10000; done; /opt/busybox cat /opt/output"]
+lines = [{ line = "^plain (?<npu>[0-9]+) is (?<state>.+)$", facts = { "{npu}" = "{state}" } }]
+
+[[discover]]
+count = 1
+attributes = [{ name = "state", fact = "{index}", default = "unknown" }]
+"#,
+    ),
+];
+
+/// A node that scans only when something says that it has to. Returns `None` if the machine cannot
+/// run programs of a mounted host.
+fn slow_node(classes: &[(&str, &str)], output: &str) -> Option<Node> {
+    if let Some(reason) = missing_for_engines() {
+        skip::report("programs of a mounted host", &reason);
+        return None;
+    }
+    let node = Node::new(classes).without_rescans();
+    node.write("host/opt/output", output);
+    add_busybox(&node, "host/opt/busybox");
+    Some(node)
+}
+
+/// The resources that were registered so far.
+fn registered(kubelet: &FakeKubelet) -> BTreeSet<String> {
+    let events = kubelet.so_far().into_iter();
+    let resources = events.filter_map(|event| match event {
+        Event::Registered { resource, .. } => Some(resource),
+        _ => None,
+    });
+    resources.collect()
+}
+
+fn ids(devices: Vec<DeviceReport>) -> Vec<String> {
+    devices.into_iter().map(|device| device.id).collect()
+}
+
+/// Writes facts of the class `dummy-npu`, as if they had been reported so many seconds after the
+/// boot.
+fn write_facts(node: &Node, uptime: u64) {
+    let facts = format!("boathook uptime\t{uptime}\n0 model\tfast\n0 serial\t77\n");
+    node.write("host/run/boathook/facts/dummy-npu", &facts);
+}
+
+/// The program of the driver ends after everything else was checked.
+#[test]
+fn registration_does_not_wait_for_a_program_that_reports_facts() {
+    let output = "NPU 0: fast 77\nplain 0 is broken\n";
+    for (uptime, first) in [
+        // No program has run in this boot: nothing is registered by a name that may change.
+        (None, &["dummy.com/plain"][..]),
+        (Some(99_999_999_999), &["dummy.com/plain"]),
+        // The last run of this boot counts.
+        (Some(0), &["dummy.com/fast", "dummy.com/plain"]),
+    ] {
+        let Some(mut node) = slow_node(&SLOW, output) else {
+            return;
+        };
+        if let Some(uptime) = uptime {
+            write_facts(&node, uptime);
+        }
+        let kubelet = node.kubelet();
+        node.start_plugin();
+        for resource in first {
+            let devices = kubelet.wait_devices(PATIENCE, resource).unwrap();
+            assert_eq!(devices[0].health, "Healthy", "{devices:?}");
+        }
+        let wanted: BTreeSet<String> = first.iter().map(ToString::to_string).collect();
+        assert_eq!(registered(&kubelet), wanted, "{uptime:?}");
+        node.write("host/opt/go", "");
+        // A fact that the run has changed, and the name that it reports.
+        wait_list(&kubelet, |devices| {
+            devices[0].id == "plain-0" && devices[0].health == "Unhealthy"
+        });
+        wait_until("the name is known", || {
+            registered(&kubelet).contains("dummy.com/fast")
+        });
+        let all = ["dummy.com/fast", "dummy.com/plain"].map(str::to_owned);
+        assert_eq!(registered(&kubelet), all.into(), "{uptime:?}");
+    }
+}
+
+/// The names stay while the program runs after a restart, and if it then reports nothing.
+#[test]
+fn names_of_devices_do_not_change_at_a_restart() {
+    let Some(mut node) = slow_node(&SLOW, "NPU 0: fast 77\nplain 0 is fine\n") else {
+        return;
+    };
+    node.write("host/opt/go", "");
+    let kubelet = node.serve("dummy.com/fast");
+    node.end_plugin(Signal::SIGTERM);
+    drop(kubelet);
+    for (is_ending, output) in [
+        (false, "NPU 0: fast 77\n"),
+        (true, ""),
+        (true, "plain 1 is fine\n"),
+    ] {
+        node.write("host/opt/output", output);
+        node.remove("log");
+        match is_ending {
+            true => node.write("host/opt/go", ""),
+            false => node.remove("host/opt/go"),
+        }
+        let kubelet = node.kubelet();
+        node.start_plugin();
+        let devices = kubelet.wait_devices(PATIENCE, "dummy.com/fast").unwrap();
+        assert_eq!(ids(devices), ["npu-77"]);
+        if is_ending {
+            node.wait_log("printed nothing that the class knows");
+        }
+        let all = ["dummy.com/fast", "dummy.com/plain"].map(str::to_owned);
+        wait_until("both are registered", || registered(&kubelet).len() > 1);
+        assert_eq!(registered(&kubelet), all.into(), "{output:?}");
+        node.end_plugin(Signal::SIGTERM);
+    }
+}
+
+/// Devices with nodes, and programs for their facts and health. The programs wait for the file
+/// `/opt/go`, but that of the device 1 fails at once.
+const HANGING: &str = r#"
+version = 1
+resource = "dummy.com/npu"
+request = { env = "DUMMY_VISIBLE_DEVICES" }
+discover = [{ path = "/dev/npu{index:number}" }]
+
+[[facts]]
+program = ["/opt/busybox", "sh", "-c", "until /opt/busybox test -e /opt/go; do /opt/busybox usleep 10000; done"]
+lines = []
+
+[device]
+id = "npu-{index}"
+health = [{ program = ["/opt/busybox", "sh", "-c", "until /opt/busybox test -e /opt/go; do /opt/busybox test {index} -eq 1 && exit 1; /opt/busybox usleep 10000; done"] }]
+"#;
+
+/// As with a GPU that is off the bus: the driver's programs hang for some devices, and fail for
+/// another one. Nothing else makes the plugin scan.
+#[test]
+fn a_fault_is_reported_while_programs_of_other_devices_hang() {
+    let Some(mut node) = slow_node(&[("dummy-npu", HANGING)], "") else {
+        return;
+    };
+    node.configure("[class.dummy-npu]\nhealth_programs = true\n");
+    for index in 0..3 {
+        node.write(&format!("host/dev/npu{index}"), "");
+    }
+    let kubelet = node.serve("dummy.com/npu");
+    let wait_for = |wanted: [(&str, &str); 3]| {
+        wait_list(&kubelet, |devices| {
+            let mut devices: Vec<(&str, &str)> = devices
+                .iter()
+                .map(|device| (&*device.id, &*device.health))
+                .collect();
+            devices.sort_unstable();
+            devices == wanted
+        });
+    };
+    wait_for([
+        ("npu-0", "Healthy"),
+        ("npu-1", "Unhealthy"),
+        ("npu-2", "Healthy"),
+    ]);
+    // A device that is gone, too.
+    node.remove("host/dev/npu0");
+    wait_for([
+        ("npu-0", "Unhealthy"),
+        ("npu-1", "Unhealthy"),
+        ("npu-2", "Healthy"),
+    ]);
+    node.write("host/opt/go", "");
 }
