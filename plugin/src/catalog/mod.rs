@@ -8,6 +8,7 @@ mod claimed;
 pub(crate) mod fixture;
 mod found;
 mod grace_period;
+mod id_index;
 mod inventory_watcher;
 mod message_budget;
 mod resource;

@@ -1,6 +1,6 @@
 //! A resource and its devices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use device_class::DeviceClass;
@@ -10,14 +10,18 @@ use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
 use kubelet_api::deviceplugin::{Device, ListAndWatchResponse, NumaNode, TopologyInfo};
 use kubelet_api::{HEALTHY, UNHEALTHY};
 
+use super::id_index::IdIndex;
+
 /// One extended resource of the node, and all its devices.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resource {
     pub(crate) name: ResourceName,
     pub(crate) terms: Arc<Terms>,
     devices: Vec<AdvertisedDevice>,
-    /// Positions in `devices`, sorted by id.
-    by_id: Vec<u32>,
+    by_id: IdIndex,
+    /// The number of the piece of hardware of each device, by position. Shares of one device have
+    /// the same number.
+    hardware: Vec<u32>,
 }
 
 /// The properties that all devices of a class have in common.
@@ -92,13 +96,14 @@ impl Resource {
         terms: Arc<Terms>,
         devices: Vec<AdvertisedDevice>,
     ) -> Self {
-        let mut by_id: Vec<u32> = (0..).take(devices.len()).collect();
-        by_id.sort_by(|a, b| devices[*a as usize].id.cmp(&devices[*b as usize].id));
+        let by_id = IdIndex::new(devices.len(), |position| devices[position].id.as_str());
+        let hardware = number_hardware(&devices);
         Resource {
             name,
             terms,
             devices,
             by_id,
+            hardware,
         }
     }
 
@@ -117,9 +122,14 @@ impl Resource {
 
     /// Returns the position of a device in [`Resource::devices`].
     pub(crate) fn position(&self, id: &str) -> Option<usize> {
-        let id_at = |at: &u32| self.devices[*at as usize].id.as_str();
-        let found = self.by_id.binary_search_by(|at| id_at(at).cmp(id)).ok()?;
-        Some(self.by_id[found] as usize)
+        let id_at = |position: usize| self.devices[position].id.as_str();
+        self.by_id.find(id, id_at)
+    }
+
+    /// Returns the number of the piece of hardware to which a device belongs: less than the number
+    /// of devices, and the same for all shares of one device.
+    pub(crate) fn hardware_number(&self, position: usize) -> usize {
+        self.hardware[position] as usize
     }
 
     /// Returns whether [`Resource::list`] returns the same message for both resources.
@@ -139,6 +149,27 @@ impl Resource {
             devices: self.devices.iter().map(AdvertisedDevice::message).collect(),
         }
     }
+}
+
+/// Numbers the pieces of hardware of devices in the order in which they appear.
+fn number_hardware(devices: &[AdvertisedDevice]) -> Vec<u32> {
+    let mut numbers: HashMap<&DeviceId, u32> = HashMap::new();
+    let mut next = 0..;
+    let mut number = |device| {
+        *numbers
+            .entry(device)
+            .or_insert_with(|| next.next().unwrap_or(0))
+    };
+    let mut last: Option<(&Arc<DeviceId>, u32)> = None;
+    let mut all = Vec::with_capacity(devices.len());
+    for device in devices {
+        let known = last.zip(device.share_of.as_ref());
+        let known = known.filter(|((before, _), shared)| Arc::ptr_eq(before, shared));
+        let number = known.map_or_else(|| number(device.hardware()), |((_, number), _)| number);
+        last = device.share_of.as_ref().map(|shared| (shared, number));
+        all.push(number);
+    }
+    all
 }
 
 impl AdvertisedDevice {

@@ -7,15 +7,15 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use device_class::class::Preference;
-use device_class::name::{DeviceId, excerpt};
+use device_class::name::excerpt;
 use tonic::Status;
 
 use crate::catalog::Resource;
 use near::bring_together;
-use placement::{Slot, best_fit, pack};
+use placement::{Bins, Slot, best_fit, pack};
 use spread::{Candidate, First};
 
 /// Chooses `size` of `available`, including all of `must`. Ids that are no
@@ -27,15 +27,12 @@ pub(crate) fn preferred(
     size: usize,
 ) -> Result<Vec<String>, Status> {
     let invalid = |problem| Status::invalid_argument(format!("{}: {problem}", resource.name));
-    let free: BTreeSet<usize> = available
-        .iter()
-        .filter_map(|id| resource.position(id))
-        .collect();
+    let free = FreeDevices::new(resource, available);
     let mut included = BTreeSet::new();
     for id in must {
         let position = resource
             .position(id)
-            .filter(|position| free.contains(position));
+            .filter(|position| free.contains(*position));
         included.insert(position.ok_or_else(|| {
             let id = excerpt(id);
             invalid(format!("`{id}` must be included but is not available"))
@@ -47,8 +44,8 @@ pub(crate) fn preferred(
             "{must} devices must be included in a choice of {size}"
         )));
     }
-    if free.len() < size {
-        let available = free.len();
+    if free.count < size {
+        let available = free.count;
         return Err(invalid(format!(
             "cannot choose {size} of {available} available devices"
         )));
@@ -70,46 +67,70 @@ pub(crate) fn preferred(
         .collect())
 }
 
+/// The devices that the kubelet can allocate now.
+struct FreeDevices {
+    is_free: Vec<bool>,
+    count: usize,
+}
+
+impl FreeDevices {
+    fn new(resource: &Resource, available: &[String]) -> Self {
+        let mut is_free = vec![false; resource.devices().len()];
+        for position in available.iter().filter_map(|id| resource.position(id)) {
+            is_free[position] = true;
+        }
+        let count = is_free.iter().filter(|is_free| **is_free).count();
+        FreeDevices { is_free, count }
+    }
+
+    fn contains(&self, position: usize) -> bool {
+        self.is_free[position]
+    }
+
+    /// The positions of the devices in the resource, in order.
+    fn positions(&self) -> impl Iterator<Item = usize> {
+        (0..self.is_free.len()).filter(|position| self.is_free[*position])
+    }
+}
+
 /// The choice of [`placement`].
 fn packed(
     resource: &Resource,
-    free: &BTreeSet<usize>,
+    free: &FreeDevices,
     included: &BTreeSet<usize>,
     size: usize,
 ) -> Result<BTreeSet<usize>, Status> {
-    let mut slot_of: BTreeMap<&DeviceId, usize> = BTreeMap::new();
+    let mut slot_of: Vec<Option<usize>> = vec![None; resource.devices().len()];
     let mut slots: Vec<Slot<'_>> = Vec::new();
-    let mut shares: Vec<Vec<usize>> = Vec::new();
     let mut connections = Vec::new();
-    for position in free {
-        let device = &resource.devices()[*position];
-        let at = *slot_of.entry(device.hardware()).or_insert(slots.len());
-        if at == slots.len() {
+    for position in free.positions() {
+        let at = *slot_of[resource.hardware_number(position)].get_or_insert_with(|| {
+            let device = &resource.devices()[position];
             slots.push(Slot {
                 numa: device.numa,
                 group: device.group.as_deref(),
                 free: 0,
                 held: false,
             });
-            shares.push(Vec::new());
             connections.push(&*device.connections);
-        }
-        if included.contains(position) {
+            slots.len() - 1
+        });
+        if included.contains(&position) {
             slots[at].held = true;
         } else {
             slots[at].free += 1;
-            shares[at].push(*position);
         }
     }
     let wanted = size - included.len();
-    let taken = match resource.terms.one_device && size > 0 {
+    let bins = Bins::new(&slots);
+    let mut taken = match resource.terms.one_device && size > 0 {
         false => {
-            let mut taken = pack(&slots, wanted);
-            bring_together(&slots, &connections, &mut taken);
+            let mut taken = pack(&slots, &bins, wanted);
+            bring_together(&slots, &bins, &connections, &mut taken);
             taken
         }
         true => {
-            let at = best_fit(&slots, wanted).ok_or_else(|| {
+            let at = best_fit(&slots, &bins, wanted).ok_or_else(|| {
                 Status::resource_exhausted(format!(
                     "{}: no single device has {size} free shares, and the class gives a container \
                      shares of one device only",
@@ -121,33 +142,42 @@ fn packed(
             taken
         }
     };
-    let new = shares.into_iter().zip(taken);
-    let new = new.flat_map(|(shares, count)| shares.into_iter().take(count));
-    Ok(included.iter().copied().chain(new).collect())
+    let mut chosen = included.clone();
+    for position in free.positions() {
+        let at = slot_of[resource.hardware_number(position)];
+        if let Some(rest @ 1..) = at.map(|at| &mut taken[at])
+            && !included.contains(&position)
+        {
+            *rest -= 1;
+            chosen.insert(position);
+        }
+    }
+    Ok(chosen)
 }
 
 fn spread(
     resource: &Resource,
-    free: &BTreeSet<usize>,
+    free: &FreeDevices,
     included: &BTreeSet<usize>,
     size: usize,
 ) -> BTreeSet<usize> {
-    let mut used: HashMap<&DeviceId, usize> = HashMap::new();
-    for (position, device) in resource.devices().iter().enumerate() {
-        *used.entry(device.hardware()).or_default() += usize::from(!free.contains(&position));
+    let mut used = vec![0; resource.devices().len()];
+    for (position, is_free) in free.is_free.iter().enumerate() {
+        used[resource.hardware_number(position)] += usize::from(!is_free);
     }
-    let candidate = |position: &usize| {
-        let device = &resource.devices()[*position];
+    let candidate = |position: usize| {
+        let device = &resource.devices()[position];
+        let hardware = resource.hardware_number(position);
         Candidate {
-            position: *position,
-            hardware: device.hardware().as_str(),
+            position,
+            hardware,
             numa: device.numa,
             group: device.group.as_deref(),
-            must: included.contains(position),
-            used: used.get(device.hardware()).copied().unwrap_or(0),
+            must: included.contains(&position),
+            used: used[hardware],
         }
     };
-    let candidates: Vec<Candidate<'_>> = free.iter().map(candidate).collect();
+    let candidates: Vec<Candidate<'_>> = free.positions().map(candidate).collect();
     let first = match resource.terms.placement {
         Preference::SpreadShares => First::EvenUse,
         _ => First::Apart,

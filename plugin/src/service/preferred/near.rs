@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use device_class::discover::Connections;
 
-use super::placement::Slot;
+use super::placement::{Bins, Level, Slot};
 
 /// The maximum number of interchangeable bins. With more of them the choice is not changed.
 const MAX_BINS: usize = 128;
@@ -15,11 +15,8 @@ const MAX_BINS: usize = 128;
 /// 12,870.
 const MAX_CHOICES: usize = 15_000;
 
-/// The key of a bin: NUMA node and group, or one slot without a group.
-type Key<'a> = (Option<u32>, Option<&'a str>, Option<usize>);
-
 /// The slots of one group, or one slot without a group.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Bin {
     slots: Vec<usize>,
     free: usize,
@@ -33,10 +30,15 @@ struct Bin {
 /// connections with each other, these are taken.
 pub(super) fn bring_together(
     slots: &[Slot<'_>],
+    bins: &Bins,
     connections: &[&Connections],
     taken: &mut [usize],
 ) {
-    let near = BinExchange { slots, connections };
+    let near = BinExchange {
+        slots,
+        bins,
+        connections,
+    };
     near.exchange(taken, |numa| numa, |_, _| true);
     if connections.iter().any(|device| device.has_links()) {
         let has_more_links = |new: Cost, old: Cost| new[0] < old[0];
@@ -57,10 +59,11 @@ fn sum(costs: impl Iterator<Item = Cost>) -> Cost {
 /// Exchanges bins of devices for equivalent ones, to lower the cost.
 struct BinExchange<'a> {
     slots: &'a [Slot<'a>],
+    bins: &'a Bins,
     connections: &'a [&'a Connections],
 }
 
-impl<'a> BinExchange<'a> {
+impl BinExchange<'_> {
     /// Exchanges bins whose NUMA nodes are the same to `node`, if the new cost
     /// `is_better` than the old one.
     fn exchange(
@@ -71,9 +74,15 @@ impl<'a> BinExchange<'a> {
     ) {
         // The bins by what makes them equivalent to each other.
         let mut sorts: BTreeMap<(Option<u32>, usize, usize), Vec<Bin>> = BTreeMap::new();
-        for ((numa, ..), bin) in self.bins(taken) {
+        let bins = self.bins(taken);
+        let is_exchanged = |bin: &Bin| bin.taken > 0 && bin.taken == bin.free && !bin.held;
+        if !bins.iter().any(is_exchanged) {
+            return;
+        }
+        for bin in bins {
             let is_whole = bin.taken == 0 || bin.taken == bin.free;
             if is_whole && !bin.held && bin.free > 0 {
+                let numa = self.slots[bin.slots[0]].numa;
                 let sort = (node(numa), bin.free, bin.slots.len());
                 sorts.entry(sort).or_default().push(bin);
             }
@@ -104,16 +113,17 @@ impl<'a> BinExchange<'a> {
         }
     }
 
-    fn bins(&self, taken: &[usize]) -> BTreeMap<Key<'a>, Bin> {
-        let mut bins: BTreeMap<Key<'_>, Bin> = BTreeMap::new();
+    /// Returns the groups, and the slots without a group, in the order of their numbers.
+    fn bins(&self, taken: &[usize]) -> Vec<Bin> {
+        let mut bins: Vec<Bin> = vec![Bin::default(); self.slots.len()];
         for (at, slot) in self.slots.iter().enumerate() {
-            let alone = slot.group.is_none().then_some(at);
-            let bin = bins.entry((slot.numa, slot.group, alone)).or_default();
+            let bin = &mut bins[self.bins.number(at, Level::Group)];
             bin.slots.push(at);
             bin.free += slot.free;
             bin.taken += taken[at];
             bin.held |= slot.held;
         }
+        bins.retain(|bin| !bin.slots.is_empty());
         bins
     }
 

@@ -6,7 +6,7 @@
 //! for later requests.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A device with free units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +21,16 @@ pub(super) struct Slot<'a> {
 
 /// Returns the number of units to take of each slot: `wanted` altogether, or all that are
 /// free. Units near those that the container has already are preferred.
-pub(super) fn pack(slots: &[Slot<'_>], wanted: usize) -> Vec<usize> {
+pub(super) fn pack(slots: &[Slot<'_>], bins: &Bins, wanted: usize) -> Vec<usize> {
     let taken = vec![0; slots.len()];
-    let mut packer = Packer { slots, taken };
+    let mut packer = Packer { slots, bins, taken };
     let mut rest = wanted;
     for level in [Level::Device, Level::Group, Level::Node] {
-        let held = (0..slots.len()).filter(|at| slots[*at].held);
-        let held: BTreeSet<Bin<'_>> = held.map(|at| packer.bin(at, level)).collect();
-        let near = (0..slots.len()).filter(|at| held.contains(&packer.bin(*at, level)));
+        let mut held = vec![false; slots.len()];
+        for (at, slot) in slots.iter().enumerate() {
+            held[bins.number(at, level)] |= slot.held;
+        }
+        let near = (0..slots.len()).filter(|at| held[bins.number(*at, level)]);
         rest -= packer.take(&near.collect::<Vec<_>>(), rest);
     }
     packer.take(&(0..slots.len()).collect::<Vec<_>>(), rest);
@@ -38,9 +40,9 @@ pub(super) fn pack(slots: &[Slot<'_>], wanted: usize) -> Vec<usize> {
 /// Returns the slot from which to take all `wanted` units, which is the smallest one with
 /// enough free units. Returns `None` if no device has so many, or if the container has units
 /// of another device.
-pub(super) fn best_fit(slots: &[Slot<'_>], wanted: usize) -> Option<usize> {
+pub(super) fn best_fit(slots: &[Slot<'_>], bins: &Bins, wanted: usize) -> Option<usize> {
     let taken = vec![0; slots.len()];
-    let packer = Packer { slots, taken };
+    let packer = Packer { slots, bins, taken };
     let held: Vec<usize> = (0..slots.len()).filter(|at| slots[*at].held).collect();
     match held.as_slice() {
         [] => packer.smallest(&(0..slots.len()).collect::<Vec<_>>(), wanted, Level::Device),
@@ -51,38 +53,61 @@ pub(super) fn best_fit(slots: &[Slot<'_>], wanted: usize) -> Option<usize> {
 
 /// The kinds of sets of slots, the smallest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
+pub(super) enum Level {
     Device,
     Group,
     Node,
 }
 
-/// A device without a group is a group of its own.
-type Bin<'a> = (Option<u32>, Option<&'a str>, Option<usize>);
+/// The numbers of the bins in which slots are, at each [`Level`]. At each level bins are numbered
+/// from 0 in the order of their NUMA nodes, then of their groups, then of their slots. A device
+/// without a group is a group of its own.
+#[derive(Debug)]
+pub(super) struct Bins([Vec<usize>; 3]);
+
+impl Bins {
+    pub(super) fn new(slots: &[Slot<'_>]) -> Self {
+        let mut order: Vec<usize> = (0..slots.len()).collect();
+        order.sort_by_key(|at| (slots[*at].numa, slots[*at].group));
+        let [mut devices, mut groups, mut nodes] = [(); 3].map(|()| vec![0; slots.len()]);
+        let (mut group, mut node) = (0, 0);
+        for (number, at) in order.iter().enumerate() {
+            if number > 0 {
+                let (slot, before) = (&slots[*at], &slots[order[number - 1]]);
+                let is_other_node = slot.numa != before.numa;
+                node += usize::from(is_other_node);
+                let is_same = !is_other_node && slot.group.is_some() && slot.group == before.group;
+                group += usize::from(!is_same);
+            }
+            devices[*at] = number;
+            groups[*at] = group;
+            nodes[*at] = node;
+        }
+        Bins([devices, groups, nodes])
+    }
+
+    /// Returns the number of the bin that has a slot.
+    pub(super) fn number(&self, at: usize, level: Level) -> usize {
+        self.0[level as usize][at]
+    }
+}
 
 struct Packer<'a> {
     slots: &'a [Slot<'a>],
+    bins: &'a Bins,
     taken: Vec<usize>,
 }
 
-impl<'a> Packer<'a> {
-    fn bin(&self, at: usize, level: Level) -> Bin<'a> {
-        let Slot { numa, group, .. } = self.slots[at];
-        match (level, group) {
-            (Level::Node, _) => (numa, None, None),
-            (Level::Group, Some(_)) => (numa, group, None),
-            (Level::Group, None) | (Level::Device, _) => (numa, group, Some(at)),
-        }
-    }
-
+impl Packer<'_> {
     fn free(&self, at: usize) -> usize {
         self.slots[at].free - self.taken[at]
     }
 
-    fn free_by_bin(&self, set: &[usize], level: Level) -> BTreeMap<Bin<'a>, usize> {
-        let mut free = BTreeMap::new();
+    /// Returns the free units of the slots in a set, by the number of their bin.
+    fn free_by_bin(&self, set: &[usize], level: Level) -> Vec<usize> {
+        let mut free = vec![0; self.slots.len()];
         for at in set {
-            *free.entry(self.bin(*at, level)).or_default() += self.free(*at);
+            free[self.bins.number(*at, level)] += self.free(*at);
         }
         free
     }
@@ -103,7 +128,7 @@ impl<'a> Packer<'a> {
         if let Some(at) = self.smallest(set, wanted, Level::Device) {
             self.taken[at] += wanted;
         } else if let Some(at) = self.smallest(set, wanted, Level::Group) {
-            let members = self.members(set, self.bin(at, Level::Group), Level::Group);
+            let members = self.members(set, self.bins.number(at, Level::Group), Level::Group);
             self.pick_several(&members, wanted, Level::Device);
         } else if let Some(node) = self.node_of_fewest_groups(set, wanted) {
             let members = self.members(set, node, Level::Node);
@@ -115,20 +140,21 @@ impl<'a> Packer<'a> {
 
     /// Takes the largest bins whole, until one bin is enough for the rest.
     fn pick_several(&mut self, set: &[usize], wanted: usize, level: Level) {
-        let mut bins: Vec<(Bin<'a>, usize)> = self.free_by_bin(set, level).into_iter().collect();
+        let free = self.free_by_bin(set, level).into_iter().enumerate();
+        let mut bins: Vec<(usize, usize)> = free.filter(|(_, free)| *free > 0).collect();
         bins.sort_by_key(|(_, free)| Reverse(*free));
         let mut rest = wanted;
-        let mut whole = BTreeSet::new();
+        let mut is_whole = vec![false; self.slots.len()];
         for (bin, free) in bins {
             if free >= rest {
                 break;
             }
             rest -= free;
-            whole.insert(bin);
+            is_whole[bin] = true;
         }
         let (full, others): (Vec<usize>, Vec<usize>) = set
             .iter()
-            .partition(|at| whole.contains(&self.bin(**at, level)));
+            .partition(|at| is_whole[self.bins.number(**at, level)]);
         for at in full {
             self.taken[at] = self.slots[at].free;
         }
@@ -137,16 +163,20 @@ impl<'a> Packer<'a> {
 
     /// The node of which [`Packer::pick_several`] takes `wanted` units from the fewest groups,
     /// with the least left over in the last one; of equal ones the smallest, then the first.
-    fn node_of_fewest_groups(&self, set: &[usize], wanted: usize) -> Option<Bin<'a>> {
-        let mut nodes: BTreeMap<Bin<'a>, (usize, BTreeMap<Bin<'a>, usize>)> = BTreeMap::new();
+    fn node_of_fewest_groups(&self, set: &[usize], wanted: usize) -> Option<usize> {
+        let by_group = self.free_by_bin(set, Level::Group);
+        let mut is_counted = vec![false; self.slots.len()];
+        // The first slot of each node, and the free units of each of its groups.
+        let mut nodes: BTreeMap<usize, (usize, Vec<usize>)> = BTreeMap::new();
         for at in set {
-            let (_, groups) = nodes
-                .entry(self.bin(*at, Level::Node))
-                .or_insert((*at, BTreeMap::new()));
-            *groups.entry(self.bin(*at, Level::Group)).or_default() += self.free(*at);
+            let node = self.bins.number(*at, Level::Node);
+            let (_, sizes) = nodes.entry(node).or_insert((*at, Vec::new()));
+            let group = self.bins.number(*at, Level::Group);
+            if !std::mem::replace(&mut is_counted[group], true) {
+                sizes.push(by_group[group]);
+            }
         }
-        let costs = nodes.into_iter().filter_map(|(node, (first, groups))| {
-            let mut sizes: Vec<usize> = groups.into_values().collect();
+        let costs = nodes.into_iter().filter_map(|(node, (first, mut sizes))| {
             sizes.sort_unstable();
             let free: usize = sizes.iter().sum();
             let mut rest = wanted;
@@ -161,19 +191,22 @@ impl<'a> Packer<'a> {
         costs.min().map(|(.., node)| node)
     }
 
-    fn members(&self, set: &[usize], bin: Bin<'a>, level: Level) -> Vec<usize> {
-        let inside = set.iter().filter(|at| self.bin(**at, level) == bin);
+    fn members(&self, set: &[usize], bin: usize, level: Level) -> Vec<usize> {
+        let inside = set.iter();
+        let inside = inside.filter(|at| self.bins.number(**at, level) == bin);
         inside.copied().collect()
     }
 
     /// A slot in the smallest bin that has `wanted` free units; of equal ones
     /// that in the smallest group, then node, then the first.
     fn smallest(&self, set: &[usize], wanted: usize, level: Level) -> Option<usize> {
-        let by_level =
-            [level, Level::Group, Level::Node].map(|level| (level, self.free_by_bin(set, level)));
+        let free = [level, Level::Group, Level::Node].map(|level| self.free_by_bin(set, level));
         let sizes = |at: usize| {
-            let size = |(level, free): &(Level, BTreeMap<_, usize>)| free[&self.bin(at, *level)];
-            [&by_level[0], &by_level[1], &by_level[2]].map(size)
+            [
+                free[0][self.bins.number(at, level)],
+                free[1][self.bins.number(at, Level::Group)],
+                free[2][self.bins.number(at, Level::Node)],
+            ]
         };
         let fitting = set.iter().filter(|at| sizes(**at)[0] >= wanted);
         fitting.copied().min_by_key(|at| (sizes(*at), *at))
@@ -182,6 +215,8 @@ impl<'a> Packer<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::service::preferred::tests::Dice;
 
@@ -210,7 +245,9 @@ mod tests {
             (&[2, 2], 5, vec![2, 2]),
             (&[], 1, vec![]),
         ] {
-            assert_eq!(pack(&sizes(free), wanted), taken, "{wanted} of {free:?}");
+            let slots = sizes(free);
+            let found = pack(&slots, &Bins::new(&slots), wanted);
+            assert_eq!(found, taken, "{wanted} of {free:?}");
         }
         for (free, wanted, at) in [
             (&[10, 4, 10][..], 4, Some(1)),
@@ -218,7 +255,9 @@ mod tests {
             (&[10, 4, 10], 11, None),
             (&[], 1, None),
         ] {
-            assert_eq!(best_fit(&sizes(free), wanted), at, "{wanted} of {free:?}");
+            let slots = sizes(free);
+            let found = best_fit(&slots, &Bins::new(&slots), wanted);
+            assert_eq!(found, at, "{wanted} of {free:?}");
         }
     }
 
@@ -229,10 +268,11 @@ mod tests {
             slot(9, 0, "", true),
             slot(4, 1, "", false),
         ];
-        assert_eq!(best_fit(&slots, 3), Some(1));
-        assert_eq!(best_fit(&slots, 10), None);
-        assert_eq!(pack(&slots, 3), [0, 3, 0]);
-        assert_eq!(pack(&slots, 12), [3, 9, 0]);
+        let bins = Bins::new(&slots);
+        assert_eq!(best_fit(&slots, &bins, 3), Some(1));
+        assert_eq!(best_fit(&slots, &bins, 10), None);
+        assert_eq!(pack(&slots, &bins, 3), [0, 3, 0]);
+        assert_eq!(pack(&slots, &bins, 12), [3, 9, 0]);
     }
 
     /// Up to seven devices with up to three free units.
@@ -248,9 +288,18 @@ mod tests {
         (0..count).map(slot).collect()
     }
 
-    fn used(packer: &Packer<'_>, taken: &[usize], level: Level) -> usize {
+    /// The number of bins from which units are taken.
+    fn used(slots: &[Slot<'_>], taken: &[usize], level: Level) -> usize {
         let used = (0..taken.len()).filter(|at| taken[*at] > 0);
-        let bins: BTreeSet<Bin<'_>> = used.map(|at| packer.bin(at, level)).collect();
+        let bin = |at: usize| {
+            let Slot { numa, group, .. } = slots[at];
+            match (level, group) {
+                (Level::Node, _) => (numa, None, None),
+                (Level::Group, Some(_)) => (numa, group, None),
+                (Level::Group, None) | (Level::Device, _) => (numa, group, Some(at)),
+            }
+        };
+        let bins: BTreeSet<_> = used.map(bin).collect();
         bins.len()
     }
 
@@ -262,12 +311,9 @@ mod tests {
         for _ in 0..300 {
             let slots = slots(&mut dice);
             let free: usize = slots.iter().map(|slot| slot.free).sum();
-            let packer = Packer {
-                slots: &slots,
-                taken: vec![0; slots.len()],
-            };
+            let bins = Bins::new(&slots);
             for wanted in 1..=free {
-                let taken = pack(&slots, wanted);
+                let taken = pack(&slots, &bins, wanted);
                 assert_eq!(taken.iter().sum::<usize>(), wanted);
                 let mut pairs = taken.iter().zip(&slots);
                 assert!(pairs.all(|(taken, slot)| *taken <= slot.free));
@@ -280,13 +326,13 @@ mod tests {
                 });
                 let (mut nodes, mut groups, mut devices) = (usize::MAX, usize::MAX, usize::MAX);
                 for whole in enough {
-                    nodes = nodes.min(used(&packer, &whole, Level::Node));
-                    groups = groups.min(used(&packer, &whole, Level::Group));
-                    devices = devices.min(used(&packer, &whole, Level::Device));
+                    nodes = nodes.min(used(&slots, &whole, Level::Node));
+                    groups = groups.min(used(&slots, &whole, Level::Group));
+                    devices = devices.min(used(&slots, &whole, Level::Device));
                 }
                 let context = format!("{wanted} of {slots:?}: {taken:?}");
-                assert_eq!(used(&packer, &taken, Level::Node), nodes, "{context}");
-                let of = |level| used(&packer, &taken, level);
+                assert_eq!(used(&slots, &taken, Level::Node), nodes, "{context}");
+                let of = |level| used(&slots, &taken, level);
                 assert!(groups > 1 || of(Level::Group) == 1, "{context}");
                 assert!(devices > 1 || of(Level::Device) == 1, "{context}");
             }

@@ -8,15 +8,16 @@
 //! [`First::EvenUse`] the shares in use of each piece of hardware, of the container and of
 //! others, are as even as possible before all of this.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// One available device, or share of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate<'a> {
     /// The position of the device or share in the resource.
     pub(super) position: usize,
-    /// The id of the device, or of the device to which the share belongs.
-    pub(super) hardware: &'a str,
+    /// The number of the device, or of the device to which the share belongs.
+    pub(super) hardware: usize,
     pub(super) numa: Option<u32>,
     pub(super) group: Option<&'a str>,
     pub(super) must: bool,
@@ -28,7 +29,7 @@ pub(super) struct Candidate<'a> {
 struct Hardware<'a> {
     numa: Option<u32>,
     /// The NUMA node and the group. A device without a group is a group of its own.
-    bin: (Option<u32>, Option<&'a str>, Option<&'a str>),
+    bin: (Option<u32>, Option<&'a str>, Option<usize>),
     /// The positions of shares that are not chosen yet, in reverse order.
     shares: Vec<usize>,
     /// The number of the device's shares that the container has.
@@ -59,30 +60,54 @@ pub(super) fn choose(candidates: &[Candidate<'_>], size: usize, first: First) ->
         on_node[nodes[at]] += piece.chosen;
         in_bin[bins[at]] += piece.chosen;
     }
+    let cost = |piece: &Hardware<'_>| {
+        let in_use = match first {
+            First::Apart => 0,
+            First::EvenUse => piece.used + piece.chosen,
+        };
+        Some((in_use, piece.chosen, piece.used, *piece.shares.last()?))
+    };
+    // The pieces of a bin, and the bins of a node with their first pieces: what is taken elsewhere
+    // does not change the order in a bin, nor that of bins on a node.
+    let mut pieces: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); hardware.len()];
+    let mut node_of_bin = vec![0; hardware.len()];
+    for (at, piece) in hardware.iter().enumerate() {
+        pieces[bins[at]].extend(cost(piece).map(|cost| Reverse((cost, at))));
+        node_of_bin[bins[at]] = nodes[at];
+    }
+    let first_of_bin = |bin: usize, pieces: &[BinaryHeap<_>], in_bin: &[usize]| {
+        let Reverse(((in_use, of_piece, used, share), at)) = *pieces[bin].peek()?;
+        Some(Reverse(((in_use, of_piece, in_bin[bin], used, share), at)))
+    };
+    let mut queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); hardware.len()];
+    for bin in 0..hardware.len() {
+        queues[node_of_bin[bin]].extend(first_of_bin(bin, &pieces, &in_bin));
+    }
+    queues.retain(|queue| !queue.is_empty());
     while chosen.len() < size {
-        let pieces = hardware.iter().enumerate();
-        let first_shares = pieces.filter_map(|(at, piece)| Some((at, piece, piece.shares.last()?)));
-        let least = first_shares.min_by_key(|(at, piece, share)| {
-            let (node, bin) = (on_node[nodes[*at]], in_bin[bins[*at]]);
-            let in_use = match first {
-                First::Apart => 0,
-                First::EvenUse => piece.used + piece.chosen,
-            };
-            (in_use, piece.chosen, node, bin, piece.used, **share)
+        let firsts = queues.iter_mut().filter_map(|queue| {
+            let Reverse(((in_use, of_piece, bin, used, share), at)) = *queue.peek()?;
+            let cost = (in_use, of_piece, on_node[nodes[at]], bin, used, share);
+            Some((cost, at, queue))
         });
-        let Some((at, ..)) = least else {
+        let Some((_, at, queue)) = firsts.min_by_key(|(cost, ..)| *cost) else {
             break;
         };
-        chosen.extend(hardware[at].shares.pop());
-        hardware[at].chosen += 1;
+        let (bin, piece) = (bins[at], &mut hardware[at]);
+        chosen.extend(piece.shares.pop());
+        piece.chosen += 1;
         on_node[nodes[at]] += 1;
-        in_bin[bins[at]] += 1;
+        in_bin[bin] += 1;
+        pieces[bin].pop();
+        pieces[bin].extend(cost(piece).map(|cost| Reverse((cost, at))));
+        queue.pop();
+        queue.extend(first_of_bin(bin, &pieces, &in_bin));
     }
     chosen
 }
 
 fn by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<Hardware<'a>> {
-    let mut found: BTreeMap<&str, Hardware<'a>> = BTreeMap::new();
+    let mut found: BTreeMap<usize, Hardware<'a>> = BTreeMap::new();
     for candidate in candidates.iter().rev() {
         let alone = candidate.group.is_none().then_some(candidate.hardware);
         let empty = || Hardware {
@@ -125,7 +150,7 @@ mod tests {
         let (nodes, groups) = (1 + dice.below(3), 1 + dice.below(4));
         let most = 1 + dice.below(2);
         let mut candidates = Vec::new();
-        for hardware in NAMES.iter().take(pieces) {
+        for hardware in 0..pieces {
             let numa = (dice.below(4) > 0).then(|| u32::try_from(dice.below(nodes)).unwrap());
             let group = (dice.below(3) > 0).then(|| NAMES[dice.below(groups)]);
             let used = dice.below(3);
@@ -152,8 +177,8 @@ mod tests {
     }
 
     /// A device without a group is a group by itself.
-    fn bin<'a>(candidate: &Candidate<'a>) -> (Option<u32>, Option<&'a str>, &'a str) {
-        let alone = candidate.group.map_or(candidate.hardware, |_| "");
+    fn bin<'a>(candidate: &Candidate<'a>) -> (Option<u32>, Option<&'a str>, Option<usize>) {
+        let alone = candidate.group.is_none().then_some(candidate.hardware);
         (candidate.numa, candidate.group, alone)
     }
 
