@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Returns a Markdown document with each table as a list of definitions. The first column has the
-/// terms. Links, which lead nowhere from a manual page, become their text.
+/// Returns a Markdown document with each table as a list of definitions, and so each list whose items
+/// begin with code and a colon. The first column has the terms. Links, which lead nowhere from a manual page, become their text.
 pub(crate) fn convert_tables(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.lines().peekable();
@@ -16,6 +16,10 @@ pub(crate) fn convert_tables(text: &str) -> String {
     while let Some(line) = lines.next() {
         is_code ^= line.starts_with("```");
         if !is_code && line.starts_with("<!--") {
+            continue;
+        }
+        if let Some((term, text)) = split_item(line).filter(|_| !is_code) {
+            out += &format!("\n{}\n: {}\n", remove_links(term), remove_links(text));
             continue;
         }
         if is_code || !line.starts_with('|') {
@@ -36,6 +40,13 @@ pub(crate) fn convert_tables(text: &str) -> String {
         }
     }
     out
+}
+
+/// Splits an item of a list, such as "- `key` (text): meaning", which is on one line.
+fn split_item(line: &str) -> Option<(&str, &str)> {
+    let item = line.strip_prefix("- ")?;
+    let is_term = item.starts_with('`') || item.starts_with("**`");
+    item.split_once(": ").filter(|_| is_term)
 }
 
 /// Returns a row as the definition of its first cell. The last cell is the text; the others are
@@ -152,9 +163,11 @@ mod tests {
     fn tables_become_definitions() {
         let text = "See [the page](a.md#b) and `x`.\n\n| key | type | |\n|---|---|---|\n\
             | `a` | text | One \\| two, see [c](d.md). |\n| `b` | | |\n\n<!-- x -->\nAfter.\n\
-            ```toml\n| no | table |\n[a](b)\n```\n";
+            - `c` (list, required): Of [d](e.md): f.\n- no term\n\
+            ```toml\n| no | table |\n[a](b)\n- `c`: d\n```\n";
         let expected = "See the page and `x`.\n\n\n`a`\n: type: text. One | two, see c.\n\n`b`\n: -\n\n\
-            After.\n```toml\n| no | table |\n[a](b)\n```\n";
+            After.\n\n`c` (list, required)\n: Of d: f.\n- no term\n\
+            ```toml\n| no | table |\n[a](b)\n- `c`: d\n```\n";
         assert_eq!(convert_tables(text), expected);
     }
 

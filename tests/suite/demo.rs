@@ -21,7 +21,7 @@ fn the_demo_ends_well() {
 /// its devices.
 #[test]
 fn the_tutorials_class_can_be_shown() {
-    let docs = binaries::source_tree().join("docs/device-classes.md");
+    let docs = binaries::source_tree().join("docs/class-tutorial.md");
     let text = fs::read_to_string(docs).unwrap();
     let (_, rest) = text.split_once("```toml\n").unwrap();
     let (class, _) = rest.split_once("```").unwrap();

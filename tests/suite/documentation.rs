@@ -103,29 +103,6 @@ fn every_command_is_one_that_works() {
     assert!(checked > 40, "{checked}");
 }
 
-/// A class stands in one cell, and the cell's column is its level.
-#[test]
-fn every_class_has_one_level_in_the_table_of_hardware() {
-    let tree = binaries::source_tree();
-    let page = fs::read_to_string(tree.join("docs/hardware.md")).unwrap();
-    let (_, table) = page.split_once("| hardware |").unwrap();
-    // The first cell names the hardware, in words that may be those of a class.
-    let rows = table
-        .lines()
-        .filter_map(|row| row.strip_prefix("| ")?.split_once(" | "));
-    let listed: Vec<&str> = rows
-        .flat_map(|(_, levels)| levels.split([' ', ',', '|']))
-        .collect();
-    for entry in fs::read_dir(tree.join("device-class/classes")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|ending| ending == "toml") {
-            let name = path.file_stem().unwrap().to_str().unwrap();
-            let times = listed.iter().filter(|listed| **listed == name).count();
-            assert_eq!(times, 1, "{name}");
-        }
-    }
-}
-
 /// The words that people search for.
 #[test]
 fn the_readme_has_the_words_of_those_who_search() {

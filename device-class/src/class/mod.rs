@@ -1,6 +1,6 @@
 //! The schema of a class file. Each type is a table of the file. Single values
 //! are checked while they are parsed, so that the message has the line.
-//! `docs/device-classes.md` is the reference.
+//! `docs/class-reference.md` is the reference.
 
 mod allocate;
 mod attribute;

@@ -44,7 +44,7 @@ fn properties_of_the_device_tree_are_read_as_strings() {
     }
 }
 
-/// docs/device-classes.md: only a symbolic link.
+/// docs/class-reference.md: only a symbolic link.
 #[test]
 fn a_node_is_no_link_to_itself() {
     let class = parse(

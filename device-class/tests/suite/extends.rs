@@ -278,10 +278,10 @@ fn the_base_of_one_file_is_beside_it_or_installed() {
     assert_eq!(description(), "Chips beside");
 }
 
-/// The last example of docs/device-classes.md, "A class that extends another one".
+/// The last example of docs/class-tutorial.md, "A class that extends another one".
 #[test]
 fn one_entry_of_a_shipped_class_is_removed() {
-    let docs = fs::read_to_string(root().join("../docs/device-classes.md")).unwrap();
+    let docs = fs::read_to_string(root().join("../docs/class-tutorial.md")).unwrap();
     let first = "extends = \"nvidia-gpu\"";
     let (_, rest) = docs.split_once(&format!("```toml\n{first}")).unwrap();
     let class = format!("{first}{}", rest.split_once("```").unwrap().0);
@@ -302,10 +302,10 @@ fn one_entry_of_a_shipped_class_is_removed() {
     assert_eq!(directories, shipped.library_directories.len() + 1);
 }
 
-/// docs/device-classes.md, "A class that extends another one".
+/// docs/class-tutorial.md, "A class that extends another one".
 #[test]
 fn a_second_resource_of_the_same_hardware_is_a_few_lines() {
-    let docs = fs::read_to_string(root().join("../docs/device-classes.md")).unwrap();
+    let docs = fs::read_to_string(root().join("../docs/class-tutorial.md")).unwrap();
     let block = |first: &str| {
         let (_, rest) = docs.split_once(&format!("```toml\n{first}")).unwrap();
         format!("{first}{}", rest.split_once("```").unwrap().0)

@@ -33,32 +33,30 @@ fn no_class_is_parsed_for_a_container_without_its_variable() {
     }
 }
 
-/// Every class has a row in the comparison with its vendor's stack, and every row a class.
+/// Every class has a heading in the comparison with its vendor's stack, and every heading a class.
 #[test]
 fn every_class_is_compared_with_its_vendors_stack() {
-    let file = root().join("../docs/device-classes.md");
+    let file = root().join("../docs/vendors.md");
     let text = std::fs::read_to_string(file).unwrap();
-    let (_, table) = text
-        .split_once("### Compared with the vendors' stacks")
-        .unwrap();
-    let table = table.split("\n#").next().unwrap();
-    let rows = table.lines().filter_map(|line| line.strip_prefix("| "));
-    let first = rows.skip(1).filter_map(|row| row.split(" | ").next());
-    let names: BTreeSet<&str> = first.flat_map(|names| names.split(", ")).collect();
+    let headings = text.lines().filter_map(|line| line.strip_prefix("### "));
+    let names: BTreeSet<&str> = headings.flat_map(|names| names.split(", ")).collect();
     let sources = load::sources(&[root().join("classes")]).unwrap();
     let classes: BTreeSet<&str> = sources.iter().map(|source| source.name.as_str()).collect();
-    let is_of = |row: &str, class: &str| match row.strip_suffix('*') {
+    let is_of = |heading: &str, class: &str| match heading.strip_suffix('*') {
         Some(start) => class.starts_with(start),
-        None => row == class,
+        None => heading == class,
     };
-    let without_row: Vec<_> = classes
+    let without_heading: Vec<_> = classes
         .iter()
-        .filter(|class| !names.iter().any(|row| is_of(row, class)))
+        .filter(|class| !names.iter().any(|name| is_of(name, class)))
         .collect();
-    assert!(without_row.is_empty(), "without a row: {without_row:?}");
+    assert!(
+        without_heading.is_empty(),
+        "without a heading: {without_heading:?}"
+    );
     let without_class: Vec<_> = names
         .iter()
-        .filter(|row| **row != "all" && !classes.iter().any(|class| is_of(row, class)))
+        .filter(|name| **name != "all" && !classes.iter().any(|class| is_of(name, class)))
         .collect();
     assert!(without_class.is_empty(), "no class: {without_class:?}");
 }

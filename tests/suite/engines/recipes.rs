@@ -1,4 +1,4 @@
-//! docs/recipes.md: each recipe as it is written there, in containers on a host that was
+//! Each recipe of [`PAGES`] as it is written there, in containers on a host that was
 //! recorded. The image and the network are the lab's.
 
 use std::fs;
@@ -17,6 +17,9 @@ use serde_json::json;
 use super::docker::{self, UserNamespaces, name_of};
 use super::machine::Machine;
 use super::podman;
+
+/// The pages with recipes, in docs.
+const PAGES: [&str; 3] = ["recipes.md", "podman.md", "class-tutorial.md"];
 
 /// The recordings of the classes, and the card of the last recipe.
 const RECORDED: [&str; 4] = [
@@ -98,8 +101,13 @@ fn blocks(heading: &str, language: &str) -> Vec<String> {
 }
 
 fn section(heading: &str) -> String {
-    let text = fs::read_to_string(binaries::source_tree().join("docs/recipes.md")).unwrap();
-    let (_, section) = text.split_once(&format!("\n## {heading}\n")).unwrap();
+    let docs = binaries::source_tree().join("docs");
+    let texts = PAGES.map(|page| fs::read_to_string(docs.join(page)).unwrap());
+    let heading = format!("\n## {heading}\n");
+    let mut sections = texts
+        .iter()
+        .filter_map(|text| Some(text.split_once(&heading)?.1));
+    let section = sections.next().unwrap();
     section.split("\n## ").next().unwrap().to_owned()
 }
 

@@ -234,7 +234,7 @@ fn fix_by_other_classes(
     }
     Some(format!(
         "of the devices on this host, {}: request those, or let a class file extend that class \
-         (docs/device-classes.md)",
+         (docs/class-tutorial.md)",
         names.join(", ")
     ))
 }
