@@ -78,7 +78,7 @@ pub(super) fn add(generation: Generation, column: Column, all: usize) {
     }
 }
 
-/// In Markdown, as docs/engines.md has it, with the reasons below.
+/// In Markdown, as docs/measurements.md has it, with the reasons below.
 fn table(columns: &[&Column]) -> String {
     let mut text = String::from("\n| case |");
     let mut reasons: Vec<&str> = Vec::new();

@@ -1,5 +1,5 @@
 //! The cost of attaching and following. The figures are printed; those of a release are in
-//! docs/running-containers.md.
+//! docs/measurements.md.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
