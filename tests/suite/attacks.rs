@@ -1,7 +1,7 @@
 //! Attacks on the host by images, pods' authors, local users and class files.
 //!
 //! After each, the host is examined for what the attacker would have gained and
-//! for what the hook may have left in volumes. `docs/security.md` lists them.
+//! for what the hook may have left in volumes. `attacks/README.md` lists them.
 //!
 //! The short run tries a part of each product of variations; with
 //! `BOATHOOK_ATTACKS=long` (`make attacks`) all are tried, and races run for
