@@ -1,4 +1,4 @@
-//! The tables: as they are measured, and as docs/durability.md has them.
+//! The tables: as they are measured, and as tables.md has them.
 
 use std::fmt;
 use std::fs;
@@ -41,11 +41,11 @@ impl Table {
         let documented = documented(&head[0]);
         let wrong = measured.iter().filter(|line| !documented.contains(line));
         let wrong: Vec<_> = wrong.collect();
-        assert!(wrong.is_empty(), "docs/durability.md lacks: {wrong:#?}");
+        assert!(wrong.is_empty(), "tables.md lacks: {wrong:#?}");
         if all_measured {
             let more = documented.iter().filter(|line| !measured.contains(line));
             let more: Vec<_> = more.collect();
-            assert!(more.is_empty(), "docs/durability.md has more: {more:#?}");
+            assert!(more.is_empty(), "tables.md has more: {more:#?}");
         }
     }
 
@@ -84,11 +84,11 @@ fn line(cells: &[String]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// The lines in docs/durability.md of the table with this first line. One there stands for
+/// The lines in tables.md of the table with this first line. One there stands for
 /// several kinds of containers with the same results: a cell has several values, between
 /// semicolons.
 fn documented(head: &str) -> Vec<String> {
-    let file = binaries::source_tree().join("docs/durability.md");
+    let file = binaries::source_tree().join("tests/suite/durability/tables.md");
     let text = fs::read_to_string(&file).unwrap();
     text.lines()
         .skip_while(|line| *line != head)
