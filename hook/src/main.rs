@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use dlmalloc::GlobalDlmalloc;
+use hook::ThreadAllocator;
 
 /// Replaces the allocator of musl, which makes a system call for nearly every allocation and
 /// release.
 #[global_allocator]
-static MEMORY: GlobalDlmalloc = GlobalDlmalloc;
+static MEMORY: ThreadAllocator = ThreadAllocator;
 
 fn main() -> ExitCode {
     hook::main()
