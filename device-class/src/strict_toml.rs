@@ -13,20 +13,25 @@ use serde::de::DeserializeOwned;
 
 use toml::de::DeTable;
 
-use error::{Error, Example};
+use error::{Details, Error, Example};
 pub(crate) use layers::{EXTENDS, Layer, parse_layers};
 use value::Value;
 
-/// An error of a class file or config.toml, with the file and, if known, line and key.
+/// An error of a class file or config.toml, with the file and, if known, line and key. It is a
+/// pointer for the reason that [`Error`] is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct FileError {
+#[error("{0}")]
+pub struct FileError(Box<FileErrorDetails>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FileErrorDetails {
     path: PathBuf,
     line: Option<usize>,
     key: Option<String>,
     message: String,
 }
 
-impl fmt::Display for FileError {
+impl fmt::Display for FileErrorDetails {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())?;
         if let Some(line) = self.line {
@@ -40,20 +45,29 @@ impl fmt::Display for FileError {
     }
 }
 
+impl From<FileErrorDetails> for FileError {
+    fn from(details: FileErrorDetails) -> Self {
+        FileError(Box::new(details))
+    }
+}
+
 impl FileError {
     /// Returns the name of the class that the file describes: the file's name without
     /// `.toml`.
     pub fn class_name(&self) -> Option<String> {
-        let stem = self.path.file_stem()?;
+        let stem = self.path().file_stem()?;
         Some(stem.to_string_lossy().into_owned())
     }
 }
 
 /// An error about several values of a file that do not fit together, although each value alone
-/// is right.
+/// is right. It is a pointer for the reason that [`Error`] is one.
 #[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub(crate) struct BrokenRule {
+#[error("{}", .0.message)]
+pub(crate) struct BrokenRule(Box<RuleDetails>);
+
+#[derive(Debug)]
+struct RuleDetails {
     message: String,
     /// The text to search for in the file to find the line of the error.
     culprit: Option<String>,
@@ -64,70 +78,73 @@ pub(crate) struct BrokenRule {
 
 impl BrokenRule {
     pub(crate) fn new<'c>(culprit: impl Into<Option<&'c str>>, message: impl Into<String>) -> Self {
-        BrokenRule {
+        BrokenRule(Box::new(RuleDetails {
             message: message.into(),
             culprit: culprit.into().map(str::to_owned),
             table: None,
-        }
+        }))
     }
 
     /// Limits the search for the line of the error to one table: the one with this number among
     /// the tables with this header.
-    pub(crate) fn in_table(self, header: &'static str, number: usize) -> Self {
-        let table = Some((header, number));
-        BrokenRule { table, ..self }
+    pub(crate) fn in_table(mut self, header: &'static str, number: usize) -> Self {
+        self.0.table = Some((header, number));
+        self
     }
 }
 
 impl FileError {
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.0.path
     }
 
     pub fn whole(path: &Path, message: impl Into<String>) -> Self {
-        FileError {
+        FileErrorDetails {
             path: path.into(),
             line: None,
             key: None,
             message: message.into(),
         }
+        .into()
     }
 
     /// An error about the value of a key at the beginning of a line.
     pub(crate) fn of_key(path: &Path, text: &str, key: &str, message: String) -> Self {
         let begins = |line: &str| line.trim_start().starts_with(key);
-        FileError {
+        FileErrorDetails {
             path: path.into(),
             line: text.lines().position(begins).map(|line| line + 1),
             key: Some(key.to_owned()),
             message,
         }
+        .into()
     }
 
     /// Creates an error for a broken rule, with the file and line that have the culprit.
     pub(crate) fn rule(layers: &[Layer<'_>], rule: &BrokenRule) -> Self {
         let in_table = |text: &str| {
-            let (header, number) = rule.table?;
+            let (header, number) = rule.0.table?;
             let (begin, _) = text.match_indices(header).nth(number)?;
-            Some(begin + text[begin..].find(rule.culprit.as_deref()?)?)
+            Some(begin + text[begin..].find(rule.0.culprit.as_deref()?)?)
         };
         // A table may be written inline, without a header. Then the whole text is searched.
-        let anywhere = |text: &str| text.find(rule.culprit.as_deref()?);
+        let anywhere = |text: &str| text.find(rule.0.culprit.as_deref()?);
         let find = |find: &dyn Fn(&str) -> Option<usize>| {
             let mut layers = layers.iter();
             layers.find_map(|layer| Some((layer, find(layer.text)?)))
         };
         let found = find(&in_table).or_else(|| find(&anywhere));
-        FileError {
+        FileErrorDetails {
             path: found.map_or(layers[0].path, |(layer, _)| layer.path).into(),
             line: found.map(|(layer, at)| line_of(layer.text, at)),
             key: None,
             message: rule.to_string(),
         }
+        .into()
     }
 
     /// Creates an error of a value or key, at the byte offset `at` in the file's text.
-    fn from_parse_error(path: &Path, text: &str, at: Option<usize>, error: &Error) -> Self {
+    fn from_parse_error(path: &Path, text: &str, at: Option<usize>, error: &Details) -> Self {
         let mut message = first_line(&error.message);
         let key = at
             .filter(|_| !error.names_key)
@@ -140,12 +157,13 @@ impl FileError {
                 at.is_some_and(|at| is_whole(text, at)),
             );
         }
-        FileError {
+        FileErrorDetails {
             path: path.into(),
             line: at.map(|at| line_of(text, at)),
             message,
             key,
         }
+        .into()
     }
 }
 
@@ -183,8 +201,9 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileErro
     let table = DeTable::parse(text).map_err(Error::from);
     let parsed = table.and_then(|table| T::deserialize(Value::of_table(table)));
     parsed.map_err(|error| {
+        let error = error.details();
         let at = error.at.map(|at| at.min(text.len()));
-        FileError::from_parse_error(path, text, at, &error)
+        FileError::from_parse_error(path, text, at, error)
     })
 }
 

@@ -5,6 +5,7 @@ mod masked_paths;
 
 use std::io;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use device_class::DeviceClass;
 use device_class::class::{NameConflict, NameOwners};
@@ -83,7 +84,7 @@ impl PlannerError {
 
 /// A request, with the class that it concerns.
 struct ClassRequest {
-    class: DeviceClass,
+    class: Rc<DeviceClass>,
     request: Request,
     source: SourceKind,
 }
@@ -274,7 +275,9 @@ fn collect_requests(
         sources => sources?,
     };
     if let Some(unknown) = requested.unknown_classes(&sources).next() {
-        let unreadable = sources.iter().filter_map(|source| source.clone().err());
+        let unreadable = sources
+            .iter()
+            .filter_map(|source| source.as_ref().err().cloned());
         return Err(PlannerError::UnknownClass {
             unknown,
             unreadable: unreadable.collect(),
@@ -301,7 +304,7 @@ fn collect_requests(
         }
         let class = source.as_ref().map_err(FileError::clone);
         let class = match class.and_then(|source| config.class(source)) {
-            Ok(class) => class,
+            Ok(class) => Rc::new(class),
             Err(error) if requested.requests_class_of_file(file, &sources, config) => {
                 return Err(error.into());
             }
@@ -313,7 +316,7 @@ fn collect_requests(
         if counts_attached {
             for (request, source) in requested.attached_requests(&class)? {
                 wanted.push(ClassRequest {
-                    class: class.clone(),
+                    class: Rc::clone(&class),
                     request,
                     source,
                 });

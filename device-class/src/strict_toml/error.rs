@@ -5,10 +5,19 @@ use toml::de::DeValue;
 
 use crate::similar;
 
-/// An error with the byte offset in the text, if it is known.
+/// An error of a value or key.
+///
+/// The error is a pointer, because the functions that serde derives return it from hundreds of
+/// places: code that moves a pointer is much shorter than code that moves the fields.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(super) struct Error(Box<Details>);
+
+/// The fields of an [`Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(super) struct Error {
+pub(super) struct Details {
+    /// The byte offset in the text, if it is known.
     pub(super) at: Option<usize>,
     pub(super) message: String,
     /// The correct form of the value, if it is likely to be known.
@@ -29,26 +38,36 @@ pub(super) enum Example {
 }
 
 impl Error {
+    #[cold]
     fn new(message: String) -> Self {
-        Error {
+        Error(Box::new(Details {
             at: None,
             message,
             example: None,
             names_key: false,
-        }
+        }))
     }
 
     /// Creates an error with a message that names the key.
     fn about_key(message: String) -> Self {
-        Error {
-            names_key: true,
-            ..Error::new(message)
-        }
+        let mut error = Error::new(message);
+        error.0.names_key = true;
+        error
+    }
+
+    pub(super) fn details(&self) -> &Details {
+        &self.0
+    }
+
+    /// Adds the correct form of the value, if it is likely to be known.
+    pub(super) fn with_example(mut self, example: Option<Example>) -> Self {
+        self.0.example = example;
+        self
     }
 
     /// Sets the offset of the error, unless the error has one already.
     pub(super) fn with_offset(mut self, at: usize) -> Self {
-        self.at.get_or_insert(at);
+        self.0.at.get_or_insert(at);
         self
     }
 }
@@ -88,10 +107,10 @@ impl de::Error for Error {
 
 impl From<toml::de::Error> for Error {
     fn from(error: toml::de::Error) -> Self {
-        let message = error.message().to_owned();
-        Error {
-            at: error.span().map(|span| span.start),
-            ..Error::new(message)
+        let own = Error::new(error.message().to_owned());
+        match error.span() {
+            Some(span) => own.with_offset(span.start),
+            None => own,
         }
     }
 }

@@ -43,12 +43,13 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
     });
     let texts: Vec<_> = texts.collect();
     let failed = |error: Error| {
+        let error = error.details();
         let at = error.at.unwrap_or(0);
         let mut places = layers.iter().zip(&texts).rev();
         let place = places.find(|(_, (begin, _))| *begin <= at);
         let (layer, begin) = place.map_or((&layers[0], 0), |(layer, (begin, _))| (layer, *begin));
         let at = error.at.map(|_| (at - begin).min(layer.text.len()));
-        FileError::from_parse_error(layer.path, layer.text, at, &error)
+        FileError::from_parse_error(layer.path, layer.text, at, error)
     };
     let mut tables = Vec::new();
     for (layer, (_, text)) in layers.iter().zip(&texts) {

@@ -67,9 +67,9 @@ impl<'de> Value<'de> {
             DeValue::Array(_) => Unexpected::Seq,
             DeValue::Table(_) => Unexpected::Map,
         };
-        let mut error: Error = de::Error::invalid_type(unexpected, expected);
-        error.example = Example::from_value(&self.value, &expected.to_string());
-        error.with_offset(self.at)
+        let error: Error = de::Error::invalid_type(unexpected, expected);
+        let example = Example::from_value(&self.value, &expected.to_string());
+        error.with_example(example).with_offset(self.at)
     }
 }
 
