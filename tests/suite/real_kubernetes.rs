@@ -47,7 +47,8 @@ const IMAGES: &str = r#"
     pack() {
         tar --create --owner=0 --group=0 --file "$2/$3.tar" --directory "$2/$4" .
         "$BOATHOOK_DIST" image "$2/$3" --name "$3:$1" --layer "amd64=$2/$3.tar" \
-            --entrypoint "$5" --created 2026-01-01T00:00:00Z
+            --entrypoint "$5" --created 2026-01-01T00:00:00Z \
+            --description "$3" --revision test
         tar --create --directory "$2/$3" --file "$2/$3-$1-image.tar" \
             blobs index.json manifest.json oci-layout
     }
