@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use injection_plan::cdi::directory::is_removed_mount;
 use kube::Client;
 use tokio::sync::watch;
@@ -98,7 +99,9 @@ pub(crate) async fn unprepare_unused(
     let claims_to_read = claims.clone();
     let (records, _) = spawn_blocking(move || claims_to_read.prepared()).await??;
     for record in records.iter().filter(|record| uids.contains(&record.uid)) {
-        unprepare_if_unused(client, claims, users, record, inventory).await?;
+        let result = unprepare_if_unused(client, claims, users, record, inventory).await;
+        // The caller prepares another claim, which its own messages name.
+        result.with_context(|| format!("the device of claim {}", record.title()))?;
     }
     Ok(())
 }

@@ -288,7 +288,8 @@ async fn a_claim_that_a_running_pod_uses_keeps_its_device_without_the_api_server
     let record = "kubelet/dra_manager_state";
 
     node.write_kubelet_claims(&["u-1"]);
-    refused(driver.prepare_one(b), "a pod of this node still uses it").await;
+    let of_the_first = "claim n/a: there is no such claim, but a pod of this node still uses it";
+    refused(driver.prepare_one(b), of_the_first).await;
     node.write(record, "{");
     refused(driver.prepare_one(b), "cannot be found out").await;
     // In the driver's container, the kubelet's record is not mounted.

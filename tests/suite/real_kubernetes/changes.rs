@@ -1,6 +1,9 @@
 //! A cluster under change: updates and kills of the plugin while pods arrive, mistakes in the
 //! configuration, classes that go, and records that are lost.
 
+mod mistakes;
+mod restarts;
+
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
@@ -10,27 +13,33 @@ use serde_json::json;
 use super::ClusterCase;
 use super::daemons::Daemon;
 use super::node::Node;
-use super::overlay::{DEVICES, Overlay, relative};
+use super::overlay::{Overlay, relative};
 use super::pod::Pod;
+pub(super) use restarts::restart_plugin;
 
 /// In the order of the table.
 pub(super) const CASES: &[ClusterCase] = &[
     ("from apply to 64 devices", install_first),
-    ("ten rolling updates while pods arrive", rolling_updates),
-    ("ten kills of the plugin while pods arrive", kills),
-    ("a mistake in an own class", broken_class),
-    ("/var/run/cdi is removed", removed_cdi_directory),
-    ("a class goes while a pod has its device", removed_class),
+    (
+        "ten rolling updates while pods arrive",
+        restarts::rolling_updates,
+    ),
+    ("ten kills of the plugin while pods arrive", restarts::kills),
+    (
+        "the newer of two instances ends while pods arrive",
+        restarts::newer_instance_ends,
+    ),
+    ("a mistake in an own class", mistakes::broken_class),
+    ("an own class is an empty file", mistakes::empty_class),
+    ("/var/run/cdi is removed", mistakes::removed_cdi_directory),
+    (
+        "a class goes while a pod has its device",
+        mistakes::removed_class,
+    ),
     ("hostUsers: false with a node of mode 0660", restricted_node),
     ("the metrics have the pods of now", metrics),
     ("the kubelet's record is lost while a pod runs", lost_record),
 ];
-
-/// How often the plugin is updated, and how often it is killed.
-const ROUNDS: usize = 10;
-
-/// How many pods arrive in one round at least.
-const PODS: usize = 20;
 
 /// A class whose device every container may use.
 const NULL: &str = "version = 1
@@ -77,147 +86,6 @@ pub(super) fn install(node: &Node, classes: &[(&str, &str)]) -> Result<()> {
 
 fn install_first(node: &Node) -> Result<()> {
     install(node, &[("null.toml", NULL)])
-}
-
-pub(super) fn restart_plugin(node: &Node) -> Result<()> {
-    node.kubectl(&[
-        "--namespace=boathook-system",
-        "rollout",
-        "restart",
-        "daemonset/boathook",
-    ])
-    .map(drop)
-}
-
-/// Whether each node has the newest pod of the DaemonSet, which is ready, and no other.
-fn has_rolled_out(node: &Node) -> Result<bool> {
-    let status = node.kubectl(&[
-        "--namespace=boathook-system",
-        "rollout",
-        "status",
-        "daemonset/boathook",
-        "--watch=false",
-    ])?;
-    let pods = node.kubectl(&["--namespace=boathook-system", "get", "pods", "-o", "name"])?;
-    Ok(status.contains("successfully rolled out") && pods.lines().count() == 1)
-}
-
-/// Lets pods with one device arrive until `has_ended`, and returns their names.
-fn let_pods_arrive(
-    node: &Node,
-    round: usize,
-    has_ended: impl Fn() -> Result<bool>,
-) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    while names.len() < PODS || !has_ended()? {
-        ensure!(names.len() < 20 * PODS, "the plugin is not there again");
-        let pods = (0..4).map(|number| {
-            let name = format!("arrives-{round}-{}", names.len() + number);
-            Pod::new(Overlay::Cdi, &name, 1)
-        });
-        let pods: Vec<Pod> = pods.collect();
-        let manifests: Vec<String> = pods.iter().map(Pod::text).collect();
-        node.apply(&manifests.join("\n---\n"))?;
-        names.extend(pods.into_iter().map(|pod| pod.name));
-    }
-    Ok(names)
-}
-
-/// Waits for the end of pods, checks the devices of those that ran, and removes them. Returns how
-/// many the kubelet refused.
-fn count_refused(node: &Node, names: &[String]) -> Result<usize> {
-    let mut refused = 0;
-    for name in names {
-        node.until(&format!("the pod {name} has ended"), || {
-            Ok(["Succeeded", "Failed"].contains(&&*node.phase(name)?))
-        })?;
-        let reason = node.kubectl(&["get", "pod", name, "-o", "jsonpath={.status.reason}"])?;
-        if reason == "UnexpectedAdmissionError" {
-            refused += 1;
-        } else {
-            let devices = node.devices_of(name, "main");
-            devices
-                .and_then(|devices| devices.number(1))
-                .with_context(|| name.clone())?;
-        }
-    }
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    node.delete_pods(&names)?;
-    Ok(refused)
-}
-
-fn rolling_updates(node: &Node) -> Result<()> {
-    let (mut refused, mut arrived) = (0, 0);
-    for round in 0..ROUNDS {
-        restart_plugin(node)?;
-        let names = let_pods_arrive(node, round, || has_rolled_out(node))?;
-        arrived += names.len();
-        refused += count_refused(node, &names)?;
-    }
-    println!("refused at {ROUNDS} rolling updates: {refused} of {arrived}");
-    ensure!(refused == 0, "{refused} of {arrived} pods were refused");
-    Ok(())
-}
-
-/// The kubelet refuses pods until it has started the container again. No pod may run without its
-/// device.
-fn kills(node: &Node) -> Result<()> {
-    let (mut refused, mut arrived) = (0, 0);
-    for round in 0..ROUNDS {
-        node.signal("boathook-plugin", "KILL")?;
-        let is_back = || Ok(node.allocatable()? == DEVICES);
-        let names = let_pods_arrive(node, round, is_back)?;
-        arrived += names.len();
-        refused += count_refused(node, &names)?;
-        node.until_devices()?;
-    }
-    println!("refused at {ROUNDS} kills: {refused} of {arrived}");
-    Ok(())
-}
-
-/// The other classes go on, and the class comes back when it is mended.
-fn broken_class(node: &Node) -> Result<()> {
-    install(node, &[("null.toml", NULL), ("broken.toml", "version = [")])?;
-    Pod::new(Overlay::Cdi, "beside-a-broken-class", 1)
-        .run(node)?
-        .number(1)?;
-    install_first(node)
-}
-
-fn removed_cdi_directory(node: &Node) -> Result<()> {
-    node.shell("rm -r /run/cdi")?;
-    node.until("the files are there again", || {
-        Ok(node.shell("ls /run/cdi/boathook-*").is_ok())
-    })?;
-    node.until_devices()?;
-    Pod::new(Overlay::Cdi, "after-removal", 1)
-        .run(node)?
-        .number(1)
-}
-
-/// The container is refused by the hook, which names the class, and not by the engine.
-fn removed_class(node: &Node) -> Result<()> {
-    let script = "trap 'exit 1' TERM; sleep 100000 & wait";
-    let pod = Pod::new(Overlay::Cdi, "keeps", 0)
-        .with("/spec/containers/0/command/2", script)
-        .with(
-            "/spec/containers/0/resources/limits",
-            json!({"example.com/null": 1}),
-        )
-        .specified("restartPolicy", "Always");
-    node.apply(&pod.text())?;
-    node.until("the pod runs", || Ok(node.phase("keeps")? == "Running"))?;
-    install(node, &[])?;
-    node.shell(&format!("test -e {NULL_FILE}"))?;
-    node.kubectl(&["exec", "keeps", "--", "kill", "1"])?;
-    node.until("the hook refuses the container", || {
-        Ok(node.described("keeps")?.contains("bring the class back"))
-    })?;
-    node.delete_pods(&["keeps"])?;
-    node.until("the file of the class is gone", || {
-        Ok(node.shell(&format!("! test -e {NULL_FILE}")).is_ok())
-    })?;
-    install_first(node)
 }
 
 /// The root of a user namespace is no owner of the host's node.

@@ -80,6 +80,11 @@ impl Node {
         self.shell(self.engine.preparation()).map(drop)
     }
 
+    /// Returns the path by which this process reaches a file of the node.
+    pub(super) fn file(&self, path: &str) -> PathBuf {
+        self.host.file(path)
+    }
+
     /// Writes one of the node's files.
     pub(super) fn write(&self, path: &str, text: &str) -> Result<()> {
         let file = self.host.file(path);
@@ -125,6 +130,13 @@ impl Node {
 
     /// Sends a signal to the processes with this program's name, and gives their ids.
     pub(super) fn signal(&self, program: &str, signal: &str) -> Result<Vec<String>> {
+        let found = self.processes(program)?;
+        self.shell(&format!("kill -{signal} {}", found.join(" ")))?;
+        Ok(found)
+    }
+
+    /// Returns the ids of the processes with this program's name.
+    pub(super) fn processes(&self, program: &str) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for process in fs::read_dir(self.host.file("/proc"))?.flatten() {
             let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
@@ -136,7 +148,6 @@ impl Node {
         if found.is_empty() {
             bail!("no process of {program}");
         }
-        self.shell(&format!("kill -{signal} {}", found.join(" ")))?;
         Ok(found)
     }
 

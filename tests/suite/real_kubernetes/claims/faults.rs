@@ -29,8 +29,10 @@ pub(super) fn health(node: &Node) -> Result<()> {
     };
     node.until("it is healthy", || status("\"Healthy\""))?;
     node.shell("mkdir /run/held && mv /dev/shm/held? /run/held")?;
+    let start = Instant::now();
     node.until("there is a taint", tainted)?;
     node.until("the pod's status says so", || status("\"Unhealthy\""))?;
+    println!("unhealthy {:.1?} after the node was gone", start.elapsed());
     node.until("the pod's status has a reason", || status("/dev/shm/held"))?;
     node.shell("mv /run/held/held? /dev/shm")?;
     node.until("the taint is gone", || tainted().map(|is_so| !is_so))?;
@@ -94,12 +96,13 @@ pub(super) fn driver_killed(node: &Node) -> Result<()> {
     keeps_its_device(node, || {
         let killed = node.signal("boathook-dra", "KILL")?;
         node.kubectl(&["delete", "resourceslices", "--all"])?;
+        let mut pid = String::new();
         node.until("the driver runs again", || {
-            Ok(!node.shell("pidof boathook-dra")?.is_empty())
+            node.shell("pidof boathook-dra")?
+                .trim()
+                .clone_into(&mut pid);
+            Ok(!pid.is_empty() && !killed.contains(&pid))
         })?;
-        let pid = node.shell("pidof boathook-dra")?;
-        let pid = pid.trim();
-        ensure!(!killed.iter().any(|old| old == pid), "it was not killed");
         until_published(node, DEVICES)?;
         // In hundredths of a second since boot (proc(5)), of which no name precedes it here.
         let age = node.shell(&format!(
@@ -129,18 +132,42 @@ pub(super) fn rolling_update(node: &Node) -> Result<()> {
     })
 }
 
-/// Its finalizer is what keeps a claim that a pod uses.
+/// Its finalizer is what keeps a claim that a pod uses. The scheduler then gives its device to the
+/// next pod, which waits until the first one has ended.
 pub(super) fn deleted_by_force(node: &Node) -> Result<()> {
-    keeps_its_device(node, || {
-        let path = "jsonpath={.status.resourceClaimStatuses[0].resourceClaimName}";
-        let claim = node.kubectl(&["get", "pod", "held", "-o", path])?;
-        node.kubectl(&["delete", "resourceclaim", &claim, "--wait=false"])?;
-        let patch = "--patch={\"metadata\": {\"finalizers\": null}}";
-        node.kubectl(&["patch", "resourceclaim", &claim, "--type=merge", patch])?;
-        node.until("the claim is gone", || {
-            Ok(node.kubectl(&["get", "resourceclaim", &claim]).is_err())
-        })
-    })
+    let held = by_template("held", "one").that_stays().start(node)?;
+    held.number(1)?;
+    let path = "jsonpath={.status.resourceClaimStatuses[0].resourceClaimName}";
+    let claim = node.kubectl(&["get", "pod", "held", "-o", path])?;
+    node.kubectl(&["delete", "resourceclaim", &claim, "--wait=false"])?;
+    let patch = "--patch={\"metadata\": {\"finalizers\": null}}";
+    node.kubectl(&["patch", "resourceclaim", &claim, "--type=merge", patch])?;
+    node.until("the claim is gone", || {
+        Ok(node.kubectl(&["get", "resourceclaim", &claim]).is_err())
+    })?;
+    let next = by_template("next", "one").that_stays();
+    node.apply(&next.text())?;
+    node.until("the next pod waits or has another device", || {
+        let waits =
+            format!("{claim}: there is no such claim, but a pod of this node still uses it");
+        Ok(node.described("next")?.contains(&waits) || node.phase("next")? == "Running")
+    })?;
+    let report = node.kubectl(&["exec", "held", "--", "sh", "-c", REPORT])?;
+    let nodes = report.lines().filter(|line| line.starts_with("node "));
+    ensure!(nodes.count() == 1, "{report}");
+    if node.phase("next")? == "Running" {
+        let other = node.reported("next")?;
+        ensure!(held.opened.is_disjoint(&other.opened), "both have {held:?}");
+    }
+    let start = Instant::now();
+    node.delete_pods(&["held"])?;
+    node.reported("next")?.number(1)?;
+    // The kubelet tries again after growing times.
+    println!(
+        "the next pod runs {:.1?} after the end of the first",
+        start.elapsed()
+    );
+    node.delete_pods(&["next"])
 }
 
 /// As a reboot leaves it, but for the boot id and other pods: no specification is there when
@@ -153,10 +180,15 @@ pub(super) fn rebooted(node: &Node) -> Result<()> {
     node.shell("rm /run/cdi/*")?;
     node.signal("sleep", "TERM")?;
     node.restart(Daemon::Kubelet, "TERM")?;
+    let start = Instant::now();
     node.until("it was started again", || {
         Ok(restarts(node, "rebooted")? != "0")
     })?;
     let after = node.reported("rebooted")?;
+    println!(
+        "the pod runs {:.1?} after the kubelet's start",
+        start.elapsed()
+    );
     node.delete_pods(&["rebooted"])?;
     before.number(1)?;
     ensure!(before == after, "first {before:?}, then {after:?}");

@@ -1,0 +1,79 @@
+//! Mistakes in own classes, classes that go, and files that are removed.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use super::{NULL, NULL_FILE, install, install_first, read_metrics};
+use crate::real_kubernetes::node::{NAME, Node};
+use crate::real_kubernetes::overlay::Overlay;
+use crate::real_kubernetes::pod::Pod;
+
+/// The other classes go on, and the class comes back when it is mended.
+pub(super) fn broken_class(node: &Node) -> Result<()> {
+    install(node, &[("null.toml", NULL), ("broken.toml", "version = [")])?;
+    Pod::new(Overlay::Cdi, "beside-a-broken-class", 1)
+        .run(node)?
+        .number(1)?;
+    node.until("the class is counted", || {
+        Ok(read_metrics(node)?.contains("boathook_class_errors 1\n"))
+    })?;
+    install_first(node)
+}
+
+/// An empty file disables the class of its name, and is no mistake.
+pub(super) fn empty_class(node: &Node) -> Result<()> {
+    install(node, &[("null.toml", ""), ("sound.toml", "")])?;
+    node.until("the class of that name is gone", || {
+        let path = "jsonpath={.status.allocatable.example\\.com/null}";
+        let left = node.kubectl(&["get", "node", NAME, "-o", path])?;
+        Ok(left.is_empty() || left == "0")
+    })?;
+    Pod::new(Overlay::Cdi, "beside-an-empty-class", 1)
+        .run(node)?
+        .number(1)?;
+    let page = read_metrics(node)?;
+    ensure!(page.contains("boathook_class_errors 0\n"), "{page}");
+    install_first(node)
+}
+
+pub(super) fn removed_cdi_directory(node: &Node) -> Result<()> {
+    let start = Instant::now();
+    node.shell("rm -r /run/cdi")?;
+    node.until("the files are there again", || {
+        Ok(node.shell("ls /run/cdi/boathook-*").is_ok())
+    })?;
+    let written = start.elapsed();
+    node.until_devices()?;
+    let allocatable = start.elapsed();
+    println!("files after {written:.1?}, all devices after {allocatable:.1?}");
+    Pod::new(Overlay::Cdi, "after-removal", 1)
+        .run(node)?
+        .number(1)
+}
+
+/// The container is refused by the hook, which names the class, and not by the engine.
+pub(super) fn removed_class(node: &Node) -> Result<()> {
+    let script = "trap 'exit 1' TERM; sleep 100000 & wait";
+    let pod = Pod::new(Overlay::Cdi, "keeps", 0)
+        .with("/spec/containers/0/command/2", script)
+        .with(
+            "/spec/containers/0/resources/limits",
+            json!({"example.com/null": 1}),
+        )
+        .specified("restartPolicy", "Always");
+    node.apply(&pod.text())?;
+    node.until("the pod runs", || Ok(node.phase("keeps")? == "Running"))?;
+    install(node, &[])?;
+    node.shell(&format!("test -e {NULL_FILE}"))?;
+    node.kubectl(&["exec", "keeps", "--", "kill", "1"])?;
+    node.until("the hook refuses the container", || {
+        Ok(node.described("keeps")?.contains("bring the class back"))
+    })?;
+    node.delete_pods(&["keeps"])?;
+    node.until("the file of the class is gone", || {
+        Ok(node.shell(&format!("! test -e {NULL_FILE}")).is_ok())
+    })?;
+    install_first(node)
+}
