@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use flate2::{Compression, GzBuilder};
-use ring::digest::SHA256;
 use serde_json::{Value, json};
 
-const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+use crate::blobs::{Blobs, compute_digest};
+
+pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
@@ -75,8 +76,7 @@ impl ImageDescription {
 /// Writes the files of the archive to `dir`. `scripts/dist` packs them.
 pub(crate) fn write(dir: &Path, image: &ImageDescription) -> Result<()> {
     let name = &image.name;
-    let blobs = Blobs(dir.join("blobs/sha256"));
-    fs::create_dir_all(&blobs.0)?;
+    let blobs = Blobs::create(dir)?;
     let mut manifests = Vec::new();
     let mut docker = Vec::new();
     for layer in &image.layers {
@@ -90,7 +90,7 @@ pub(crate) fn write(dir: &Path, image: &ImageDescription) -> Result<()> {
         "manifests": manifests,
         "annotations": image.annotations(),
     });
-    let mut entry = blobs.json(INDEX, &index)?;
+    let mut entry = blobs.add_json(INDEX, &index)?;
     entry["annotations"] = json!({
         "io.containerd.image.name": format!("docker.io/library/{name}"),
         "org.opencontainers.image.ref.name": name.rsplit(':').next(),
@@ -131,10 +131,10 @@ fn platform(
             "Entrypoint": [image.entrypoint],
             "Labels": image.annotations(),
         },
-        "rootfs": {"type": "layers", "diff_ids": [digest(&tar)]},
+        "rootfs": {"type": "layers", "diff_ids": [compute_digest(&tar)]},
         "history": [{"created": created, "created_by": "boathook-dist"}],
     });
-    let config = blobs.json(CONFIG, &config)?;
+    let config = blobs.add_json(CONFIG, &config)?;
     let path = |descriptor: &Value| {
         let digest = descriptor["digest"].as_str().unwrap_or_default();
         format!("blobs/{}", digest.replace(':', "/"))
@@ -147,34 +147,7 @@ fn platform(
         "layers": [packed],
         "annotations": image.annotations(),
     });
-    let mut manifest = blobs.json(MANIFEST, &manifest)?;
+    let mut manifest = blobs.add_json(MANIFEST, &manifest)?;
     manifest["platform"] = json!({"architecture": architecture, "os": "linux"});
     Ok((manifest, entry))
-}
-
-/// The directory `blobs`, in which each file is named by its digest.
-struct Blobs(PathBuf);
-
-impl Blobs {
-    /// Writes a blob, and returns its descriptor.
-    fn add(&self, kind: &str, contents: &[u8]) -> Result<Value> {
-        let digest = digest(contents);
-        let name = digest.trim_start_matches("sha256:");
-        fs::write(self.0.join(name), contents)?;
-        Ok(json!({"mediaType": kind, "digest": digest, "size": contents.len()}))
-    }
-
-    fn json(&self, kind: &str, value: &Value) -> Result<Value> {
-        self.add(kind, value.to_string().as_bytes())
-    }
-}
-
-fn digest(contents: &[u8]) -> String {
-    let digest = ring::digest::digest(&SHA256, contents);
-    let hex: String = digest
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("sha256:{hex}")
 }

@@ -11,12 +11,17 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Parser;
 
+mod blobs;
+mod chart;
 mod completions;
 mod components;
 mod documents;
 mod image;
+mod layout;
 mod linked;
 mod manual;
+mod notes;
+mod registry;
 mod texts;
 
 /// Makes what a release holds in addition to the programs
@@ -71,6 +76,32 @@ enum Command {
         #[command(flatten)]
         image: image::ImageDescription,
     },
+    /// Check the layout of an image of a release, and print the image's digest
+    CheckImage(layout::ExpectedImage),
+    /// Write a packed Helm chart as an OCI layout, and print its digest
+    Chart {
+        /// The directory of the layout
+        dir: PathBuf,
+        /// The chart.
+        #[command(flatten)]
+        chart: chart::PackedChart,
+    },
+    /// Check the name of a registry, below which a release is published
+    CheckRegistry {
+        /// The registry, such as registry.example/boathook
+        registry: registry::RegistryName,
+    },
+    /// Print the section of a version in a changelog
+    Notes {
+        /// The changelog
+        file: PathBuf,
+        /// The version
+        #[arg(long)]
+        version: String,
+        /// Refuse a section whose heading has no date
+        #[arg(long = "final")]
+        is_final: bool,
+    },
 }
 
 fn main() -> Result<()> {
@@ -96,5 +127,26 @@ fn main() -> Result<()> {
             created,
         } => components::write_sbom(&file, set, &target, &created),
         Command::Image { dir, image } => image::write(&dir, &image),
+        Command::CheckImage(expected) => {
+            println!("{}", layout::check_image(&expected)?);
+            Ok(())
+        }
+        Command::Chart { dir, chart } => {
+            println!("{}", chart::write_layout(&dir, &chart)?);
+            Ok(())
+        }
+        Command::CheckRegistry { registry } => {
+            println!("{registry}");
+            Ok(())
+        }
+        Command::Notes {
+            file,
+            version,
+            is_final,
+        } => {
+            let changelog = std::fs::read_to_string(file)?;
+            print!("{}", notes::cut_notes(&changelog, &version, is_final)?);
+            Ok(())
+        }
     }
 }

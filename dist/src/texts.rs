@@ -66,7 +66,7 @@ fn copy_pictures(source: &Path, target: &Path) -> Result<()> {
 
 /// Returns a Markdown text with changed links. `replace` returns the new target of a link, or
 /// `None` if the link stays as it is.
-fn replace_links(text: &str, replace: impl Fn(&str) -> Option<String>) -> String {
+pub(crate) fn replace_links(text: &str, replace: impl Fn(&str) -> Option<String>) -> String {
     let mut parts = text.split("](");
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {

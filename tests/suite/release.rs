@@ -7,6 +7,7 @@
 mod clean;
 mod documents;
 mod images;
+mod publish;
 mod roots;
 mod upgrade;
 
@@ -46,6 +47,13 @@ struct Release {
 
 impl Release {
     fn new() -> Self {
+        let release = Self::with_programs();
+        release.make("out");
+        release
+    }
+
+    /// The programs only, before the release is made.
+    fn with_programs() -> Self {
         let files = scratch::directory("release").unwrap();
         let release = Self { files };
         let programs = release.path("programs");
@@ -56,7 +64,6 @@ impl Release {
             fs::write(&file, &header[..64]).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        release.make("out");
         release
     }
 
@@ -65,11 +72,16 @@ impl Release {
     }
 
     fn make(&self, out: &str) {
+        self.make_with(out, &[]);
+    }
+
+    fn make_with(&self, out: &str, variables: &[(&str, &str)]) {
         let mut dist = Command::new(binaries::source_tree().join("scripts/dist"));
         dist.arg(self.path(out))
             .arg(format!("amd64={}", self.path("programs").display()))
             .env("SOURCE_DATE_EPOCH", "1750000000")
-            .env("BOATHOOK_DIST", binaries::program("boathook-dist").unwrap());
+            .env("BOATHOOK_DIST", binaries::program("boathook-dist").unwrap())
+            .envs(variables.iter().copied());
         printed(&mut dist);
     }
 

@@ -185,6 +185,31 @@ fn containerd_imports_and_runs_the_image() {
 
 #[test]
 #[ignore = "long: make test-dist"]
+fn the_release_can_be_published() {
+    let mut status = Command::new("git");
+    status.args(["status", "--porcelain"]);
+    let changed = printed(status.current_dir(binaries::source_tree()));
+    if !changed.is_empty() {
+        return skip::report("publish", "the tree has changes that are not committed");
+    }
+    let has_archive = |architecture: &&str| {
+        let name = format!("boathook-{VERSION}-linux-{architecture}.tar.gz");
+        release().join(name).exists()
+    };
+    let architectures: Vec<&str> = ["amd64", "arm64"].into_iter().filter(has_archive).collect();
+    let dir = scratch::directory("publish").unwrap();
+    let mut publish = Command::new(binaries::source_tree().join("scripts/publish"));
+    publish.args(["--dry-run", "--registry", "registry.example/boathook"]);
+    publish.arg("--release").arg(release());
+    publish.arg("--out").arg(dir.path().join("published"));
+    publish.env("ARCHES", architectures.join(" "));
+    publish.env("BOATHOOK_DIST", binaries::program("boathook-dist").unwrap());
+    let output = printed(&mut publish);
+    assert!(output.ends_with("nothing was published\n"), "{output}");
+}
+
+#[test]
+#[ignore = "long: make test-dist"]
 fn the_programs_for_arm64_run() {
     let archive = release().join(format!("boathook-{VERSION}-linux-arm64.tar.gz"));
     if !archive.exists() {

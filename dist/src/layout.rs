@@ -1,0 +1,89 @@
+//! Checks the OCI Image Layout of an image before it is published.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde_json::Value;
+
+use crate::blobs::Blobs;
+
+/// The properties that the image of a release has.
+#[derive(Debug, Args)]
+pub(crate) struct ExpectedImage {
+    /// The directory of the layout
+    dir: PathBuf,
+    /// The name of the image, without a registry
+    #[arg(long)]
+    name: String,
+    /// The version, which is the tag
+    #[arg(long)]
+    version: String,
+    /// The commit of the sources
+    #[arg(long)]
+    revision: String,
+    /// An architecture that the image has
+    #[arg(long = "arch", required = true)]
+    architectures: Vec<String>,
+}
+
+/// Reads every blob of a layout, and compares the image with the expected one. Returns the digest
+/// of the image, which the image keeps in a registry.
+pub(crate) fn check_image(expected: &ExpectedImage) -> Result<String> {
+    let top = read_top(&expected.dir)?;
+    let blobs = Blobs::from_layout(&expected.dir);
+    let entry = &top["manifests"][0];
+    let tag = &entry["annotations"]["org.opencontainers.image.ref.name"];
+    ensure!(
+        *tag == expected.version,
+        "{} has the tag {tag} and not {}",
+        expected.dir.display(),
+        expected.version
+    );
+    let index = read_json(&blobs, entry)?;
+    for (annotation, value) in [
+        ("title", &expected.name),
+        ("version", &expected.version),
+        ("revision", &expected.revision),
+    ] {
+        let found = &index["annotations"][format!("org.opencontainers.image.{annotation}")];
+        ensure!(
+            found == value,
+            "the {annotation} of the image {} is {found} and not \"{value}\"; make the release \
+             again of this commit",
+            expected.name
+        );
+    }
+    let mut architectures = BTreeSet::new();
+    for descriptor in index["manifests"].as_array().into_iter().flatten() {
+        let manifest = read_json(&blobs, descriptor)?;
+        blobs.read(&manifest["config"])?;
+        for layer in manifest["layers"].as_array().into_iter().flatten() {
+            blobs.read(layer)?;
+        }
+        let architecture = descriptor["platform"]["architecture"].as_str();
+        architectures.extend(architecture.map(str::to_owned));
+    }
+    let wanted = expected.architectures.iter().cloned().collect();
+    ensure!(
+        architectures == wanted,
+        "the image {} is for {architectures:?} and not for {wanted:?}; make the release again",
+        expected.name
+    );
+    Ok(entry["digest"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Reads the top file of a layout.
+fn read_top(dir: &Path) -> Result<Value> {
+    let path = dir.join("index.json");
+    let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", path.display()))
+}
+
+fn read_json(blobs: &Blobs, descriptor: &Value) -> Result<Value> {
+    let contents = blobs.read(descriptor)?;
+    serde_json::from_slice(&contents)
+        .with_context(|| format!("the blob {} is not JSON", descriptor["digest"]))
+}

@@ -1,0 +1,104 @@
+//! Cuts the notes of a release out of CHANGELOG.md.
+
+use anyhow::{Result, ensure};
+
+use crate::texts::replace_links;
+
+/// Returns the section of a version without its heading. Links to files of the source tree become
+/// links to the files of that version in the repository, because the notes are read elsewhere.
+///
+/// # Errors
+/// Fails if the version has no section, or an empty one, or if `is_final` and the heading has no
+/// date.
+pub(crate) fn cut_notes(changelog: &str, version: &str, is_final: bool) -> Result<String> {
+    let heading = format!("## {version}");
+    let mut lines = changelog.lines();
+    let found = lines.find(|line| {
+        let rest = line.strip_prefix(&heading);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    });
+    ensure!(
+        found.is_some(),
+        "CHANGELOG.md has no section \"{heading} (DATE)\"; write it"
+    );
+    let rest = found.unwrap_or_default()[heading.len()..].trim();
+    ensure!(
+        !is_final || is_date(rest.trim_start_matches('(').trim_end_matches(')')),
+        "CHANGELOG.md has the heading \"{heading} {rest}\"; write the date of the release, as in \
+         (2026-11-21)"
+    );
+    let section: Vec<&str> = lines.take_while(|line| !line.starts_with("## ")).collect();
+    let section = section.join("\n");
+    ensure!(
+        !section.trim().is_empty(),
+        "the section \"{heading}\" of CHANGELOG.md is empty; write it"
+    );
+    let section = replace_links(section.trim(), |target| {
+        let is_elsewhere = target.contains("://") || target.starts_with('#');
+        (!is_elsewhere).then(|| {
+            let repository = env!("CARGO_PKG_REPOSITORY");
+            format!("{repository}/blob/v{version}/{target}")
+        })
+    });
+    Ok(section + "\n")
+}
+
+/// Returns whether a text has the form of a date, such as 2026-11-21.
+fn is_date(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
+    lengths == [4, 2, 2] && parts.iter().all(is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHANGELOG: &str = "\
+# Changelog
+
+## [Unreleased]
+
+- Later.
+
+## 1.2.0 (2026-11-21)
+
+- New ([page](docs/page.md#part)), and [elsewhere](https://example.com/).
+
+### Part
+
+- More.
+
+## 1.1.0 (not released yet)
+
+- Old.
+
+## 1.0.0 (2026-01-01)
+";
+
+    #[test]
+    fn notes_are_the_section_of_the_version() {
+        let notes = cut_notes(CHANGELOG, "1.2.0", true).unwrap();
+        let repository = env!("CARGO_PKG_REPOSITORY");
+        let expected = format!(
+            "- New ([page]({repository}/blob/v1.2.0/docs/page.md#part)), and \
+             [elsewhere](https://example.com/).\n\n### Part\n\n- More.\n"
+        );
+        assert_eq!(notes, expected);
+        assert_eq!(cut_notes(CHANGELOG, "1.1.0", false).unwrap(), "- Old.\n");
+    }
+
+    #[test]
+    fn a_section_that_is_not_ready_is_refused() {
+        for (version, is_final, refusal) in [
+            ("1.3.0", false, "no section \"## 1.3.0 (DATE)\""),
+            ("1.2", false, "no section"),
+            ("1.1.0", true, "write the date"),
+            ("1.0.0", true, "is empty"),
+        ] {
+            let error = cut_notes(CHANGELOG, version, is_final).unwrap_err();
+            assert!(error.to_string().contains(refusal), "{version}: {error}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The name of a place in a registry, below which images and chart are published.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A registry's host with its port, and perhaps a path, such as `registry.example/boathook`. An
+/// image name follows after a slash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RegistryName(String);
+
+impl FromStr for RegistryName {
+    type Err = String;
+
+    /// Parses a name by the rules of references to images, where a first part without a dot, a
+    /// port or the name localhost is a path at Docker Hub.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() {
+            return Err("is empty".into());
+        }
+        if text.contains("://") {
+            return Err("has a scheme; write HOST/PATH without it".into());
+        }
+        if text.contains(char::is_whitespace) {
+            return Err("has a blank".into());
+        }
+        let host = text.split('/').next().unwrap_or_default();
+        let (name, port) = host.split_once(':').unwrap_or((host, "0"));
+        let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+        if name.is_empty() || !name.chars().all(is_host) || port.parse::<u16>().is_err() {
+            return Err(format!("has no valid host: \"{host}\""));
+        }
+        if host == name && !name.contains('.') && name != "localhost" {
+            return Err(format!(
+                "begins with \"{name}\", which is no host; write HOST/PATH, such as \
+                 registry.example/{text}"
+            ));
+        }
+        let parts = text.split('/').skip(1);
+        for part in parts {
+            if !is_path_component(part) {
+                return Err(format!(
+                    "has the part \"{part}\"; parts of a path are lower-case letters and digits, \
+                     with single separators between them, and no tag"
+                ));
+            }
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for RegistryName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Returns whether a text is letters and digits with separators between them.
+fn is_path_component(text: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.starts_with(is_letter)
+        && text.ends_with(is_letter)
+        && text
+            .chars()
+            .all(|c| is_letter(c) || matches!(c, '.' | '_' | '-'))
+        && !text.contains("..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registry_has_a_host_and_no_scheme() {
+        for (text, refusal) in [
+            ("registry.example", None),
+            ("registry.example/boathook", None),
+            ("registry.example:5000/team/boathook-0", None),
+            ("localhost/boathook", None),
+            ("127.0.0.1:5000", None),
+            ("", Some("is empty")),
+            ("https://registry.example", Some("has a scheme")),
+            ("registry.example/boat hook", Some("has a blank")),
+            (" registry.example", Some("has a blank")),
+            ("boathook", Some("is no host; write HOST/PATH")),
+            ("team/boathook", Some("is no host; write HOST/PATH")),
+            ("registry.example:port/boathook", Some("no valid host")),
+            ("registry.example:70000", Some("no valid host")),
+            ("/boathook", Some("no valid host")),
+            ("registry.example/", Some("has the part \"\"")),
+            ("registry.example//a", Some("has the part \"\"")),
+            (
+                "registry.example/Boathook",
+                Some("has the part \"Boathook\""),
+            ),
+            ("registry.example/boathook:0.1.0", Some("has the part")),
+            ("registry.example/boathook@sha256:0", Some("has the part")),
+            ("registry.example/a..b", Some("has the part")),
+        ] {
+            match (text.parse::<RegistryName>(), refusal) {
+                (Ok(name), None) => assert_eq!(name.to_string(), text),
+                (Err(error), Some(refusal)) => assert!(error.contains(refusal), "{text}: {error}"),
+                (parsed, _) => panic!("{text}: {parsed:?}"),
+            }
+        }
+    }
+}
