@@ -12,9 +12,10 @@ use initcontainer::manifest::Manifest;
 use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
 use runtime_config::{Engine, HostRoot, InstallationRecord, Options};
 
-use super::{
-    Request, carry_out, check_user, complete_options, find_other_source, find_source, read_payload,
-};
+use super::carry_out::{Request, carry_out};
+use super::check_user;
+use super::install::{complete_options, find_source, read_payload};
+use super::uninstall::find_other_source;
 use crate::output::Output;
 
 /// Installs a version in place of the installed one. The engines that were configured stay
