@@ -6,17 +6,14 @@ use std::path::Path;
 use device_class::device::DeviceRule;
 use injection_plan::plan::{Action, GivenBy, InjectionPlan, StepUser};
 
-use super::attached_device::AttachedDevice;
-use super::attachment_record::AttachmentRecord;
-use super::awaited_device::AwaitedDevice;
-use super::container::spec_rules;
-use super::created_file::CreatedFile;
-use super::lock;
-use super::record_files::{self, LockedRecord};
-use super::recorded_rule::{RecordedRule, add_host_nodes, device_rules, rules_of_steps};
 use crate::apply::{StaleNode, is_granted_by_cdi};
 use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::container;
+use crate::live::container::{lock, record_files, record_files::LockedRecord, spec_rules};
+use crate::live::record::{
+    AttachedDevice, AttachmentRecord, AwaitedDevice, CreatedFile, RecordedRule, add_host_nodes,
+    device_rules, rules_of_steps,
+};
 use crate::oci::{Bundle, State};
 
 /// Records what the hook gives a container that it starts, if any of the devices is followed, if it

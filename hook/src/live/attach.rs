@@ -8,13 +8,12 @@ use device_class::device::DeviceRule;
 use device_class::name::ClassName;
 use injection_plan::plan::{Action, INJECTED, InjectionPlan, InjectionStep, StepUser};
 
-use super::LiveError;
-use super::attached_device::AttachedDevice;
-use super::attachment_record::AttachmentRecord;
-use super::change::{ContainerChange, is_injected};
-use super::container::{ContainerLocation, LockedContainer};
-use super::follow::{self, DeviceChange};
 use crate::apply;
+use crate::live::LiveError;
+use crate::live::announce::{DeviceChange, announce_devices};
+use crate::live::container::{ContainerLocation, LockedContainer};
+use crate::live::reconcile::{ContainerChange, is_injected};
+use crate::live::record::{AttachedDevice, AttachmentRecord};
 use crate::oci::{AttachRequest, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
@@ -188,7 +187,7 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
     let warnings = container.change(change, config)?;
     drop(container);
     if plan.grants.iter().any(|grant| grant.follow) {
-        follow::announce_devices(&new_devices, DeviceChange::Attached, config);
+        announce_devices(&new_devices, DeviceChange::Attached, config);
     }
     Ok(warnings)
 }

@@ -12,16 +12,15 @@ use device_class::config::Config;
 use device_class::name::{DeviceId, DeviceRef};
 use injection_plan::request::{DeviceList, Item};
 
-use super::attached_device::AttachedDevice;
-use super::attachment_record::AttachmentRecord;
-use super::awaited_device::AwaitedDevice;
-use super::change::remove_files_of;
-use super::container::require_root;
-use super::follow::{self, DeviceChange};
-use super::open_by::{self, OpenBy};
-use super::record_files::{self, LockedRecord};
-use super::recorded_rule::{RecordedRule, device_rules};
-use super::{LiveError, lock};
+use crate::live::LiveError;
+use crate::live::announce::{DeviceChange, announce_devices};
+use crate::live::container::{
+    lock, open_by, open_by::OpenBy, record_files, record_files::LockedRecord, require_root,
+};
+use crate::live::reconcile::remove_files_of;
+use crate::live::record::{
+    AttachedDevice, AttachmentRecord, AwaitedDevice, RecordedRule, device_rules,
+};
 use crate::log;
 use crate::oci::{AttachRequest, Bundle, CdiGrant};
 use crate::planner::{self, Caller};
@@ -118,7 +117,7 @@ pub(crate) fn detach(
     };
     drop(record_file);
     let open_by = open_by::find(&record, &device_rules(&taken.rules));
-    follow::announce_devices(&taken, DeviceChange::Detached, config);
+    announce_devices(&taken, DeviceChange::Detached, config);
     Ok(Detached {
         removed_rest: taken.devices.is_empty() && taken.waiting.is_empty(),
         devices: taken.devices,

@@ -5,15 +5,9 @@
 //! The attachment record says what a container has, and a look at the host says what there is. So
 //! nothing is missed while this program does not run.
 
-mod announce;
-mod announcement;
-mod arrivals;
-mod host_snapshot;
 mod look;
 mod rate_limit;
-mod replace_devices;
 mod restore_rules;
-mod stale_rules;
 mod state;
 
 use std::collections::BTreeMap;
@@ -29,31 +23,19 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::LiveError;
-use super::attachment_record::AttachmentRecord;
-use super::{lock, record_files};
+use crate::live::LiveError;
+use crate::live::announce::{DeviceChange, announce_devices};
+use crate::live::container::{lock, record_files};
+use crate::live::reconcile::{HostSnapshot, find_removed, replace_devices, revoke_stale};
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 use crate::sys::process::Child;
 use crate::sys::uevent::Uevents;
-pub(super) use announce::DeviceChange;
-use announce::announce;
-pub(super) use announcement::Announcement;
-use host_snapshot::HostSnapshot;
 use look::Look;
 use rate_limit::RateLimit;
-use replace_devices::replace_devices;
 use restore_rules::{CgroupWatch, ReportedContainers};
-use stale_rules::{find_removed, revoke_stale};
 use state::FollowerState;
-
-/// Announces devices that were attached to a container or detached from it. `devices` is a record
-/// of the container with these devices alone. The caller must not hold the container's lock.
-pub(super) fn announce_devices(devices: &AttachmentRecord, change: DeviceChange, config: &Config) {
-    let snapshot = HostSnapshot::take(slice::from_ref(devices), config);
-    announce(&[(devices, change)], &snapshot, config);
-}
 
 /// Updates one container as [`Follower`] does. Its devices may have come back with other numbers
 /// while no follower ran.

@@ -8,10 +8,10 @@ use std::path::Path;
 use device_class::config::Config;
 use injection_plan::plan::{Action, InjectionPlan, StepUser};
 
-use super::LiveError;
-use super::change::{ContainerChange, is_injected};
-use super::container::{ContainerLocation, LockedContainer};
 use crate::apply;
+use crate::live::LiveError;
+use crate::live::container::{ContainerLocation, LockedContainer};
+use crate::live::reconcile::{ContainerChange, is_injected};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
 

@@ -22,6 +22,32 @@ fn no_folder_uses_one_that_uses_it() {
     assert!(circles.is_empty(), "{}", circles.join("\n"));
 }
 
+/// The modules for running containers, from the lowest floor to the highest.
+const FLOORS: [&[&str]; 5] = [
+    &["error", "record"],
+    &["container"],
+    &["reconcile"],
+    &["announce"],
+    &["at_start", "attach", "detach", "follow", "refresh"],
+];
+
+#[test]
+fn the_floors_for_running_containers_use_only_those_below_them() {
+    let src = binaries::source_tree().join("hook/src/live");
+    let arrows = arrows_within(&src, "crate::live::");
+    let floor = |module: &str| {
+        let floor = FLOORS.iter().position(|floor| floor.contains(&module));
+        floor.unwrap_or_else(|| panic!("{module} is on no floor"))
+    };
+    let used_at_all: BTreeSet<&String> = arrows.values().flatten().collect();
+    assert!(used_at_all.len() >= 4, "{used_at_all:?}");
+    for (module, used) in &arrows {
+        for other in used {
+            assert!(floor(other) < floor(module), "{module} uses {other}");
+        }
+    }
+}
+
 fn reaches(arrows: &Arrows, from: &str, to: &str) -> bool {
     let (mut seen, mut unseen) = (BTreeSet::new(), vec![from]);
     while let Some(folder) = unseen.pop() {
@@ -37,7 +63,12 @@ fn reaches(arrows: &Arrows, from: &str, to: &str) -> bool {
 
 /// Which of a crate's outermost modules, each a file or a folder, use which.
 fn arrows_of(src: &Path) -> Arrows {
-    let root = ["lib.rs", "main.rs"].map(|name| src.join(name));
+    arrows_within(src, "crate::")
+}
+
+/// The same within a folder of modules, whose paths begin with `prefix`.
+fn arrows_within(src: &Path, prefix: &str) -> Arrows {
+    let root = ["lib.rs", "main.rs", "mod.rs"].map(|name| src.join(name));
     let root = root.iter().find(|path| path.exists()).unwrap();
     let root = code(root);
     let mut arrows = Arrows::new();
@@ -47,13 +78,15 @@ fn arrows_of(src: &Path) -> Arrows {
         if module.last() == Some(&"mod") {
             module.pop();
         }
-        let folder = module[0];
+        let Some(&folder) = module.first() else {
+            continue;
+        };
         if ["lib", "main", "bin"].contains(&folder) {
             continue;
         }
         let code = code(&file);
         let to_root = format!("{}::", vec!["super"; module.len()].join("::"));
-        let used = ["crate::", &to_root].map(|prefix| named_after(&code, prefix));
+        let used = [prefix, &to_root].map(|prefix| named_after(&code, prefix));
         let used = used.into_iter().flatten().map(|name| exporter(&root, name));
         let used = used.filter(|other| *other != folder && src_has(src, other));
         arrows

@@ -7,14 +7,16 @@ use device_class::config::Config;
 use device_class::name::DeviceRef;
 use nix::errno::Errno;
 
-use super::announce::{ChangedContainer, DeviceChange, announce};
-use super::host_snapshot::{FollowedDevice, HostSnapshot};
-use super::replace_devices::replace_devices;
-use super::stale_rules::{RemovedDevices, find_removed, remove_nodes, revoke_stale};
-use super::state::{ContainerState, FollowerState};
+use super::state::ContainerState;
+use super::state::FollowerState;
 use crate::live::LiveError;
-use crate::live::attachment_record::AttachmentRecord;
-use crate::live::{lock, record_files};
+use crate::live::announce::{ChangedContainer, DeviceChange, announce};
+use crate::live::container::{lock, record_files};
+use crate::live::reconcile::{
+    FollowedDevice, HostSnapshot, RemovedDevices, find_removed, remove_nodes, replace_devices,
+    revoke_stale,
+};
+use crate::live::record::AttachmentRecord;
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline, Stage};

@@ -18,10 +18,9 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
 use crate::cgroup::{self, DeviceCgroup};
-use crate::live::attachment_record::AttachmentRecord;
-use crate::live::record_files::{self, LockedRecord};
-use crate::live::recorded_rule::{RecordedRule, device_rules, rules_of_steps};
-use crate::live::{LiveError, hidden_program, lock};
+use crate::live::LiveError;
+use crate::live::container::{hidden_program, lock, record_files, record_files::LockedRecord};
+use crate::live::record::{AttachmentRecord, RecordedRule, device_rules, rules_of_steps};
 use crate::log;
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};

@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use device_class::name::{ClassName, DeviceRef};
 use serde::{Deserialize, Serialize};
 
-use super::announcement::Announcement;
-use super::host_snapshot::{PresentDevice, PresentNode};
-use super::stale_rules::RemovedDevices;
+use crate::live::reconcile::{PresentDevice, PresentNode, RemovedDevices};
+use crate::live::record::Announcement;
 
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct FollowerState {

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use injection_plan::plan::{INJECTED, StepUser};
 
-use super::{CreatedFile, CreatedKind, Identity, is_node, to_raw};
 use crate::apply::{
     InjectedDir, MAX_LINKS, OpenedAction, OpenedStep, find_image_directory, is_same_library,
 };
+use crate::live::container::is_node;
+use crate::live::record::{CreatedFile, CreatedKind, Identity, merge_users, to_raw};
 use device_class::host::Programs;
 
 use crate::container::{self, ContainerNamespace, FileKind, link_text};
-use crate::live::attachment_record::merge_users;
 
 /// Returns the files that the opened steps of a plan will create in a container, once the files in
 /// `stale` are removed.

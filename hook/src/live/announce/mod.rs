@@ -4,12 +4,15 @@
 //! The attachment record has what was announced, so that nothing is announced twice, even after
 //! this program was started again.
 
+mod message;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::slice;
 
 use device_class::config::Config;
 use device_class::name::DeviceRef;
@@ -20,10 +23,13 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Uid, setresuid};
 use rooted_path::read_regular_text;
 
-use super::announcement::{Announcement, UeventAction};
-use super::host_snapshot::HostSnapshot;
-use crate::live::attachment_record::AttachmentRecord;
-use crate::live::{LiveError, LockedContainer, lock};
+use message::UeventAction;
+
+use crate::container::ContainerNamespace;
+use crate::live::LiveError;
+use crate::live::container::{LockedContainer, lock};
+use crate::live::reconcile::HostSnapshot;
+use crate::live::record::{Announcement, AttachmentRecord};
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
@@ -35,7 +41,7 @@ const SEQUENCE: &str = "/sys/kernel/uevent_seqnum";
 
 /// The change of a container's devices that is announced.
 #[derive(Clone, Copy)]
-pub(crate) enum DeviceChange {
+pub(in crate::live) enum DeviceChange {
     Unchanged,
     Replaced,
     /// The devices were attached. Another process may have looked at the container since.
@@ -44,7 +50,7 @@ pub(crate) enum DeviceChange {
 }
 
 /// A container, and what was done with its devices.
-pub(super) type ChangedContainer<'r> = (&'r AttachmentRecord, DeviceChange);
+pub(in crate::live) type ChangedContainer<'r> = (&'r AttachmentRecord, DeviceChange);
 
 /// The announcements of one device: those of nodes that the container has, and of nodes that it
 /// does not have.
@@ -61,10 +67,25 @@ struct NetworkNamespace {
     messages: BTreeSet<(UeventAction, Announcement)>,
 }
 
+/// Announces devices that were attached to a container or detached from it. `devices` is a record
+/// of the container with these devices alone. The caller must not hold the container's lock.
+pub(in crate::live) fn announce_devices(
+    devices: &AttachmentRecord,
+    change: DeviceChange,
+    config: &Config,
+) {
+    let snapshot = HostSnapshot::take(slice::from_ref(devices), config);
+    announce(&[(devices, change)], &snapshot, config);
+}
+
 /// Announces the devices of containers whose classes have `announce`. For each container a child
 /// process looks into it, so that a container that does not answer delays only itself; then one
 /// child process enters the network namespaces.
-pub(super) fn announce(changed: &[ChangedContainer<'_>], snapshot: &HostSnapshot, config: &Config) {
+pub(in crate::live) fn announce(
+    changed: &[ChangedContainer<'_>],
+    snapshot: &HostSnapshot,
+    config: &Config,
+) {
     let has_announcements = |record: &AttachmentRecord| {
         let mut devices = record.devices.iter();
         devices.any(|device| snapshot.announcements_of(device).is_some())
@@ -141,10 +162,19 @@ fn find_present(
     };
     let devices = devices.iter().filter_map(|device| {
         let announcements = snapshot.announcements_of(device)?.iter().cloned();
-        let (present, absent) = announcements.partition(|it| it.is_in(&locked.container.namespace));
+        let (present, absent) =
+            announcements.partition(|it| is_in(&locked.container.namespace, it));
         Some((device.device_ref(), [present, absent]))
     });
     Ok(devices.collect())
+}
+
+/// Whether a container has the node of an announcement, with the device's number.
+fn is_in(container: &ContainerNamespace, announcement: &Announcement) -> bool {
+    let found = container.open_file(&announcement.node).ok().flatten();
+    found.is_some_and(|found| {
+        found.kind().is_device() && found.stat().st_rdev == announcement.number
+    })
 }
 
 fn warn_not_announced(record: &AttachmentRecord, error: &LiveError) {

@@ -12,20 +12,16 @@ use device_class::config::Config;
 use device_class::name::{ClassName, DeviceRef};
 use injection_plan::plan::StepUser;
 
-use super::host_snapshot::HostSnapshot;
-use crate::live::attached_device::AttachedDevice;
-use crate::live::attachment_record::AttachmentRecord;
-use crate::live::change::remove_files_of;
-use crate::live::created_file::CreatedFile;
-use crate::live::record_files::LockedRecord;
-use crate::live::recorded_rule::RecordedRule;
-use crate::live::{LiveError, lock};
+use crate::live::LiveError;
+use crate::live::container::{lock, record_files::LockedRecord};
+use crate::live::reconcile::{HostSnapshot, remove_files_of};
+use crate::live::record::{AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule};
 use crate::log;
 
 /// The devices of a container that the host does not have.
-pub(super) type RemovedDevices = BTreeSet<DeviceRef>;
+pub(in crate::live) type RemovedDevices = BTreeSet<DeviceRef>;
 
-pub(super) fn find_removed(
+pub(in crate::live) fn find_removed(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
     root: &Path,
@@ -53,7 +49,7 @@ fn has_lost_own_node(record: &AttachmentRecord, device: &AttachedDevice, root: &
 /// Revokes the rules of removed devices, and those for earlier numbers of devices, and records
 /// that. It waits at most `lock_limit` for the container's lock, after the rules are revoked. Returns
 /// whether there were any.
-pub(super) fn revoke_stale(
+pub(in crate::live) fn revoke_stale(
     record: &AttachmentRecord,
     removed: &RemovedDevices,
     snapshot: &HostSnapshot,
@@ -186,7 +182,7 @@ fn update_host_nodes(
 
 /// Removes the nodes and links of removed devices from a container. This is all that can be done
 /// for a device whose class cannot be used.
-pub(super) fn remove_nodes(
+pub(in crate::live) fn remove_nodes(
     record: &AttachmentRecord,
     removed: &RemovedDevices,
     config: &Config,

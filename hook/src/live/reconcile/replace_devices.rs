@@ -11,22 +11,21 @@ use device_class::discover::has_only_links;
 use device_class::name::{ClassName, DeviceId, DeviceRef};
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepUser};
 
-use super::host_snapshot::{FollowedDevice, HostSnapshot};
 use crate::apply;
-use crate::live::attached_device::AttachedDevice;
-use crate::live::attachment_record::AttachmentRecord;
-use crate::live::change::ContainerChange;
-use crate::live::created_file::{CreatedFile, to_raw};
-use crate::live::record_form::substitute_id;
-use crate::live::recorded_rule::{RecordedRule, rules_of_steps};
-use crate::live::{LiveError, LockedContainer};
+use crate::live::LiveError;
+use crate::live::container::LockedContainer;
+use crate::live::reconcile::{ContainerChange, FollowedDevice, HostSnapshot};
+use crate::live::record::{
+    AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule, form::substitute_id,
+    rules_of_steps, to_raw,
+};
 use crate::log;
 use crate::planner;
 use crate::sys::deadline::{self, Deadline};
 
 /// Changes a container so that its followed devices have the nodes that the host has now. It waits
 /// at most `lock_limit` for the container's lock. Returns whether there was anything to change.
-pub(super) fn replace_devices(
+pub(in crate::live) fn replace_devices(
     record: &AttachmentRecord,
     followed: &[FollowedDevice<'_>],
     snapshot: &HostSnapshot,

@@ -13,7 +13,7 @@ use nix::sys::stat::{SFlag, makedev};
 use rooted_path::read_regular_text;
 use serde::{Deserialize, Serialize};
 
-use super::attachment_record::AttachmentRecord;
+use crate::live::record::AttachmentRecord;
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
@@ -52,7 +52,7 @@ impl fmt::Display for OpenBy {
 /// Finds the processes of a container that have the device of a rule open or mapped. A descriptor
 /// that is being sent over a socket, or that io_uring holds, is in no file of `/proc` and is not
 /// found.
-pub(super) fn find(container: &AttachmentRecord, rules: &[DeviceRule]) -> Vec<OpenBy> {
+pub(in crate::live) fn find(container: &AttachmentRecord, rules: &[DeviceRule]) -> Vec<OpenBy> {
     let cgroup = container.find_cgroup();
     let Ok(Some(cgroup)) = cgroup.map(|it| it.filter(|it| !rules.is_empty() && !it.is_root()))
     else {

@@ -17,7 +17,7 @@ fn parse_id(text: &str) -> Result<DeviceId, NameError> {
 
 /// Returns an id for a device that is unplugged while another device has its id. It is made of the
 /// name by which the device was requested, so that it differs from the ids of other devices.
-pub(super) fn substitute_id(name: &Item) -> Option<DeviceId> {
+pub(in crate::live) fn substitute_id(name: &Item) -> Option<DeviceId> {
     parse_id(&name.name_text()).ok()
 }
 
@@ -42,7 +42,7 @@ fn user_text(user: &StepUser) -> String {
 }
 
 /// The users of a rule or of a file.
-pub(super) mod users {
+pub(in crate::live) mod users {
     use injection_plan::plan::StepUser;
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
@@ -64,7 +64,7 @@ pub(super) mod users {
 }
 
 /// The id of one device.
-pub(super) mod id {
+pub(in crate::live) mod id {
     use device_class::name::DeviceId;
     use serde::de::{Deserialize, Deserializer, Error};
 
@@ -76,7 +76,7 @@ pub(super) mod id {
 }
 
 /// The ids of several devices.
-pub(super) mod ids {
+pub(in crate::live) mod ids {
     use device_class::name::DeviceId;
     use serde::de::{Deserialize, Deserializer, Error};
 
@@ -90,7 +90,7 @@ pub(super) mod ids {
 }
 
 /// The name by which a device was requested.
-pub(super) mod name {
+pub(in crate::live) mod name {
     use injection_plan::request::{Item, item_name};
     use serde::de::{Deserialize, Deserializer};
     use serde::ser::{Serialize, Serializer};
@@ -115,7 +115,7 @@ pub(super) mod name {
 }
 
 /// Values by device.
-pub(super) mod by_device {
+pub(in crate::live) mod by_device {
     use std::collections::BTreeMap;
 
     use device_class::name::DeviceRef;

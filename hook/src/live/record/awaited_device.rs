@@ -5,8 +5,7 @@ use injection_plan::plan::{GivenBy, InjectionPlan};
 use injection_plan::request::{Awaited, Item, Selection, quote};
 use serde::{Deserialize, Serialize};
 
-use super::attached_device::AttachedDevice;
-use super::record_form;
+use crate::live::record::{AttachedDevice, form};
 use crate::planner::LookedUp;
 
 /// A device that a container waits for: all devices of a class that come after its start, or one
@@ -18,7 +17,7 @@ pub(crate) struct AwaitedDevice {
     /// The ids of devices that came and were detached. They are not given again.
     #[serde(
         default,
-        deserialize_with = "record_form::ids::deserialize",
+        deserialize_with = "form::ids::deserialize",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub(crate) detached: Vec<DeviceId>,
@@ -26,7 +25,7 @@ pub(crate) struct AwaitedDevice {
 
 impl AwaitedDevice {
     /// Returns all that a plan waits for.
-    pub(super) fn find_all(plan: &InjectionPlan) -> Vec<Self> {
+    pub(in crate::live) fn find_all(plan: &InjectionPlan) -> Vec<Self> {
         let grants = plan.grants.iter();
         let awaited = grants.flat_map(|grant| {
             grant.waiting.iter().map(|awaited| AwaitedDevice {
@@ -38,12 +37,12 @@ impl AwaitedDevice {
         awaited.collect()
     }
 
-    pub(super) fn is_for_all(&self) -> bool {
+    pub(in crate::live) fn is_for_all(&self) -> bool {
         self.awaited == Awaited::All
     }
 
     /// Returns the devices that are awaited and that the host has now.
-    pub(super) fn find_arrived(&self, class: &LookedUp) -> Vec<AttachedDevice> {
+    pub(in crate::live) fn find_arrived(&self, class: &LookedUp) -> Vec<AttachedDevice> {
         let inventory = &class.found.inventory;
         let request = self.awaited.to_list();
         // A name that the host does not have yet, or does not have any more, is no error here.
@@ -75,7 +74,7 @@ impl AwaitedDevice {
     }
 
     /// Whether an item of a user's request names what is awaited.
-    pub(super) fn is_named(&self, item: &Item) -> bool {
+    pub(in crate::live) fn is_named(&self, item: &Item) -> bool {
         match &self.awaited {
             Awaited::All => !item.is_quoted && item.text == "all",
             Awaited::Device { name, .. } => {

@@ -7,7 +7,7 @@ use injection_plan::plan::{GivenBy, StepUser};
 use injection_plan::request::{DeviceList, Item, RequestedPlace, quote};
 use serde::{Deserialize, Serialize};
 
-use super::record_form;
+use crate::live::record::form;
 use crate::oci::{AttachRequest, CdiGrant};
 
 /// A device that was attached, or that the hook gave the container and that is followed.
@@ -15,7 +15,7 @@ use crate::oci::{AttachRequest, CdiGrant};
 pub(crate) struct AttachedDevice {
     pub(crate) class: ClassName,
     /// The device's id.
-    #[serde(deserialize_with = "record_form::id::deserialize")]
+    #[serde(deserialize_with = "form::id::deserialize")]
     pub(crate) device: DeviceId,
     #[serde(rename = "asked")]
     pub(crate) given_by: GivenBy,
@@ -23,11 +23,7 @@ pub(crate) struct AttachedDevice {
     pub(crate) forced: bool,
     /// The alias or the path by which the device was requested, as a request has it. The device
     /// that comes back is the one with this name. `None` means that it is the one with the id.
-    #[serde(
-        default,
-        with = "record_form::name",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, with = "form::name", skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<Item>,
     /// The paths that the request chose for the device's nodes. It is empty if they have their
     /// usual paths.
@@ -52,7 +48,7 @@ impl AttachedDevice {
     /// Returns the id for messages, or the name while the record has no id of the device.
     pub(crate) fn label(&self) -> String {
         match &self.name {
-            Some(name) if record_form::substitute_id(name).as_ref() == Some(&self.device) => {
+            Some(name) if form::substitute_id(name).as_ref() == Some(&self.device) => {
                 name.name_text()
             }
             _ => self.device.to_string(),
@@ -60,7 +56,7 @@ impl AttachedDevice {
     }
 
     /// Adds the places at which another item of the request wants the device's nodes.
-    pub(super) fn add_places(&mut self, places: &[RequestedPlace]) {
+    pub(in crate::live) fn add_places(&mut self, places: &[RequestedPlace]) {
         for place in places {
             if self.places.is_empty() {
                 self.places.push(RequestedPlace::Usual);
@@ -72,21 +68,21 @@ impl AttachedDevice {
     }
 
     /// Whether the device was requested by this name, as text or in quotes.
-    pub(super) fn has_name(&self, name: &str) -> bool {
+    pub(in crate::live) fn has_name(&self, name: &str) -> bool {
         let known = self.name.as_ref().map(Item::name_text);
         known.is_some_and(|known| known == name || known == quote(name))
     }
 
     /// Returns the request that means the device, wherever it is plugged in now, and wants its
     /// nodes where the container has them.
-    pub(super) fn to_request(&self) -> DeviceList {
+    pub(in crate::live) fn to_request(&self) -> DeviceList {
         let name = self.name.clone().unwrap_or_else(|| self.quoted_id());
         self.request_by(&name, |_| true)
     }
 
     /// The same by the device's id. What was requested by a path of the host is included only if
     /// `leads_to` says that the path leads to the device now.
-    pub(super) fn to_request_by_id(&self, leads_to: impl Fn(&Path) -> bool) -> DeviceList {
+    pub(in crate::live) fn to_request_by_id(&self, leads_to: impl Fn(&Path) -> bool) -> DeviceList {
         self.request_by(&self.quoted_id(), leads_to)
     }
 
@@ -118,7 +114,7 @@ impl AttachedDevice {
     }
 
     /// Returns the paths of the host by which the device was requested.
-    pub(super) fn requested_paths(&self) -> impl Iterator<Item = &Path> {
+    pub(in crate::live) fn requested_paths(&self) -> impl Iterator<Item = &Path> {
         self.places.iter().filter_map(|place| match place {
             RequestedPlace::Link { path, .. } => Some(path.as_path()),
             RequestedPlace::At { node, .. } => node.as_deref(),
@@ -133,7 +129,7 @@ impl AttachedDevice {
     }
 
     /// Returns the device as a grant for a plan, by this request.
-    pub(super) fn to_grant(&self, request: DeviceList) -> AttachRequest {
+    pub(in crate::live) fn to_grant(&self, request: DeviceList) -> AttachRequest {
         AttachRequest {
             grant: CdiGrant {
                 class: self.class.clone(),
@@ -145,7 +141,7 @@ impl AttachedDevice {
     }
 
     /// Whether the user is the device or its class.
-    pub(super) fn is_user(&self, user: &StepUser) -> bool {
+    pub(in crate::live) fn is_user(&self, user: &StepUser) -> bool {
         match user {
             StepUser::Device(device) => (&device.class, &device.id) == (&self.class, &self.device),
             StepUser::Class(class) => *class == self.class,
@@ -153,7 +149,7 @@ impl AttachedDevice {
     }
 
     /// Whether the device or its class is one of the users.
-    pub(super) fn is_among(&self, users: &[StepUser]) -> bool {
+    pub(in crate::live) fn is_among(&self, users: &[StepUser]) -> bool {
         users.iter().any(|user| self.is_user(user))
     }
 }

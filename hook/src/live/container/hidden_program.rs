@@ -8,10 +8,10 @@ use device_class::config::Config;
 use device_class::device::DeviceRule;
 use injection_plan::plan::SpecRule;
 
-use super::attachment_record::AttachmentRecord;
-use super::recorded_rule::{RecordedRule, device_rules};
-use super::{LiveError, LockedContainer};
 use crate::cgroup::{DeviceCgroup, SpecRules};
+use crate::live::LiveError;
+use crate::live::container::LockedContainer;
+use crate::live::record::{AttachmentRecord, RecordedRule, device_rules};
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 
@@ -20,7 +20,7 @@ use crate::planner::{self, Caller};
 /// # Errors
 ///
 /// If the kernel hides it and the record does not have all of the container's rules.
-pub(super) fn is_hidden(
+pub(in crate::live) fn is_hidden(
     cgroup: &DeviceCgroup,
     record: &AttachmentRecord,
     bundle: &Bundle,
@@ -38,7 +38,7 @@ pub(super) fn is_hidden(
 
 /// Whether the hook gave a container nothing at its start. The container's request is read for
 /// that, because the devices that the host has today may be others than at the start.
-pub(super) fn was_given_nothing(bundle: &Bundle, config: &Config) -> bool {
+pub(in crate::live) fn was_given_nothing(bundle: &Bundle, config: &Config) -> bool {
     // `bundle` may have grants for attached devices. The one from the file has none.
     let as_started = Bundle::read(&bundle.directory);
     bundle.hooks.boathook_hooks().next().is_none()
@@ -48,7 +48,7 @@ pub(super) fn was_given_nothing(bundle: &Bundle, config: &Config) -> bool {
 impl AttachmentRecord {
     /// Returns the rules from which a hidden program is generated again: those of the
     /// specification, and the recorded ones.
-    pub(super) fn all_rules(&self, spec: &[SpecRule]) -> SpecRules {
+    pub(in crate::live) fn all_rules(&self, spec: &[SpecRule]) -> SpecRules {
         let spec = SpecRules::from_spec(spec);
         let spec = spec.with_denied(&device_rules(&self.revoked_spec_rules));
         spec.with_allowed(&device_rules(&self.rules))
@@ -57,7 +57,7 @@ impl AttachmentRecord {
 
 impl LockedContainer {
     /// Calls [`is_hidden`] for the container. Without a device cgroup nothing is hidden.
-    pub(super) fn is_hidden(&self, config: &Config) -> Result<bool, LiveError> {
+    pub(in crate::live) fn is_hidden(&self, config: &Config) -> Result<bool, LiveError> {
         match self.record.find_cgroup()? {
             Some(cgroup) => is_hidden(&cgroup, &self.record, &self.container.bundle, config),
             None => Ok(false),
@@ -65,7 +65,7 @@ impl LockedContainer {
     }
 
     /// Whether the container's cgroup may deny devices that the kernel does not show.
-    pub(super) fn has_hidden_exceptions(&self) -> Result<bool, LiveError> {
+    pub(in crate::live) fn has_hidden_exceptions(&self) -> Result<bool, LiveError> {
         match self.record.find_cgroup()? {
             Some(cgroup) => Ok(cgroup.has_hidden_exceptions()?),
             None => Ok(false),
@@ -74,7 +74,7 @@ impl LockedContainer {
 
     /// Whether neither the record nor the specification has the rule, so that the container may
     /// lack it. `in_spec` tells whether the specification allows the device.
-    pub(super) fn is_unknown(&self, rule: &DeviceRule, in_spec: bool) -> bool {
+    pub(in crate::live) fn is_unknown(&self, rule: &DeviceRule, in_spec: bool) -> bool {
         let has_device =
             |rules: &[RecordedRule]| rules.iter().any(|it| it.rule.number == rule.number);
         let is_revoked = has_device(&self.record.revoked_spec_rules);

@@ -1,20 +1,30 @@
 //! A container that runs: how it is opened, locked and entered.
 
+mod cgroup;
+pub(super) mod hidden_program;
+pub(super) mod lock;
+pub(super) mod open_by;
+pub(super) mod record_files;
+mod removed_files;
+mod revoke;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use device_class::config::Config;
 use oci_spec::runtime::LinuxDeviceCgroup;
 
-use super::attachment_record::AttachmentRecord;
-use super::record_files::LockedRecord;
-use super::{LiveError, lock};
 use crate::cgroup::DeviceCgroup;
 use crate::container::{self, ContainerNamespace, ContainerRoot, ProcessState};
+use crate::live::LiveError;
+use crate::live::record::AttachmentRecord;
 use crate::mount::KernelCalls;
 use crate::oci::{self, Bundle};
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
+
+pub(in crate::live) use record_files::LockedRecord;
+pub(in crate::live) use removed_files::is_node;
 
 /// A container that runs, as its engine or its record describes it.
 pub(crate) struct ContainerLocation {
@@ -27,14 +37,14 @@ pub(crate) struct ContainerLocation {
 }
 
 /// A container that runs, with its bundle and the mount namespace of its first process.
-pub(super) struct OpenContainer {
-    pub(super) bundle: Bundle,
-    pub(super) namespace: ContainerNamespace,
-    pub(super) calls: KernelCalls,
+pub(in crate::live) struct OpenContainer {
+    pub(in crate::live) bundle: Bundle,
+    pub(in crate::live) namespace: ContainerNamespace,
+    pub(in crate::live) calls: KernelCalls,
 }
 
 impl OpenContainer {
-    pub(super) fn open(location: &ContainerLocation) -> Result<Self, LiveError> {
+    pub(in crate::live) fn open(location: &ContainerLocation) -> Result<Self, LiveError> {
         let bundle = Bundle::read(&location.bundle)?;
         let calls = KernelCalls::probe();
         let namespace = ContainerNamespace::from_running(
@@ -55,29 +65,32 @@ impl OpenContainer {
 
     /// Moves this process into the container's mount namespace. There is no way back, so that
     /// only a child process does this.
-    pub(super) fn enter(&self) -> Result<ContainerRoot, LiveError> {
+    pub(in crate::live) fn enter(&self) -> Result<ContainerRoot, LiveError> {
         let resolver = self.calls.resolver();
         Ok(self.namespace.enter(&self.bundle.tmpfs, resolver)?)
     }
 }
 
 /// A container that runs, with its record, which this process has locked.
-pub(super) struct LockedContainer {
-    pub(super) container: OpenContainer,
-    pub(super) record_file: LockedRecord,
-    pub(super) record: AttachmentRecord,
+pub(in crate::live) struct LockedContainer {
+    pub(in crate::live) container: OpenContainer,
+    pub(in crate::live) record_file: LockedRecord,
+    pub(in crate::live) record: AttachmentRecord,
     /// The record as it was read from its file.
     as_read: Option<AttachmentRecord>,
 }
 
 impl LockedContainer {
     /// Opens and locks a container for a command that a user started.
-    pub(super) fn open(location: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
+    pub(in crate::live) fn open(
+        location: &ContainerLocation,
+        config: &Config,
+    ) -> Result<Self, LiveError> {
         Self::open_within(lock::COMMAND_LIMIT, location, config)
     }
 
     /// Opens and locks the container of a record. Waits for the lock for at most `limit`.
-    pub(super) fn from_record(
+    pub(in crate::live) fn from_record(
         record: &AttachmentRecord,
         limit: Duration,
         config: &Config,
@@ -135,7 +148,7 @@ impl LockedContainer {
 
     /// Checks that no other process has detached devices since this one read the record. `detach`
     /// does not wait for the lock for ever.
-    pub(super) fn check_unchanged(&self) -> Result<(), LiveError> {
+    pub(in crate::live) fn check_unchanged(&self) -> Result<(), LiveError> {
         if self.record_file.read()? != self.as_read {
             return Err(LiveError::DetachedMeanwhile);
         }
@@ -144,7 +157,7 @@ impl LockedContainer {
 }
 
 impl AttachmentRecord {
-    pub(super) fn location(&self) -> ContainerLocation {
+    pub(in crate::live) fn location(&self) -> ContainerLocation {
         ContainerLocation {
             id: self.id.clone(),
             pid: self.pid,
@@ -154,7 +167,7 @@ impl AttachmentRecord {
     }
 }
 
-pub(super) fn require_root() -> Result<(), LiveError> {
+pub(in crate::live) fn require_root() -> Result<(), LiveError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(LiveError::NotRoot);
     }
@@ -162,14 +175,14 @@ pub(super) fn require_root() -> Result<(), LiveError> {
 }
 
 /// Returns the device rules of a specification in the form of records.
-pub(super) fn spec_rules(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
+pub(in crate::live) fn spec_rules(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
     let rules = bundle.spec_devices.rules.iter();
     rules.map(|rule| oci::devices::to_oci_rule(*rule)).collect()
 }
 
 /// Runs `work` in a child process, which may enter a container, and returns its warnings. The
 /// child is ended if the container keeps it waiting.
-pub(super) fn run_in_child(
+pub(in crate::live) fn run_in_child(
     work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
 ) -> Result<Vec<String>, LiveError> {
     let answer = sys::process::run_in_child(deadline::LIMIT, || {
@@ -189,6 +202,8 @@ pub(super) fn run_in_child(
 
 /// Does `work`, and once more if it fails: a single system call that fails must not be the reason
 /// that something stays in a container. Returns the first error.
-pub(super) fn try_twice<T>(mut work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
+pub(in crate::live) fn try_twice<T>(
+    mut work: impl FnMut() -> Result<T, LiveError>,
+) -> Result<T, LiveError> {
     work().or_else(|error| work().map_err(|_| error))
 }

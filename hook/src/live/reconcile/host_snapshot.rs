@@ -14,31 +14,28 @@ use device_class::name::{ClassName, DeviceId};
 use injection_plan::request::{DeviceList, Selection};
 use serde::{Deserialize, Serialize};
 
-use super::announcement::Announcement;
-use crate::live::attached_device::AttachedDevice;
-use crate::live::attachment_record::AttachmentRecord;
-use crate::live::recorded_rule::RecordedRule;
+use crate::live::record::{Announcement, AttachedDevice, AttachmentRecord, RecordedRule};
 use crate::log;
 use crate::planner::{self, LookedUp};
 
 /// A device of a container whose class is followed.
 #[derive(Clone, PartialEq)]
-pub(super) struct FollowedDevice<'d> {
-    pub(super) device: &'d AttachedDevice,
+pub(in crate::live) struct FollowedDevice<'d> {
+    pub(in crate::live) device: &'d AttachedDevice,
     /// The device as the host has it now. `None` means that the host does not have it.
-    pub(super) present: Option<PresentDevice>,
+    pub(in crate::live) present: Option<PresentDevice>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct PresentDevice {
+pub(in crate::live) struct PresentDevice {
     /// The id, which changes for a device that is requested by name and is plugged in elsewhere.
-    pub(super) id: DeviceId,
-    pub(super) nodes: Vec<PresentNode>,
+    pub(in crate::live) id: DeviceId,
+    pub(in crate::live) nodes: Vec<PresentNode>,
 }
 
 /// A device node of the host, as containers get it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct PresentNode {
+pub(in crate::live) struct PresentNode {
     /// The path in the container.
     path: PathBuf,
     number: DeviceNumber,
@@ -65,7 +62,7 @@ struct WantedNames<'r> {
 
 /// The classes of some containers' devices, by name.
 #[derive(Default)]
-pub(super) struct HostSnapshot {
+pub(in crate::live) struct HostSnapshot {
     followed: BTreeMap<ClassName, LookedUp>,
     /// The announcements of each device, by class. Only classes with `announce` are in the map.
     announcements: BTreeMap<ClassName, BTreeMap<DeviceId, Vec<Announcement>>>,
@@ -73,12 +70,12 @@ pub(super) struct HostSnapshot {
     unfollowed: BTreeSet<ClassName>,
     /// The classes that cannot be used, each with the reason. Containers keep their devices of such
     /// a class until these are unplugged.
-    pub(super) unusable: BTreeMap<ClassName, String>,
+    pub(in crate::live) unusable: BTreeMap<ClassName, String>,
 }
 
 impl HostSnapshot {
     /// Looks up the classes of the records' devices on the host.
-    pub(super) fn take(records: &[AttachmentRecord], config: &Config) -> Self {
+    pub(in crate::live) fn take(records: &[AttachmentRecord], config: &Config) -> Self {
         let mut classes: BTreeMap<&ClassName, WantedNames<'_>> = BTreeMap::new();
         for device in records.iter().flat_map(|record| &record.devices) {
             let wanted = classes.entry(&device.class).or_default();
@@ -138,22 +135,22 @@ impl HostSnapshot {
         Ok(())
     }
 
-    pub(super) fn followed_class(&self, name: &ClassName) -> Option<&LookedUp> {
+    pub(in crate::live) fn followed_class(&self, name: &ClassName) -> Option<&LookedUp> {
         self.followed.get(name)
     }
 
     /// Whether the host has a node of a device.
-    pub(super) fn has_nodes(&self, device: &AttachedDevice) -> bool {
+    pub(in crate::live) fn has_nodes(&self, device: &AttachedDevice) -> bool {
         let class = self.followed.get(&device.class);
         class.is_some_and(|class| find_present(class, device).is_some())
     }
 
-    pub(super) fn followed_classes(&self) -> impl Iterator<Item = &LookedUp> {
+    pub(in crate::live) fn followed_classes(&self) -> impl Iterator<Item = &LookedUp> {
         self.followed.values()
     }
 
     /// Returns the devices of a container whose classes are followed.
-    pub(super) fn followed_devices<'d>(
+    pub(in crate::live) fn followed_devices<'d>(
         &self,
         record: &'d AttachmentRecord,
     ) -> Vec<FollowedDevice<'d>> {
@@ -169,7 +166,7 @@ impl HostSnapshot {
     }
 
     /// Returns the names of the followed classes of a container's devices.
-    pub(super) fn followed_class_names<'s>(
+    pub(in crate::live) fn followed_class_names<'s>(
         &'s self,
         record: &AttachmentRecord,
     ) -> BTreeSet<&'s ClassName> {
@@ -180,14 +177,14 @@ impl HostSnapshot {
 
     /// Returns the nodes that the classes of a container's devices have for all their devices
     /// together.
-    pub(super) fn class_nodes(&self, record: &AttachmentRecord) -> Vec<PresentNode> {
+    pub(in crate::live) fn class_nodes(&self, record: &AttachmentRecord) -> Vec<PresentNode> {
         let classes = self.followed_class_names(record).into_iter();
         let nodes = classes.flat_map(|class| &self.followed[class].found.edits.nodes);
         nodes.filter_map(present_node).collect()
     }
 
     /// Whether a path of the host leads to a node of a device, and of no other, now.
-    pub(super) fn leads_to(&self, device: &AttachedDevice, path: &Path) -> bool {
+    pub(in crate::live) fn leads_to(&self, device: &AttachedDevice, path: &Path) -> bool {
         let class = self.followed.get(&device.class);
         let paths = class.map_or(&[][..], |class| &class.found.inventory.paths);
         paths.iter().any(|(known, named)| {
@@ -199,13 +196,13 @@ impl HostSnapshot {
         })
     }
 
-    pub(super) fn is_unfollowed(&self, class: &ClassName) -> bool {
+    pub(in crate::live) fn is_unfollowed(&self, class: &ClassName) -> bool {
         self.unfollowed.contains(class)
     }
 
     /// Whether the host has a device. A device of a class that is not followed counts as present.
     /// Returns `None` if the class does not exist or cannot be used.
-    pub(super) fn has_device(&self, device: &AttachedDevice) -> Option<bool> {
+    pub(in crate::live) fn has_device(&self, device: &AttachedDevice) -> Option<bool> {
         if self.is_unfollowed(&device.class) {
             return Some(true);
         }
@@ -214,7 +211,7 @@ impl HostSnapshot {
     }
 
     /// Whether a rule for a device is for a number that the device had before and has no longer.
-    pub(super) fn has_other_number(
+    pub(in crate::live) fn has_other_number(
         &self,
         device: &AttachedDevice,
         rule: &RecordedRule,
@@ -242,7 +239,10 @@ impl HostSnapshot {
 
     /// Returns the announcements of a device, none if the host does not have the device. `None`
     /// means that its class has no `announce`.
-    pub(super) fn announcements_of(&self, device: &AttachedDevice) -> Option<&[Announcement]> {
+    pub(in crate::live) fn announcements_of(
+        &self,
+        device: &AttachedDevice,
+    ) -> Option<&[Announcement]> {
         let devices = self.announcements.get(&device.class)?;
         let class = self.followed.get(&device.class)?;
         let found = find_device(class, device).and_then(|found| devices.get(&found.id));

@@ -2,10 +2,9 @@
 
 use device_class::config::Config;
 
-use super::host_snapshot::HostSnapshot;
 use crate::live::LiveError;
-use crate::live::attachment_record::AttachmentRecord;
-use crate::live::awaited_device::AwaitedDevice;
+use crate::live::reconcile::HostSnapshot;
+use crate::live::record::{AttachmentRecord, AwaitedDevice};
 use crate::oci::Bundle;
 use crate::planner;
 
@@ -15,7 +14,7 @@ const MAX_DEVICES: usize = 256;
 
 impl AttachmentRecord {
     /// Returns the record as it is once the container has the devices that have come.
-    pub(super) fn with_arrivals(&self, snapshot: &HostSnapshot) -> Self {
+    pub(in crate::live) fn with_arrivals(&self, snapshot: &HostSnapshot) -> Self {
         let mut record = self.clone();
         for awaited in &self.waiting {
             record.fulfil(awaited, snapshot);
@@ -25,7 +24,7 @@ impl AttachmentRecord {
 
     /// Moves the devices that the container waits for and that have come to its devices, if the
     /// container may still have what it requests. Returns whether there were any.
-    pub(super) fn add_arrivals(
+    pub(in crate::live) fn add_arrivals(
         &mut self,
         bundle: &Bundle,
         snapshot: &HostSnapshot,

@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use rooted_path::{UNFINISHED_PREFIX, open_own_file, read_bounded, replace_file};
 
-use super::attached_device::AttachedDevice;
-use super::attachment_record::AttachmentRecord;
-use super::lock::ContainerLock;
-use super::recorded_rule::RecordedRule;
+use crate::live::container::lock::ContainerLock;
+use crate::live::record::{AttachedDevice, AttachmentRecord, RecordedRule};
 use crate::log;
 use crate::oci::Bundle;
 
@@ -68,7 +66,11 @@ impl LockedRecord {
     /// Removes from `record` what another process detached without the lock since this process
     /// wrote `saved`, and revokes its rules once more: a change of the container that was under
     /// way may have allowed them again.
-    pub(super) fn merge_detached(&self, saved: &AttachmentRecord, record: &mut AttachmentRecord) {
+    pub(in crate::live) fn merge_detached(
+        &self,
+        saved: &AttachmentRecord,
+        record: &mut AttachmentRecord,
+    ) {
         let current = match self.read() {
             Ok(Some(current)) if current == *saved => return,
             Ok(Some(current)) if current.is_from_same_start(saved) => current,
@@ -231,7 +233,7 @@ pub(crate) fn add_attached(bundle: &mut Bundle, directory: &Path, root: &Path) {
 }
 
 /// Returns the directory of records. Makes it if it is missing.
-pub(super) fn make_directory(root: &Path) -> io::Result<PathBuf> {
+pub(in crate::live) fn make_directory(root: &Path) -> io::Result<PathBuf> {
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
     for parent in log::list_directories(root) {
         let directory = parent.join(DIRECTORY);

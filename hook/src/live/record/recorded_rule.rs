@@ -7,9 +7,8 @@ use device_class::device::{Access, DeviceRule};
 use injection_plan::plan::{Action, InjectionStep, StepUser};
 use serde::{Deserialize, Serialize};
 
-use super::created_file::to_raw;
-use super::record_form;
 use crate::container::{Resolver, RootDir};
+use crate::live::record::{form, to_raw};
 
 /// A device rule that was added to a container's cgroup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +17,7 @@ pub(crate) struct RecordedRule {
     pub(crate) rule: DeviceRule,
     /// The devices and the classes that need the rule. An empty list means that the rule stays,
     /// whatever is detached.
-    #[serde(rename = "for", with = "record_form::users")]
+    #[serde(rename = "for", with = "form::users")]
     pub(crate) users: Vec<StepUser>,
     /// The device's node on the host when the rule was set. A node that the hook makes itself
     /// has none on the host.
@@ -51,13 +50,13 @@ impl HostNode {
     }
 
     /// Whether the path has no device node now, or one with another number.
-    pub(super) fn has_other_number(&self, root: &Path) -> bool {
+    pub(in crate::live) fn has_other_number(&self, root: &Path) -> bool {
         let number = |[_, _, number]: [u64; 3]| number;
         find_identity(root, &self.path).map(number) != Some(number(self.identity))
     }
 
     /// Whether the path has no device node now, or another one.
-    pub(super) fn is_replaced(&self, root: &Path) -> bool {
+    pub(in crate::live) fn is_replaced(&self, root: &Path) -> bool {
         find_identity(root, &self.path) != Some(self.identity)
     }
 }
@@ -71,7 +70,7 @@ fn find_identity(root: &Path, path: &Path) -> Option<[u64; 3]> {
 
 impl RecordedRule {
     /// Returns a rule that the users of a step need.
-    pub(super) fn for_step(rule: DeviceRule, step: &InjectionStep) -> Self {
+    pub(in crate::live) fn for_step(rule: DeviceRule, step: &InjectionStep) -> Self {
         RecordedRule {
             rule,
             users: step.users.clone(),
@@ -81,7 +80,7 @@ impl RecordedRule {
     }
 
     /// Sets the host's node to the one that is at its path now.
-    pub(super) fn update_host_node(&mut self, root: &Path) {
+    pub(in crate::live) fn update_host_node(&mut self, root: &Path) {
         if let Some(node) = &mut self.host_node
             && let Some(found) = HostNode::find(root, &node.path, &self.rule)
         {
@@ -90,14 +89,18 @@ impl RecordedRule {
     }
 
     /// Whether the host's node of the rule's device is gone, or another one is at its path.
-    pub(super) fn has_lost_node(&self, root: &Path) -> bool {
+    pub(in crate::live) fn has_lost_node(&self, root: &Path) -> bool {
         let node = self.host_node.as_ref();
         node.is_some_and(|node| node.is_replaced(root))
     }
 }
 
 /// Adds to each rule the host's node of its device, as `steps` have its path.
-pub(super) fn add_host_nodes(rules: &mut [RecordedRule], steps: &[InjectionStep], root: &Path) {
+pub(in crate::live) fn add_host_nodes(
+    rules: &mut [RecordedRule],
+    steps: &[InjectionStep],
+    root: &Path,
+) {
     for recorded in rules {
         let path = steps.iter().find_map(|step| match &step.action {
             Action::Allow {
@@ -116,7 +119,9 @@ pub(crate) fn device_rules(rules: &[RecordedRule]) -> Vec<DeviceRule> {
 
 /// Returns the rules of steps, with the devices that need them. A device node has one rule for
 /// each access that any of its users needs, so that the rule of one user can be revoked alone.
-pub(super) fn rules_of_steps(steps: &[InjectionStep]) -> impl Iterator<Item = RecordedRule> {
+pub(in crate::live) fn rules_of_steps(
+    steps: &[InjectionStep],
+) -> impl Iterator<Item = RecordedRule> {
     steps.iter().flat_map(|step| match &step.action {
         Action::Allow {
             rule,
@@ -151,14 +156,14 @@ mod rule_text {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
 
-    pub(super) fn serialize<S: Serializer>(
+    pub(in crate::live) fn serialize<S: Serializer>(
         rule: &DeviceRule,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(rule)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::live) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<DeviceRule, D::Error> {
         let text = String::deserialize(deserializer)?;

@@ -8,34 +8,36 @@ use device_class::device::DeviceRule;
 use device_class::name::DeviceRef;
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepUser};
 
-use super::attached_device::AttachedDevice;
-use super::attachment_record::AttachmentRecord;
-use super::container::{LockedContainer, OpenContainer, run_in_child, try_twice};
-use super::created_file::predict_files;
-use super::recorded_rule::{add_host_nodes, device_rules, rules_of_steps};
-use super::{LiveError, hidden_program};
+use super::predicted_files::predict_files;
 use crate::apply;
 use crate::cgroup::SpecRules;
 use crate::container::ContainerRoot;
+use crate::live::LiveError;
+use crate::live::container::{
+    LockedContainer, OpenContainer, hidden_program, run_in_child, try_twice,
+};
+use crate::live::record::{
+    AttachedDevice, AttachmentRecord, add_host_nodes, device_rules, rules_of_steps,
+};
 use crate::sys::deadline::{self, Deadline, Stage};
 
 /// A change of a container: the files and rules that are removed from it, and those that are added.
-pub(super) struct ContainerChange<'a> {
+pub(in crate::live) struct ContainerChange<'a> {
     /// The rules and files that are removed first.
-    pub(super) stale: &'a AttachmentRecord,
+    pub(in crate::live) stale: &'a AttachmentRecord,
     /// The rules that stay, although `stale` may have rules for the same devices.
-    pub(super) keep: &'a [DeviceRule],
+    pub(in crate::live) keep: &'a [DeviceRule],
     /// The steps that the container lacks.
-    pub(super) plan: &'a InjectionPlan,
+    pub(in crate::live) plan: &'a InjectionPlan,
     /// All rules that the container has after the change. A device program that must be generated
     /// again gets them.
-    pub(super) all_rules: &'a [DeviceRule],
+    pub(in crate::live) all_rules: &'a [DeviceRule],
     /// The steps for all that the container has after the change.
-    pub(super) all_steps: &'a [InjectionStep],
+    pub(in crate::live) all_steps: &'a [InjectionStep],
     /// The devices that are added to the record.
-    pub(super) devices: Vec<AttachedDevice>,
+    pub(in crate::live) devices: Vec<AttachedDevice>,
     /// The users whose new files stay when attached devices are detached.
-    pub(super) lasting_users: &'a BTreeSet<StepUser>,
+    pub(in crate::live) lasting_users: &'a BTreeSet<StepUser>,
 }
 
 impl LockedContainer {
@@ -44,7 +46,7 @@ impl LockedContainer {
     ///
     /// The record is written before the container is changed, so that it is known what the
     /// container has even if this process is killed.
-    pub(super) fn change(
+    pub(in crate::live) fn change(
         &self,
         change: ContainerChange<'_>,
         config: &Config,
@@ -190,7 +192,7 @@ impl LockedContainer {
 
     /// Removes from a plan what the container has already, once `stale` is removed. `devices` are
     /// those that are being attached.
-    pub(super) fn retain_missing_steps(
+    pub(in crate::live) fn retain_missing_steps(
         &self,
         plan: &mut InjectionPlan,
         devices: &[AttachedDevice],
@@ -274,7 +276,7 @@ impl LockedContainer {
 }
 
 /// Whether an action adds something to the hook's own directory in containers, which is one tmpfs.
-pub(super) fn is_injected(action: &Action) -> bool {
+pub(in crate::live) fn is_injected(action: &Action) -> bool {
     matches!(
         action,
         Action::Library { .. } | Action::File(_) | Action::Loader { .. }
@@ -283,7 +285,7 @@ pub(super) fn is_injected(action: &Action) -> bool {
 
 /// Removes the files of `removed` from the root of a container. A child process does this, so
 /// that a file system of the container that does not answer delays nobody for long.
-pub(super) fn remove_files_of(
+pub(in crate::live) fn remove_files_of(
     container: &AttachmentRecord,
     removed: &AttachmentRecord,
 ) -> Result<(), LiveError> {

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use rooted_path::open_lock_file;
 
 /// The time that a command of a user waits for the lock before it fails.
-pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(5);
+pub(in crate::live) const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 /// The time that `follow` waits for the lock before it gives up and retries later.
-pub(super) const FOLLOW_LIMIT: Duration = Duration::from_secs(1);
+pub(in crate::live) const FOLLOW_LIMIT: Duration = Duration::from_secs(1);
 
 /// The pause between two attempts to take the lock.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
 /// A lock that this process holds. It is released when the value is dropped.
-pub(super) struct ContainerLock {
+pub(in crate::live) struct ContainerLock {
     path: PathBuf,
     /// The lock file, which is open and locked with flock(2).
     file: File,
@@ -36,7 +36,7 @@ impl Drop for ContainerLock {
 impl ContainerLock {
     /// Waits for the lock for at most `limit`. Another process may hold it for ever: one that
     /// the container keeps waiting.
-    pub(super) fn take(directory: &Path, id: &str, limit: Duration) -> io::Result<Self> {
+    pub(in crate::live) fn take(directory: &Path, id: &str, limit: Duration) -> io::Result<Self> {
         let end = Instant::now() + limit;
         loop {
             if let Some(lock) = Self::try_take(directory, id)? {
@@ -51,7 +51,7 @@ impl ContainerLock {
     }
 
     /// Takes the lock. Returns `None` if another process holds it.
-    pub(super) fn try_take(directory: &Path, id: &str) -> io::Result<Option<Self>> {
+    pub(in crate::live) fn try_take(directory: &Path, id: &str) -> io::Result<Option<Self>> {
         let path = directory.join(format!(".{id}.lock"));
         let file = open_lock_file(&path)?;
         match file.try_lock() {
@@ -72,7 +72,7 @@ impl ContainerLock {
 
     /// Removes the lock file, as the last use of the lock. Processes that wait for the lock
     /// notice it and make a new file.
-    pub(super) fn remove_file(&self) {
+    pub(in crate::live) fn remove_file(&self) {
         // A single call that fails must not leave the file.
         let _ = fs::remove_file(&self.path).or_else(|_| fs::remove_file(&self.path));
     }

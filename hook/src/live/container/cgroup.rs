@@ -1,0 +1,99 @@
+//! The cgroup and the processes of a recorded container, which say whether it still runs.
+
+use crate::cgroup::{CgroupError, DeviceCgroup};
+use crate::container::{self, ProcessState};
+use crate::live::record::AttachmentRecord;
+
+impl AttachmentRecord {
+    /// Records the container's cgroup, which is the deepest one with a device program or a list.
+    pub(in crate::live) fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
+        let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::move_to_runtime_cgroup) else {
+            return;
+        };
+        self.cgroup = cgroup.path().to_owned();
+        // The root cgroup has processes of the host and of other containers as well.
+        if !cgroup.is_root() {
+            self.cgroup_inode = cgroup.inode().unwrap_or_default();
+        }
+    }
+
+    /// Whether no process of the container is left. Returns false if that is not certain.
+    ///
+    /// The end of the first process is not enough: in a container without a PID namespace of its
+    /// own, other processes go on.
+    pub(crate) fn has_ended(&self) -> bool {
+        match container::process_state(self.pid, self.start_time) {
+            ProcessState::Running | ProcessState::Unknown => false,
+            ProcessState::Ended if self.is_init || !self.has_own_cgroup() => true,
+            ProcessState::Ended => match self.find_recorded_cgroup() {
+                Ok(Some(cgroup)) => cgroup.is_populated().is_ok_and(|populated| !populated),
+                Ok(None) => true,
+                Err(_) => false,
+            },
+        }
+    }
+
+    /// Whether the record of a new start of the container may replace this one. If an older
+    /// version wrote the record, its cgroup's path may be that of the new start.
+    pub(in crate::live) fn may_be_replaced(&self) -> bool {
+        let first_process_ended =
+            || container::process_state(self.pid, self.start_time) == ProcessState::Ended;
+        self.has_ended() || self.has_cgroup_path_only() && first_process_ended()
+    }
+
+    /// Whether the container's first process runs. Devices can only be attached while it does.
+    pub(in crate::live) fn first_process_runs(&self) -> bool {
+        container::process_state(self.pid, self.start_time) == ProcessState::Running
+    }
+
+    /// Whether the container has a cgroup of its own, and the record has its path.
+    fn has_own_cgroup(&self) -> bool {
+        self.cgroup_inode != 0 || self.has_cgroup_path_only()
+    }
+
+    /// Whether an older version wrote the record, which has the path of the container's cgroup
+    /// and not its inode number.
+    fn has_cgroup_path_only(&self) -> bool {
+        self.spec_rules.is_none() && self.cgroup_inode == 0 && self.cgroup.parent().is_some()
+    }
+
+    /// Returns the container's cgroup by its path and inode number, or by its path alone if an
+    /// older version wrote the record. Returns `None` if the cgroup was removed or is not
+    /// recorded.
+    fn find_recorded_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
+        if !self.has_own_cgroup() {
+            return Ok(None);
+        }
+        let cgroup = DeviceCgroup::from_path(&self.cgroup)?;
+        let is_same = |cgroup: &DeviceCgroup| {
+            let inode = cgroup.inode();
+            inode.is_ok_and(|inode| inode == self.cgroup_inode || self.has_cgroup_path_only())
+        };
+        Ok(cgroup.filter(is_same))
+    }
+
+    /// Returns the container's cgroup: the recorded one, or that of the first process if the
+    /// record has none. Returns `None` if the cgroup was removed with the container, or if this
+    /// host has no device controller.
+    ///
+    /// # Errors
+    ///
+    /// If the cgroup is not visible to this process, such as from another cgroup namespace.
+    pub(in crate::live) fn find_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
+        let recorded = self.find_recorded_cgroup()?;
+        if recorded.is_some() {
+            return Ok(recorded);
+        }
+        let cgroup = DeviceCgroup::from_pid(self.pid);
+        // The first process may have ended before, and another one may have had its number.
+        if !self.first_process_runs() {
+            return Ok(None);
+        }
+        if self.cgroup_inode != 0 {
+            return Err(CgroupError::NotVisible {
+                cgroup: self.cgroup.clone(),
+            });
+        }
+        Ok(cgroup?.map(|cgroup| cgroup.move_up_to(&self.cgroup)))
+    }
+}

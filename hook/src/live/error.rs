@@ -1,0 +1,104 @@
+//! The reasons for which a running container is not changed.
+
+use std::io;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+
+use crate::apply::ApplyError;
+use crate::cgroup::CgroupError;
+use crate::mount;
+use crate::oci::BundleError;
+use crate::planner::PlannerError;
+use crate::sys::deadline;
+
+/// The reason for which a running container was not changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LiveError {
+    #[error("the container has ended; nothing of it is changed")]
+    Ended,
+    #[error(
+        "its first process has ended while others of it go on: devices can only be taken away from \
+         it, with `boathook detach`"
+    )]
+    FirstProcessEnded,
+    #[error(
+        "devices are attached to another container with this id, whose bundle is {}: detach them \
+         first",
+        bundle.display()
+    )]
+    SameId { bundle: PathBuf },
+    #[error(
+        "this needs root: run it with sudo, or with `podman unshare` for a container of your own \
+         rootless podman"
+    )]
+    NotRoot,
+    #[error(
+        "its first process is in a user namespace that config.json does not have, and whoever made \
+         that decides what is mounted there: for a container of rootless podman its user runs this \
+         with `podman unshare`"
+    )]
+    OwnUsers,
+    #[error("the record of what is attached cannot be used")]
+    LockedRecord(#[from] io::Error),
+    #[error(
+        "its device rules are revoked, but not all that was attached is removed; run this again \
+         later"
+    )]
+    OnlyRevoked(#[source] io::Error),
+    #[error(
+        "devices were detached from the container meanwhile, and nothing else is changed: run this \
+         again"
+    )]
+    DetachedMeanwhile,
+    #[error("{}", .0)]
+    NotAttached(String),
+    #[error("no device of this host is meant, and nothing is attached{}", .0)]
+    NoDevice(String),
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    #[error(transparent)]
+    Planner(Box<PlannerError>),
+    #[error(
+        "the kernel hides the container's device program, which can only be made again as a whole, \
+         and what the hook gave the container at its start is not recorded; its device rules are \
+         left as they are: start the container again, best with net.core.bpf_jit_harden below 2"
+    )]
+    Hidden,
+    #[error(transparent)]
+    Apply(Box<ApplyError>),
+    #[error("in the container")]
+    Container(#[from] crate::container::Error),
+    #[error(transparent)]
+    Mount(#[from] mount::Error),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    #[error("cannot look at the container: {0}")]
+    Look(String),
+    /// An error in a child process, which reports it as text.
+    #[error("{0}")]
+    InContainer(String),
+    #[error(
+        "the container did not let it be changed within {} seconds",
+        deadline::SECONDS
+    )]
+    TooSlow,
+    #[error("cannot send messages in a container's network namespace")]
+    Network(#[source] Errno),
+    #[error("cannot watch containers' cgroups")]
+    Watch(#[source] Errno),
+    #[error("cannot start a process")]
+    Fork(#[source] Errno),
+}
+
+impl From<PlannerError> for LiveError {
+    fn from(error: PlannerError) -> Self {
+        LiveError::Planner(Box::new(error))
+    }
+}
+
+impl From<ApplyError> for LiveError {
+    fn from(error: ApplyError) -> Self {
+        LiveError::Apply(Box::new(error))
+    }
+}

@@ -1,0 +1,148 @@
+//! Files that are created in the root of a container that runs: device nodes, links, mounts and
+//! the directories for them.
+
+use std::path::{Path, PathBuf};
+
+use device_class::device::DeviceNumber;
+use injection_plan::plan::{Action, INJECTED, InjectionStep, StepUser};
+use serde::{Deserialize, Serialize};
+
+use crate::apply::{InjectedDir, is_same_library};
+use crate::live::record::form;
+
+/// The file system, the inode number and the device number of a file.
+pub(in crate::live) type Identity = [u64; 3];
+
+/// One file, directory or mount that is created.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CreatedFile {
+    pub(crate) path: PathBuf,
+    #[serde(rename = "how")]
+    pub(crate) kind: CreatedKind,
+    /// The file that was at the path before.
+    pub(in crate::live) before: Option<Identity>,
+    /// The devices and the classes that need the file. An empty list means that the file stays,
+    /// whatever is detached.
+    #[serde(rename = "for", with = "form::users")]
+    pub(crate) users: Vec<StepUser>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum CreatedKind {
+    /// A bind mount of this file of the host.
+    Mount(Identity),
+    /// A tmpfs.
+    Tmpfs,
+    /// A bind mount of the host's device node with this device number.
+    Bound(u64),
+    /// A device node with this device number, created in the container.
+    Node(u64),
+    /// A symbolic link with the first text. The second is the text of the link that it replaced.
+    Link(PathBuf, Option<PathBuf>),
+    /// An empty directory for one of the others.
+    Directory,
+}
+
+impl CreatedFile {
+    /// Whether both are the same file, whatever their users are.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.path == other.path && self.kind == other.kind
+    }
+
+    /// Returns the device nodes and links that the hook creates for `steps` when it starts a
+    /// container.
+    pub(crate) fn from_start(steps: &[InjectionStep]) -> Vec<Self> {
+        let files = steps.iter().flat_map(|step| match &step.action {
+            Action::Node { mount, number, .. } => Self::nodes(&mount.path, *number, step).into(),
+            Action::MakeNode { path, number, .. } => Self::nodes(path, *number, step).into(),
+            Action::Link { path, target } => {
+                vec![Self::for_step(
+                    path,
+                    CreatedKind::Link(target.clone(), None),
+                    step,
+                )]
+            }
+            _ => Vec::new(),
+        });
+        files.collect()
+    }
+
+    /// Returns both forms that a device node of a step may have in a container: a node of its
+    /// own, or a bind mount of the host's node. Which of them is there depends on the class, on
+    /// the engine and on the container's user namespace.
+    pub(crate) fn nodes(path: &Path, number: DeviceNumber, step: &InjectionStep) -> [Self; 2] {
+        let number = to_raw(number);
+        // A bind mount may be on top of a node. It is undone first, as the last one.
+        let kinds = [CreatedKind::Node(number), CreatedKind::Bound(number)];
+        kinds.map(|kind| Self::for_step(path, kind, step))
+    }
+
+    fn for_step(path: &Path, kind: CreatedKind, step: &InjectionStep) -> Self {
+        CreatedFile {
+            path: path.to_owned(),
+            kind,
+            before: None,
+            users: step.users.clone(),
+        }
+    }
+
+    /// Returns the device number in the form of `st_rdev`, if the file is a device node.
+    pub(in crate::live) fn device_number(&self) -> Option<u64> {
+        match self.kind {
+            CreatedKind::Bound(number) | CreatedKind::Node(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_node_or_link(&self) -> bool {
+        self.device_number().is_some() || matches!(self.kind, CreatedKind::Link(..))
+    }
+
+    /// Whether a step creates this file.
+    pub(crate) fn is_from(&self, step: &InjectionStep) -> bool {
+        match (&step.action, &self.kind) {
+            (
+                Action::Node { mount, number, .. },
+                CreatedKind::Bound(known) | CreatedKind::Node(known),
+            ) => mount.path == self.path && to_raw(*number) == *known,
+            (Action::MakeNode { path, number, .. }, CreatedKind::Node(known)) => {
+                *path == self.path && to_raw(*number) == *known
+            }
+            (Action::Link { path, target }, CreatedKind::Link(text, _)) => {
+                *path == self.path && target == text
+            }
+            (Action::Directory(mount) | Action::File(mount), CreatedKind::Mount(_)) => {
+                mount.path == self.path
+            }
+            (Action::File(mount), CreatedKind::Link(text, _)) => {
+                mount.path == self.path && InjectedDir::place_of(&mount.path) == *text
+            }
+            (Action::Library { mount, names, .. }, CreatedKind::Link(text, _)) => {
+                let name = text.file_name().and_then(|name| name.to_str());
+                text.parent() == mount.path.parent() && name.is_some_and(|it| names.contains(it))
+            }
+            (Action::Library { names, .. }, CreatedKind::Mount(_)) => {
+                let name = self.path.file_name();
+                name.is_some_and(|name| names.iter().any(|it| is_same_library(it, name)))
+            }
+            (Action::File(_) | Action::Library { .. }, CreatedKind::Tmpfs) => {
+                self.path == Path::new(INJECTED)
+            }
+            (Action::Mask { path, .. }, CreatedKind::Tmpfs) => *path == self.path,
+            (
+                Action::Node { mount, .. } | Action::Directory(mount) | Action::File(mount),
+                CreatedKind::Directory,
+            ) => mount.path.starts_with(&self.path),
+            (Action::MakeNode { path, .. } | Action::Link { path, .. }, CreatedKind::Directory) => {
+                path.starts_with(&self.path)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Returns a device number in the form of `st_rdev` (makedev(3)).
+pub(in crate::live) fn to_raw(number: DeviceNumber) -> u64 {
+    nix::sys::stat::makedev(number.major.into(), number.minor.into())
+}

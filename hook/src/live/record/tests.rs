@@ -1,0 +1,140 @@
+use device_class::name::DeviceRef;
+use injection_plan::plan::{Action, GivenBy, InjectionStep, StepUser};
+
+use super::*;
+
+fn device(id: &str) -> AttachedDevice {
+    AttachedDevice {
+        class: "chips".parse().unwrap(),
+        device: id.to_owned().try_into().unwrap(),
+        given_by: GivenBy::from(id.to_owned()),
+        forced: false,
+        name: None,
+        places: Vec::new(),
+        late: false,
+    }
+}
+
+fn chip(id: &str) -> DeviceRef {
+    device(id).device_ref()
+}
+
+fn parse(rule: &str) -> DeviceRule {
+    DeviceRule::parse(rule).unwrap()
+}
+
+#[test]
+fn a_rule_that_stays_is_not_taken_with_a_device() {
+    let rule = |users: &[&str]| RecordedRule {
+        rule: parse("c 10:183 rw"),
+        users: users.iter().map(|id| StepUser::Device(chip(id))).collect(),
+        host_node: None,
+        beside_spec: false,
+    };
+    for [first, second] in [[vec![], vec!["chip-0"]], [vec!["chip-0"], vec![]]] {
+        let mut record = AttachmentRecord::default();
+        record.add(vec![device("chip-0")], vec![rule(&first)], Vec::new());
+        record.add(Vec::new(), vec![rule(&second)], Vec::new());
+        assert_eq!(record.take(|_| true).rules, []);
+        assert_eq!(record.rules, [rule(&[])]);
+    }
+}
+
+/// Returns a step that allows the device `id` this access.
+fn allow(id: &str, rule: &str) -> InjectionStep {
+    InjectionStep {
+        action: Action::Allow {
+            rule: parse(rule),
+            in_spec: false,
+            users_by_access: [].into(),
+            host_node: None,
+        },
+        user_labels: id.to_owned(),
+        users: vec![StepUser::Device(chip(id))],
+    }
+}
+
+#[test]
+fn a_rule_that_another_device_needs_stays_recorded() {
+    let allow = |id| allow(id, "c 10:183 rw");
+    let mut record = AttachmentRecord::default();
+    let first = rules_of_steps(&[allow("chip-0")]).collect();
+    record.add(vec![device("chip-0"), device("chip-1")], first, Vec::new());
+    record.add_users(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);
+    let taken = record.take(|device| device.device.as_str() == "chip-0");
+    assert_eq!(taken.rules, []);
+    let taken = record.take(|_| true);
+    assert_eq!((taken.rules.len(), record.rules.len()), (1, 0));
+}
+
+#[test]
+fn a_rule_of_another_access_does_not_replace_a_needed_one() {
+    let mut record = AttachmentRecord::default();
+    let steps = ["c 10:183 w", "c 10:183 r"].map(|rule| allow("chip-0", rule));
+    let rules = steps
+        .iter()
+        .map(std::slice::from_ref)
+        .flat_map(rules_of_steps);
+    let mut rules: Vec<_> = rules.collect();
+    rules[0].users.clear();
+    record.add(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
+    record.add_users(&[allow("chip-1", "c 10:183 r")]);
+    let taken = record.take(|device| device.device.as_str() == "chip-0");
+    assert_eq!(taken.rules, [], "chip-1 needs it");
+}
+
+#[test]
+fn devices_are_renamed_all_at_once() {
+    for (ids, wanted) in [
+        (&[("0", "7")][..], ["7", "1", "2"]),
+        (&[("0", "1"), ("1", "0")], ["1", "0", "2"]),
+        (&[("0", "1"), ("1", "2"), ("2", "0")], ["1", "2", "0"]),
+        (&[("0", "1"), ("1", "7")], ["1", "7", "2"]),
+        // Another device has the id, or gets it.
+        (&[("0", "1")], ["0", "1", "2"]),
+        (&[("0", "1"), ("1", "2")], ["0", "1", "2"]),
+        (&[("0", "7"), ("1", "7")], ["7", "1", "2"]),
+        (&[("9", "0")], ["0", "1", "2"]),
+    ] {
+        let mut record = AttachmentRecord::default();
+        let (mut rules, mut steps) = (Vec::new(), Vec::new());
+        for id in ["0", "1", "2"] {
+            steps.push(allow(id, &format!("c 10:{id} rw")));
+            record.announced.insert(chip(id), BTreeSet::new());
+        }
+        rules.extend(rules_of_steps(&steps));
+        record.add(["0", "1", "2"].map(device).into(), rules, Vec::new());
+        let map = ids.iter().map(|(old, new)| (chip(old), chip(new).id));
+        let renamed = record.rename_devices(&map.collect());
+        let now: Vec<&str> = record.devices.iter().map(|it| it.device.as_str()).collect();
+        assert_eq!(now, wanted, "{ids:?}");
+        let users = record.rules.iter().flat_map(|it| &it.users).cloned();
+        let now = wanted.map(|id| StepUser::Device(chip(id)));
+        assert_eq!(users.collect::<Vec<_>>(), now, "{ids:?}");
+        let changed = ["0", "1", "2"].iter().zip(wanted);
+        let changed = changed.filter(|(old, new)| **old != *new);
+        let changed = changed.map(|(old, new)| (chip(old), chip(new)));
+        assert_eq!(renamed, changed.collect(), "{ids:?}");
+        assert_eq!(record.announced.len(), 3, "{ids:?}");
+    }
+}
+
+#[test]
+fn a_device_that_needs_less_access_keeps_only_that() {
+    let steps = [
+        allow("chip-0", "c 10:183 rw"),
+        allow("chip-1", "c 10:183 r"),
+    ];
+    for lacking in [&steps[..], &steps[..1]] {
+        let mut record = AttachmentRecord::default();
+        let rules = rules_of_steps(lacking).collect();
+        record.add(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
+        record.add_users(&steps);
+        let taken = record.take(|device| device.device.as_str() == "chip-0");
+        let of = |record: &AttachmentRecord| -> Vec<String> {
+            record.rules.iter().map(|it| it.rule.to_string()).collect()
+        };
+        assert_eq!(of(&taken), ["c 10:183 rw"]);
+        assert_eq!(of(&record), ["c 10:183 r"]);
+    }
+}
