@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build programs install uninstall dist dist-check unit test test-release test-drivers test-gpu test-dist test-arm64 test-kubernetes test-vm attacks failures load fuzz demo bench bench-cluster lint deny msrv
+.PHONY: help build programs install uninstall dist dist-check unit test test-release test-drivers test-gpu test-dist test-arm64 test-kubernetes test-vm attacks failures load fuzz demo bench bench-cluster lint site deny msrv
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -187,6 +187,9 @@ lint: ## Check the formatting, run clippy, and build the documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --quiet
+
+site: ## Build the site of the documents in target/site (mdBook, which takes some minutes the first time)
+	scripts/build-site $(or $(CARGO_TARGET_DIR),target)/site
 
 deny: ## Check licences, bans and sources of the dependencies (requires cargo-deny)
 	cargo deny check licenses bans sources

@@ -2,6 +2,7 @@
 //! runs Boathook's own; those of README.md that install a release are run by
 //! `release::roots`, all as they are written.
 
+mod links;
 mod pictures;
 mod run;
 
