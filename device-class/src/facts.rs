@@ -101,7 +101,7 @@ impl Facts {
             && !is_there(&file(&class.name));
         is_absent.then(|| {
             format!(
-                "there are no facts of {program}: run `boathook facts {}`",
+                "what {program} reports is not known yet: run `boathook facts {}`",
                 class.name
             )
         })

@@ -263,7 +263,7 @@ pub(crate) enum CdiCommand {
         /// repeated)
         #[arg(long = "device", value_name = "NAME")]
         devices: Vec<String>,
-        /// Also classes that are not enabled
+        /// Also classes that are not offered to pods by default
         #[arg(long)]
         all: bool,
         /// With or without the hook, which does the rest when a container starts

@@ -216,7 +216,7 @@ fn facts_that_nobody_has_asked_for_are_missed() {
         let class = config.with_settings(class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
         Facts::describe_absence(&class.unwrap(), &RecordedHost::parse(host).unwrap())
     };
-    let note = "there are no facts of /usr/bin/nvidia-smi: run `boathook facts nvidia-gpu`";
+    let note = "what /usr/bin/nvidia-smi reports is not known yet: run `boathook facts nvidia-gpu`";
     assert_eq!(noted(&absent, "").as_deref(), Some(note));
     let without = absent.replace("file /usr/bin/nvidia-smi\n", "");
     let off = "[class.nvidia-gpu]\nfacts = false\n";

@@ -37,7 +37,7 @@ pub(crate) enum ClassCommand {
     Open { nodes: Vec<PathBuf> },
     /// Record what the classes read on this host, as a test case
     Record {
-        /// The directory for the file host.txt, which must not exist yet
+        /// The directory in which host.txt is written; it must not have a host.txt yet
         directory: PathBuf,
         /// Only what the classes in these files read, which need not be installed
         #[arg(value_name = "FILE")]

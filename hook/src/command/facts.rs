@@ -72,7 +72,7 @@ pub(super) fn run(
                     writeln!(out, "{}: wrote {file}, of version {version}", line.class)?;
                 }
                 (Some(file), None) => writeln!(out, "{}: wrote {file}", line.class)?,
-                (None, _) => writeln!(out, "{}: no facts", line.class)?,
+                (None, _) => writeln!(out, "{}: its programs reported nothing", line.class)?,
             }
         }
     }

@@ -207,7 +207,7 @@ fn values_that_lower_protection_say_so() {
         if !notes.contains("The namespace must allow privileged pods") {
             return skip::report("the chart's notes", "needs scripts/install-helm");
         }
-        let lower: Vec<&str> = notes.split("Lower protection: ").skip(1).collect();
+        let lower: Vec<&str> = notes.split("Security note: ").skip(1).collect();
         let count = usize::from(said.is_some());
         assert_eq!(lower.len(), count, "{values}: {notes}");
         let mut lower = lower.iter();
