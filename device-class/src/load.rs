@@ -6,11 +6,11 @@ mod unusable;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rooted_path::open_regular_file;
+use rooted_path::RegularFile;
 
 use crate::class::{self, DeviceClass};
 use crate::name::ClassName;
@@ -66,7 +66,7 @@ impl ClassSource {
     }
 
     fn read_alone(path: &Path) -> Result<Self, FileError> {
-        Self::read_from(path.into(), || open_regular_file(path))
+        Self::read_from(path.into(), || RegularFile::open(path))
     }
 
     /// Reads one class file from `directory`. A file that users other than root can change is
@@ -76,7 +76,7 @@ impl ClassSource {
         match directory.open_file(name) {
             Ok(file) => Self::read_from(path, || Ok(file)),
             Err(fault) => {
-                open_regular_file(&path).map_err(|error| unreadable(&path, error))?;
+                RegularFile::open(&path).map_err(|error| unreadable(&path, error))?;
                 let fault = FileError::whole(&path, fault);
                 Ok(ClassSource {
                     name: class_name(&path)?,
@@ -91,23 +91,17 @@ impl ClassSource {
 
     fn read_from(
         path: PathBuf,
-        open: impl FnOnce() -> io::Result<File>,
+        open: impl FnOnce() -> io::Result<RegularFile>,
     ) -> Result<Self, FileError> {
         let name = class_name(&path)?;
         let to_file_error = |message: String| FileError::whole(&path, message);
         let unreadable = |error: io::Error| unreadable(&path, error);
-        // 16 KiB hold most class files, so that two system calls suffice: one reads the text,
-        // and one reports the end of the file.
-        let mut bytes = Vec::with_capacity(16 << 10);
-        open()
-            .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes))
+        let bytes = open()
+            .and_then(|file| file.read(MAX_FILE + 1))
             .map_err(unreadable)?;
         if bytes.len() as u64 > MAX_FILE {
             return Err(to_file_error(format!("is larger than {MAX_FILE} bytes")));
         }
-        // The allocator can give the unused memory to the next file, so that the process
-        // touches few pages.
-        bytes.shrink_to_fit();
         let text = String::from_utf8(bytes).map_err(|error| unreadable(io::Error::other(error)))?;
         Ok(ClassSource {
             name,
@@ -238,7 +232,7 @@ impl<'a> Directory<'a> {
     }
 
     /// Opens a file in the directory that root alone can change.
-    fn open_file(&self, name: &OsStr) -> Result<File, String> {
+    fn open_file(&self, name: &OsStr) -> Result<RegularFile, String> {
         let checked = self.checked.as_ref().map_err(String::clone)?;
         checked
             .file(name)

@@ -15,7 +15,6 @@
 //! opened, so that the file that was checked is the file that is read.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -24,8 +23,8 @@ use nix::fcntl::{self, OFlag, openat};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use rooted_path::{
-    FileKind, Handle, LastLink, Resolver, RootDir, Walk, is_root_or_this_user, not_regular,
-    path_below,
+    FileKind, Handle, LastLink, RegularFile, Resolver, RootDir, Walk, is_root_or_this_user,
+    not_regular, path_below,
 };
 
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
@@ -121,14 +120,14 @@ impl OwnershipError {
 }
 
 /// Opens a regular file for reading, if only root can change it.
-pub fn open(path: &Path) -> Result<File, OwnershipError> {
+pub fn open(path: &Path) -> Result<RegularFile, OwnershipError> {
     let found = walk(Path::new("/"), &absolute(path)?)?;
     check_regular(&found.handle, path)?;
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let checked = format!("/proc/self/fd/{}", found.handle.as_fd().as_raw_fd());
     let file = fcntl::open(checked.as_str(), flags, Mode::empty())
         .map_err(|error| OwnershipError::open(path, error))?;
-    Ok(file.into())
+    Ok(RegularFile::new(file.into(), found.handle.stat()))
 }
 
 /// Returns the path without links of a program in the tree at `root`, if only root can change
@@ -158,14 +157,14 @@ impl Directory {
 
     /// Opens a regular file in the directory, which root alone can change as well. Links are
     /// followed.
-    pub fn file(&self, name: &OsStr) -> Result<File, OwnershipError> {
+    pub fn file(&self, name: &OsStr) -> Result<RegularFile, OwnershipError> {
         self.own_file(name).or_else(|error| match &error {
             OwnershipError::Open { path, error } if is_link(error) => open(path),
             _ => Err(error),
         })
     }
 
-    fn own_file(&self, name: &OsStr) -> Result<File, OwnershipError> {
+    fn own_file(&self, name: &OsStr) -> Result<RegularFile, OwnershipError> {
         let path = self.found.path.join(name);
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         match openat(&self.found.handle, name, flags, Mode::empty()) {
@@ -174,7 +173,8 @@ impl Directory {
                 let file = Handle::new(file, &path).map_err(failed)?;
                 check_root_only(&file, || path.clone())?;
                 check_regular(&file, &path)?;
-                Ok(file.into_fd().into())
+                let stat = *file.stat();
+                Ok(RegularFile::new(file.into_fd().into(), &stat))
             }
             Err(nix::Error::ENXIO) => {
                 let error = not_regular(FileKind::Socket);

@@ -6,7 +6,7 @@ use device_class::config::Config;
 use device_class::strict_toml::FileError;
 
 use crate::oci::hooks;
-use crate::oci::{open_regular, read_capped};
+use crate::oci::read_file_capped;
 
 /// Reads the configuration at `path`, or the default one, which may be absent. If
 /// `boathook-init` has not installed a release on this host, the shipped classes are those
@@ -37,7 +37,7 @@ pub(crate) fn installed(mut config: Config) -> Config {
 /// parsed.
 pub(crate) fn config_despite_error(error: &FileError) -> Option<Config> {
     const MAX_FILE: usize = 1 << 20;
-    let bytes = open_regular(error.path()).and_then(|file| read_capped(file, MAX_FILE));
+    let bytes = read_file_capped(error.path(), MAX_FILE);
     let text = bytes.ok().flatten().unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let mut top = text

@@ -33,8 +33,8 @@ pub use handle::{FileKind, HANDLE, HANDLE_NOFOLLOW, Handle, Identity};
 pub use owner::is_root_or_this_user;
 pub use path::{Name, split_leaf};
 pub use regular_file::{
-    not_regular, open_lock_file, open_own_file, open_regular_file, read_bounded, read_own_text,
-    read_regular_file, read_regular_text,
+    RegularFile, not_regular, open_lock_file, open_own_file, open_regular_file, read_bounded,
+    read_own_text, read_regular_file, read_regular_text,
 };
 pub use replacement::{FileReplacement, UNFINISHED_PREFIX, replace_file};
 pub use root::{Resolver, RootDir};

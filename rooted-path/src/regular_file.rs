@@ -28,15 +28,78 @@ const WITHOUT_WAITING: OFlag = OFlag::O_NONBLOCK
     .union(OFlag::O_NOCTTY)
     .union(OFlag::O_CLOEXEC);
 
+/// The room for a file that has no size in its metadata, in bytes. Files of procfs have none, and
+/// most of them give their whole content to a read of this size.
+const ROOM: u64 = 4096;
+
+/// A regular file that was opened for reading, and its size at that time.
+#[derive(Debug)]
+pub struct RegularFile {
+    file: File,
+    size: u64,
+}
+
+impl RegularFile {
+    /// Takes an open file with its metadata. The caller has checked that the file is a regular one.
+    pub fn new(file: File, stat: &FileStat) -> Self {
+        let size = u64::try_from(stat.st_size).unwrap_or_default();
+        RegularFile { file, size }
+    }
+
+    /// Opens a regular file of any program, as [`open_regular_file`] does.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = open_without_waiting(path, OFlag::O_RDONLY)?;
+        let stat = stat(&file)?;
+        check_kind(&stat)?;
+        Ok(Self::new(file, &stat))
+    }
+
+    /// Reads the file to its end, at most its first `max` bytes.
+    ///
+    /// A file that did not change takes a single system call: the file has ended if a read returns
+    /// less than it could, and exactly as much as the metadata says.
+    pub fn read(mut self, max: u64) -> io::Result<Vec<u8>> {
+        let room = if self.size == 0 { ROOM } else { self.size + 1 };
+        let mut bytes = vec![0; to_length(room.min(max))];
+        let mut length = 0;
+        while length < bytes.len() {
+            match self.file.read(&mut bytes[length..]) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if length == bytes.len() {
+                bytes.resize(length.saturating_mul(2).min(to_length(max)), 0);
+            } else if length as u64 == self.size {
+                break;
+            }
+        }
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+
+    /// Reads the whole file.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, or if it has more than `max` bytes.
+    pub fn read_bounded(self, max: u64) -> io::Result<Vec<u8>> {
+        let bytes = self.read(max.saturating_add(1))?;
+        check_length(bytes, max)
+    }
+}
+
+fn to_length(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
 /// Opens a regular file of any program for reading. Symbolic links are followed.
 ///
 /// # Errors
 /// Returns an error if the file cannot be opened or is not a regular file. The message does not
 /// contain the path.
 pub fn open_regular_file(path: &Path) -> io::Result<File> {
-    let file = open_without_waiting(path, OFlag::O_RDONLY)?;
-    check_kind(&stat(&file)?)?;
-    Ok(file)
+    Ok(RegularFile::open(path)?.file)
 }
 
 /// Opens a regular file that only Boathook writes, for reading.
@@ -46,9 +109,13 @@ pub fn open_regular_file(path: &Path) -> io::Result<File> {
 /// file, if its owner is neither root nor this user, or if the group or others may write to it.
 /// The message does not contain the path.
 pub fn open_own_file(path: &Path) -> io::Result<File> {
+    Ok(open_own(path)?.file)
+}
+
+fn open_own(path: &Path) -> io::Result<RegularFile> {
     let file = open_without_waiting(path, OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW))?;
-    check_own(&file)?;
-    Ok(file)
+    let stat = check_own(&file)?;
+    Ok(RegularFile::new(file, &stat))
 }
 
 /// Opens a lock file for reading and writing, and creates it with mode 0600 if it does not
@@ -68,7 +135,7 @@ pub fn open_lock_file(path: &Path) -> io::Result<File> {
 /// # Errors
 /// Returns the same errors as [`open_regular_file`], and an error if the file is larger.
 pub fn read_regular_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    read_bounded(&open_regular_file(path)?, max)
+    RegularFile::open(path)?.read_bounded(max)
 }
 
 /// Reads a regular file of any program as UTF-8 text, of at most `max` bytes.
@@ -81,7 +148,7 @@ pub fn read_regular_text(path: &Path, max: u64) -> io::Result<String> {
 /// # Errors
 /// Returns the same errors as [`open_own_file`], and an error if the file is larger.
 pub fn read_own_text(path: &Path, max: u64) -> io::Result<String> {
-    into_text(read_bounded(&open_own_file(path)?, max)?)
+    into_text(open_own(path)?.read_bounded(max)?)
 }
 
 /// Reads an open file to its end, at most `max` bytes.
@@ -91,6 +158,10 @@ pub fn read_own_text(path: &Path, max: u64) -> io::Result<String> {
 pub fn read_bounded(file: &File, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(max + 1).read_to_end(&mut bytes)?;
+    check_length(bytes, max)
+}
+
+fn check_length(bytes: Vec<u8>, max: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > max {
         let text = format!("larger than {max} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
@@ -128,7 +199,8 @@ fn check_kind(stat: &FileStat) -> io::Result<()> {
     }
 }
 
-fn check_own(file: &File) -> io::Result<()> {
+/// Checks that a file is one that only Boathook writes, and returns its metadata.
+fn check_own(file: &File) -> io::Result<FileStat> {
     let stat = stat(file)?;
     check_kind(&stat)?;
     if !is_root_or_this_user(stat.st_uid) {
@@ -140,7 +212,7 @@ fn check_own(file: &File) -> io::Result<()> {
         let text = format!("its mode is {mode:04o}, so that others can change it");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
-    Ok(())
+    Ok(stat)
 }
 
 /// Returns the error for a path that has a file of `kind` instead of a regular file.
@@ -267,6 +339,53 @@ mod tests {
             let own = own.filter(|reason| *reason != LARGE);
             assert_eq!(lock.as_deref(), own, "{name}: as a lock");
             assert!(start.elapsed() < Duration::from_secs(5), "{name}: waited");
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_the_bound_whatever_its_size_was() {
+        const LONG: usize = 3 * ROOM as usize + 1;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        // The length of the file when it is opened, when it is read, and the bound.
+        for (opened, read, max) in [
+            (0, 0, 10),
+            (1, 1, 10),
+            (9, 9, 10),
+            (10, 10, 10),
+            (11, 11, 10),
+            (LONG, LONG, LONG),
+            (5, LONG, LONG),
+            (5, LONG, 4096),
+            (LONG, 5, LONG),
+            (LONG, 0, 10),
+            (0, LONG, LONG),
+            (5, 6, 0),
+        ] {
+            write(&path, &"x".repeat(opened));
+            let file = RegularFile::open(&path).unwrap();
+            let text = "y".repeat(read);
+            write(&path, &text);
+            let bytes = file.read(max as u64).unwrap();
+            assert_eq!(
+                bytes,
+                &text.as_bytes()[..read.min(max)],
+                "{opened} {read} {max}"
+            );
+        }
+    }
+
+    /// The files of procfs have the size 0 in their metadata, and those of sysfs that of a page.
+    #[test]
+    fn a_file_of_the_kernel_is_read_to_its_end() {
+        for path in [
+            "/proc/filesystems",
+            "/proc/self/environ",
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+        ] {
+            let Ok(wanted) = fs::read(path) else { continue };
+            let read = read_regular_file(Path::new(path), 1 << 30).unwrap();
+            assert!(read == wanted, "{path}: {} of {}", read.len(), wanted.len());
         }
     }
 

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rooted_path::read_bounded;
 use serde::Deserialize;
 
 use crate::class::PodPattern;
@@ -256,7 +255,7 @@ fn read(path: Option<&Path>) -> Result<Option<(&Path, String)>, FileError> {
         Ok(open) => {
             let unreadable =
                 |error: io::Error| FileError::whole(file, format!("cannot be read: {error}"));
-            let bytes = read_bounded(&open, MAX_FILE).map_err(unreadable)?;
+            let bytes = open.read_bounded(MAX_FILE).map_err(unreadable)?;
             let text = String::from_utf8(bytes);
             let text = text.map_err(|error| unreadable(io::Error::other(error)))?;
             Ok(Some((file, text)))

@@ -1,19 +1,20 @@
 //! Reads the running host, or the file tree of a host that is mounted below a directory.
 
 use crate::inserted;
-use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use nix::dir::Dir;
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{FileStat, Mode};
+use nix::sys::stat::{FileStat, Mode, fstat, lstat, stat};
 use nix::time::{ClockId, clock_gettime};
-use rooted_path::{FileKind, Handle, Resolver, RootDir};
+use rooted_path::{FileKind, RegularFile, Resolver, RootDir};
 
 use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Place, Programs};
 use crate::ld_cache::{Abi, LdCache};
@@ -23,6 +24,9 @@ use crate::ownership::{self, OwnershipError, Tree};
 ///
 /// The host is trusted, so a path may be looked up more than once. Below a root other than `/`,
 /// an absolute link leads to a path inside this root.
+///
+/// One value is for one scan: a directory, and a file that containers get, is looked up once, and
+/// later changes are not noticed.
 #[derive(Debug)]
 pub struct RealHost {
     root: PathBuf,
@@ -31,6 +35,9 @@ pub struct RealHost {
     ld_cache: OnceCell<Option<LdCache>>,
     /// The same tree, with the checks for files that containers get.
     tree: Tree,
+    /// The results of [`HostView::place`]. A class gives one library for several reasons, and
+    /// finds it each time.
+    places: RefCell<HashMap<PathBuf, Option<Place>>>,
 }
 
 impl RealHost {
@@ -46,6 +53,7 @@ impl RealHost {
             root,
             inside,
             ld_cache: OnceCell::new(),
+            places: RefCell::default(),
         })
     }
 
@@ -119,16 +127,11 @@ fn entry_of(stat: &FileStat) -> Entry {
 /// Reads at most the first `limit` bytes of a file. A file of another type than a regular file
 /// is an error.
 fn read_regular(file: File, limit: usize) -> io::Result<Vec<u8>> {
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
+    let stat = fstat(&file)?;
+    if FileKind::from_stat(&stat) != FileKind::Regular {
         return Err(io::Error::other("not a regular file"));
     }
-    // The buffer holds the whole file, so that one read gets the content and a second one reports
-    // the end. Files of procfs have the size 0, and files of sysfs the size of a page.
-    let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
-    let mut bytes = Vec::with_capacity(size.min(limit).max(255) + 1);
-    file.take(limit as u64).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    RegularFile::new(file, &stat).read(limit as u64)
 }
 
 /// Returns the path of an open file. A failure is never reported as `NotFound`, since the file
@@ -139,51 +142,69 @@ fn real_path(file: &File) -> io::Result<PathBuf> {
 
 impl HostView for RealHost {
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
-        let found = match self.open_at(path, OFlag::O_PATH) {
-            // The file exists, so a failure of this call must not be reported as `NotFound`.
-            Ok(file) => Handle::new(file.into(), path).map_err(io::Error::other)?,
-            Err(error) if absent(&error) => return Ok(None),
-            Err(error) => return Err(error),
+        let found = match &self.inside {
+            None => stat(path).map_err(io::Error::from),
+            Some(_) => match self.open_at(path, OFlag::O_PATH) {
+                // The file exists, so a failure of this call must not be reported as `NotFound`.
+                Ok(file) => Ok(fstat(&file).map_err(io::Error::other)?),
+                Err(error) => Err(error),
+            },
         };
-        Ok(Some(entry_of(found.stat())))
+        match found {
+            Ok(stat) => Ok(Some(entry_of(&stat))),
+            Err(error) if absent(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn place(&self, path: &Path) -> Result<Option<Place>, OwnershipError> {
-        let found = match self.tree.find(path) {
-            Err(OwnershipError::Open { error, .. }) if absent(&error) => return Ok(None),
-            found => found?,
+        if let Some(known) = self.places.borrow().get(path) {
+            return Ok(known.clone());
+        }
+        let place = match self.tree.find(path) {
+            Err(OwnershipError::Open { error, .. }) if absent(&error) => None,
+            found => {
+                let found = found?;
+                let inside = self.path_inside(&found.path);
+                Some(Place {
+                    entry: entry_of(&found.stat),
+                    path: inside.map_err(|error| OwnershipError::open(path, error))?,
+                    is_of_others: found.is_of_others,
+                })
+            }
         };
-        let inside = self.path_inside(&found.path);
-        Ok(Some(Place {
-            entry: entry_of(&found.stat),
-            path: inside.map_err(|error| OwnershipError::open(path, error))?,
-            is_of_others: found.is_of_others,
-        }))
+        let mut places = self.places.borrow_mut();
+        places.insert(path.to_owned(), place.clone());
+        Ok(place)
     }
 
     fn is_link(&self, path: &Path) -> bool {
-        self.open_at(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)
-            .and_then(|file| file.metadata())
-            .is_ok_and(|metadata| metadata.is_symlink())
+        let found = match &self.inside {
+            None => lstat(path).map_err(io::Error::from),
+            Some(_) => self
+                .open_at(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)
+                .and_then(|file| Ok(fstat(&file)?)),
+        };
+        found.is_ok_and(|stat| FileKind::from_stat(&stat) == FileKind::Symlink)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        let directory = match self.inside {
-            None => path.to_owned(),
-            Some(_) => match self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY) {
-                Ok(directory) => real_path(&directory)?,
-                Err(error) if absent(&error) => return Ok(Vec::new()),
-                Err(error) => return Err(error),
-            },
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK;
+        let directory = match self.open_at(path, flags) {
+            Ok(directory) => directory,
+            Err(error) if absent(&error) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
         };
-        match fs::read_dir(directory) {
-            Ok(entries) => entries
-                // A name that is not UTF-8 is skipped: no device has such a name.
-                .filter_map(|entry| entry.map(|e| e.file_name().into_string().ok()).transpose())
-                .collect(),
-            Err(error) if absent(&error) => Ok(Vec::new()),
-            Err(error) => Err(error),
+        let mut names = Vec::new();
+        for entry in Dir::from_fd(directory.into())? {
+            let entry = entry?;
+            // A name that is not UTF-8 is skipped: no device has such a name.
+            match entry.file_name().to_str() {
+                Ok("." | "..") | Err(_) => {}
+                Ok(name) => names.push(name.to_owned()),
+            }
         }
+        Ok(names)
     }
 
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {

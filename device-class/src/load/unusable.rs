@@ -6,11 +6,9 @@
 //! it is the request variable of the class. Otherwise a single file could stop every container of
 //! the host.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use rooted_path::open_regular_file;
+use rooted_path::RegularFile;
 
 use super::{ClassSource, Directory, MAX_FILE};
 use crate::class;
@@ -70,12 +68,11 @@ fn masked_variable(file: &Path, directories: &[PathBuf]) -> Option<String> {
 
 /// Returns the request variable in a file that others can change.
 fn untrusted_variable(path: &Path) -> Option<String> {
-    read_variable(open_regular_file(path).ok()?, MAX_UNTRUSTED_TEXT)
+    read_variable(RegularFile::open(path).ok()?, MAX_UNTRUSTED_TEXT)
 }
 
-fn read_variable(file: File, max: u64) -> Option<String> {
-    let mut bytes = Vec::new();
-    file.take(max).read_to_end(&mut bytes).ok()?;
+fn read_variable(file: RegularFile, max: u64) -> Option<String> {
+    let bytes = file.read(max).ok()?;
     class::request_variable(&String::from_utf8_lossy(&bytes))
 }
 

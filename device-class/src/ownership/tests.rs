@@ -178,3 +178,20 @@ fn a_program_is_found_inside_its_root() {
     fs::set_permissions(tree.path().join("d"), Permissions::from_mode(0o777)).unwrap();
     assert!(program(tree.path(), Path::new("/d/f")).is_err());
 }
+
+/// A class may name many paths in a directory that only other distributions have.
+#[test]
+fn a_missing_directory_is_looked_up_once() {
+    let top = tempfile::tempdir().unwrap();
+    let tree = Tree::new(top.path());
+    let missing = top.path().join("opt");
+    let error = |path: &str| tree.find(Path::new(path)).unwrap_err().to_string();
+    for path in ["/opt/a/b", "/opt/a/c", "/opt/d"] {
+        let begins = format!("cannot open {}: ", missing.display());
+        assert!(error(path).starts_with(&begins), "{}", error(path));
+    }
+    fs::create_dir(&missing).unwrap();
+    fs::write(missing.join("d"), "").unwrap();
+    assert!(error("/opt/d").contains("No such file"));
+    Tree::new(top.path()).find(Path::new("/opt/d")).unwrap();
+}

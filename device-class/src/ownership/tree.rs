@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,11 +29,29 @@ const OTHERS_WRITE: u32 = 0o002;
 ///   a file with several names is accepted only in a directory that belongs to root. Otherwise the
 ///   owner could give a container a file of somebody else.
 ///
-/// Each directory is opened and checked once.
+/// Each directory is looked up once: an existing one is opened and checked, and a missing one is
+/// remembered, because classes name many paths in directories that only other distributions have.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
-    directories: RefCell<HashMap<PathBuf, Arc<LocatedFile>>>,
+    directories: RefCell<HashMap<PathBuf, DirectoryLookup>>,
+}
+
+/// The result of looking up a directory.
+#[derive(Debug, Clone)]
+enum DirectoryLookup {
+    Found(Arc<LocatedFile>),
+    /// The file at this path does not exist: the directory, or one above it.
+    Missing(PathBuf),
+}
+
+impl DirectoryLookup {
+    fn into_result(self) -> Result<Arc<LocatedFile>, OwnershipError> {
+        match self {
+            Self::Found(directory) => Ok(directory),
+            Self::Missing(path) => Err(OwnershipError::open(&path, nix::Error::ENOENT)),
+        }
+    }
 }
 
 /// A file that was found in a [`Tree`].
@@ -153,25 +171,39 @@ impl Tree {
         path: &Path,
         links: &mut usize,
     ) -> Result<Arc<LocatedFile>, OwnershipError> {
-        if let Some(found) = self.directories.borrow().get(path) {
-            return Ok(Arc::clone(found));
+        if let Some(known) = self.directories.borrow().get(path) {
+            return known.clone().into_result();
         }
-        let found = self.follow(path, links)?;
-        let directory = match found.parent {
-            None => self.open_root()?,
-            Some(_) => Arc::new(LocatedFile {
-                handle: found.open()?,
-                path: found.path,
-            }),
+        let lookup = match self.open_directory(path, links) {
+            Ok(directory) => DirectoryLookup::Found(directory),
+            Err(OwnershipError::Open { path, error }) if error.kind() == ErrorKind::NotFound => {
+                DirectoryLookup::Missing(path)
+            }
+            Err(error) => return Err(error),
         };
         let mut directories = self.directories.borrow_mut();
-        directories.insert(path.into(), Arc::clone(&directory));
-        Ok(directory)
+        directories.insert(path.into(), lookup.clone());
+        lookup.into_result()
+    }
+
+    fn open_directory(
+        &self,
+        path: &Path,
+        links: &mut usize,
+    ) -> Result<Arc<LocatedFile>, OwnershipError> {
+        let found = self.follow(path, links)?;
+        match found.parent {
+            None => self.open_root(),
+            Some(_) => Ok(Arc::new(LocatedFile {
+                handle: found.open()?,
+                path: found.path,
+            })),
+        }
     }
 
     fn open_root(&self) -> Result<Arc<LocatedFile>, OwnershipError> {
         if let Some(top) = self.directories.borrow().get(Path::new("/")) {
-            return Ok(Arc::clone(top));
+            return top.clone().into_result();
         }
         let opened = RootDir::open(&self.root, Resolver::Walk);
         let handle = opened.and_then(|top| top.into_handle(&self.root));

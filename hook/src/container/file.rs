@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
+use rooted_path::RegularFile;
 
 use super::{Error, FileKind, Handle, Name, Procfs, Result, WritableDirectory};
 
@@ -88,15 +88,13 @@ pub(super) fn read(found: &Handle, proc: &Procfs, path: &Path, cap: usize) -> Re
     // Reopening the handle leads to the same file, whatever its name leads to now.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = File::from(proc.reopen(found, flags, path)?);
-    // The buffer has one byte more than the file, so that the second read finds the end
-    // without growing it.
-    let size = usize::try_from(found.stat().st_size).unwrap_or_default();
-    let mut bytes = Vec::with_capacity(size.min(cap).saturating_add(1));
     let limit = u64::try_from(cap).unwrap_or(u64::MAX).saturating_add(1);
-    if let Err(error) = file.take(limit).read_to_end(&mut bytes) {
-        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-        return Err(Error::system("read", path, errno));
-    }
+    let bytes = RegularFile::new(file, found.stat())
+        .read(limit)
+        .map_err(|error| {
+            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            Error::system("read", path, errno)
+        })?;
     if bytes.len() > cap {
         let path = path.to_owned();
         return Err(Error::TooLarge { path, cap });

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::hooks::{CdiGrant, Hooks};
-use super::{MaskedPaths, State, devices, open_regular, read_capped};
+use super::{MaskedPaths, State, devices, read_file_capped};
 
 /// The parts of a container's config.json that a hook needs.
 #[derive(Debug, Clone)]
@@ -232,8 +232,7 @@ impl Bundle {
             return Err(BundleError::Everyones(directory.to_owned()));
         }
         let path = directory.join(NAME);
-        let file = open_regular(&path).and_then(|file| read_capped(file, Self::MAX));
-        match file {
+        match read_file_capped(&path, Self::MAX) {
             Ok(Some(bytes)) => Bundle::parse(directory, &path, &bytes),
             Ok(None) => Err(BundleError::TooLarge(path)),
             Err(error) => Err(BundleError::Read { path, error }),

@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use rooted_path::read_regular_file;
+use rooted_path::{RegularFile, read_regular_file};
 use serde::de::DeserializeOwned;
 
 mod bundle;
@@ -28,6 +28,12 @@ pub(crate) fn read_capped(from: impl Read, limit: usize) -> io::Result<Option<Ve
     // Most files fit into this buffer and need only one read.
     let mut bytes = Vec::with_capacity(limit.min(64 << 10));
     from.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() <= limit).then_some(bytes))
+}
+
+/// Reads a regular file. Returns `None` if it has more than `limit` bytes.
+pub(crate) fn read_file_capped(path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
+    let bytes = RegularFile::open(path)?.read(limit as u64 + 1)?;
     Ok((bytes.len() <= limit).then_some(bytes))
 }
 
