@@ -15,15 +15,15 @@ use harness::{binaries, count, scratch};
 use crate::lab::{Lab, with_lab};
 
 /// For a container that requests nothing, with 300 variables, on a host with all classes, each
-/// of which is opened, examined, read and closed. With 76 classes, without optimisation, it takes 581.
-const NOTHING_ASKED: u64 = 590;
+/// of which is opened, examined, read and closed. With 76 classes, without optimisation, it takes 490.
+const NOTHING_ASKED: u64 = 500;
 /// For 5 device nodes, the loader's cache, and 40 libraries with a link each beside them and in the
-/// image's library directory: 1193.
-const REFERENCE_WORK: u64 = 1230;
+/// image's library directory: 1164.
+const REFERENCE_WORK: u64 = 1200;
 /// For one of two GPUs with the recorded driver's files, for the capabilities that CUDA images
-/// request (1414) and for all (2714). Without optimisation a fifth of them are fcntl(2), by which
+/// request (1275) and for all (2413). Without optimisation a fifth of them are fcntl(2), by which
 /// the standard library checks each descriptor that it closes.
-const GPU: [(&str, u64); 2] = [("compute,utility", 1450), ("all", 2800)];
+const GPU: [(&str, u64); 2] = [("compute,utility", 1310), ("all", 2480)];
 
 #[test]
 fn a_container_that_asks_for_nothing_costs_little() {

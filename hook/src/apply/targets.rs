@@ -1,8 +1,10 @@
 //! The steps of a plan that are done in the container's mount namespace.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use device_class::device::DeviceNumber;
 use device_class::discover::MadeNode;
+use rooted_path::split_leaf;
 
 use super::ApplyError;
 use super::image_names::{self, ImageDirectories, NamedLibrary};
@@ -20,14 +22,19 @@ pub(crate) fn attach(
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
     let mut mounter = Mounter::new(root, calls);
+    let mut parents = Parents::new(root);
     let mut injected_dir = InjectedDir::default();
     let mut loaders = Vec::new();
     let mut libraries = Vec::new();
     for OpenedStep { action, reason, .. } in ready {
         let done = match action {
-            OpenedAction::Mask(mask) => mask.attach(root, &mut mounter, label),
+            OpenedAction::Mask(mask) => {
+                parents.forget();
+                mask.attach(root, &mut mounter, label)
+            }
             OpenedAction::Directory { source, path } => {
-                mount_at_path(source, path, root, &mut mounter)
+                parents.forget();
+                mount_at_path(source, path, &mut parents, &mut mounter)
             }
             OpenedAction::Node {
                 source,
@@ -35,20 +42,19 @@ pub(crate) fn attach(
                 number,
                 own,
             } => match own_node(own, path, root, notes) {
-                Some(own) => root.make_device(path, number, own).map_err(Into::into),
-                None => mount_at_path(source, path, root, &mut mounter),
+                Some(own) => make_device(path, number, own, &mut parents),
+                None => mount_at_path(source, path, &mut parents, &mut mounter),
             },
             OpenedAction::MakeNode { path, number, made } => {
                 if root.can_make_devices() {
-                    root.make_device(path, number, device_access(made.own))
-                        .map_err(Into::into)
+                    make_device(path, number, device_access(made.own), &mut parents)
                 } else {
                     Err(not_on_host(path, made))
                 }
             }
-            OpenedAction::Link { path, target } => create_link(path, target, root),
+            OpenedAction::Link { path, target } => create_link(path, target, &mut parents),
             OpenedAction::File { source, path } => {
-                mount_file(source, path, root, &mut mounter, &mut injected_dir)
+                mount_file(source, path, &mut parents, &mut mounter, &mut injected_dir)
             }
             OpenedAction::Library {
                 source,
@@ -126,24 +132,60 @@ fn not_on_host(path: &Path, made: &MadeNode) -> ApplyError {
     }
 }
 
+/// The directory of the last step. The steps of a plan are sorted by path, so that many in a row
+/// are in one directory, which is then resolved and checked only once.
+struct Parents<'r> {
+    root: &'r ContainerRoot,
+    last: Option<(PathBuf, Parent)>,
+}
+
+impl<'r> Parents<'r> {
+    fn new(root: &'r ContainerRoot) -> Self {
+        Self { root, last: None }
+    }
+
+    /// Returns the directory of `path`, creating missing directories, and the last component.
+    fn find<'p>(&mut self, path: &'p Path) -> Result<(&Parent, Name<'p>), ApplyError> {
+        let (directory, name) = split_leaf(path)?;
+        let last = match self.last.take() {
+            Some(last) if last.0 == directory => last,
+            _ => (directory.to_owned(), self.root.parent(path)?.0),
+        };
+        Ok((&self.last.insert(last).1, name))
+    }
+
+    /// Forgets the directory, because a directory is mounted next. It may cover the known one.
+    fn forget(&mut self) {
+        self.last = None;
+    }
+}
+
+fn make_device(
+    path: &Path,
+    number: DeviceNumber,
+    access: DeviceAccess,
+    parents: &mut Parents<'_>,
+) -> Result<(), ApplyError> {
+    let (parent, name) = parents.find(path)?;
+    Ok(parent.make_device(name, number, access)?)
+}
+
 /// Creates a symbolic link. An existing file with this name is kept: the directory that the
 /// host mounts there, or the link that the hook created in an earlier run.
-fn create_link(path: &Path, target: &Path, root: &ContainerRoot) -> Result<(), ApplyError> {
-    let (parent, name) = root.parent(path)?;
-    match parent.open(name)? {
-        None => Ok(parent.symlink(name, target)?),
-        Some(_) => Ok(()),
-    }
+fn create_link(path: &Path, target: &Path, parents: &mut Parents<'_>) -> Result<(), ApplyError> {
+    let (parent, name) = parents.find(path)?;
+    parent.symlink_or_find(name, target)?;
+    Ok(())
 }
 
 fn mount_at_path(
     source: Source,
     path: &Path,
-    root: &ContainerRoot,
+    parents: &mut Parents<'_>,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
-    let (parent, name) = root.parent(path)?;
-    mount_at_name(source, &parent, name, mounter)
+    let (parent, name) = parents.find(path)?;
+    mount_at_name(source, parent, name, mounter)
 }
 
 /// Mounts a source at a name. Nothing is done if the name leads to the source already, because
@@ -170,17 +212,69 @@ fn mount_at_name(
 fn mount_file<'p>(
     source: Source,
     path: &'p Path,
-    root: &ContainerRoot,
+    parents: &mut Parents<'_>,
     mounter: &mut Mounter,
     injected_dir: &mut InjectedDir<'p>,
 ) -> Result<(), ApplyError> {
-    let (parent, name) = root.parent(path)?;
+    let (parent, name) = parents.find(path)?;
     let link = InjectedDir::place_of(path);
-    match parent.open(name)?.map(|found| found.kind()) {
-        None => parent.symlink(name, &link)?,
+    match parent.symlink_or_find(name, &link)? {
+        None => {}
         Some(FileKind::Symlink) => parent.redirect_link(name, &link)?,
-        Some(_) => return mount_at_name(source, &parent, name, mounter),
+        Some(_) => return mount_at_name(source, parent, name, mounter),
     }
     injected_dir.file(source, path);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::container::Resolver;
+
+    /// A directory is resolved once for the steps in a row that are in it, and again after a
+    /// directory was mounted, which may have covered it.
+    #[test]
+    fn steps_in_one_directory_share_its_handle() {
+        let top = tempfile::tempdir().unwrap();
+        let root = ContainerRoot::open(top.path(), Resolver::Walk).unwrap();
+        let mut parents = Parents::new(&root);
+        let mut identity = |path: &str, forget: bool| {
+            if forget {
+                parents.forget();
+            }
+            let (parent, _) = parents.find(Path::new(path)).unwrap();
+            parent.identity().unwrap()
+        };
+        let first = identity("/d/a", false);
+        fs::rename(top.path().join("d"), top.path().join("moved")).unwrap();
+        assert_eq!(identity("/d/b", false), first);
+        let created = identity("/d/c", true);
+        assert_ne!(created, first);
+        assert_eq!(identity("/moved/e", false), first);
+        assert_eq!(identity("/d/f", false), created);
+    }
+
+    #[test]
+    fn a_link_is_created_only_where_no_file_is() {
+        let top = tempfile::tempdir().unwrap();
+        let root = ContainerRoot::open(top.path(), Resolver::Walk).unwrap();
+        fs::write(top.path().join("file"), "").unwrap();
+        std::os::unix::fs::symlink("elsewhere", top.path().join("link")).unwrap();
+        std::os::unix::fs::symlink("target", top.path().join("same")).unwrap();
+        for (path, found, text) in [
+            ("/new", None, Some("target")),
+            ("/same", None, Some("target")),
+            ("/link", Some(FileKind::Symlink), Some("elsewhere")),
+            ("/file", Some(FileKind::Regular), None),
+        ] {
+            let (parent, name) = root.parent(Path::new(path)).unwrap();
+            let kind = parent.symlink_or_find(name, Path::new("target")).unwrap();
+            assert_eq!(kind, found, "{path}");
+            let link = fs::read_link(top.path().join(&path[1..])).ok();
+            assert_eq!(link.as_deref(), text.map(Path::new), "{path}");
+        }
+    }
 }

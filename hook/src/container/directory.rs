@@ -51,6 +51,17 @@ impl Directory {
         }
     }
 
+    /// Opens the directory `name`. Returns `None` if the entry does not exist or is something else,
+    /// also a symbolic link.
+    pub(super) fn open_directory(&self, name: Name<'_>) -> Result<Option<Self>> {
+        let flags = HANDLE_NOFOLLOW | OFlag::O_DIRECTORY;
+        match openat(&self.fd, name.as_os_str(), flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(Self::new(fd, &self.path_of(name)))),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            Err(errno) => Err(self.system("open", name, errno)),
+        }
+    }
+
     /// Returns the names of all entries in any order, without `.` and `..`. The call fails if
     /// there are more than `cap`.
     pub fn list_names(&self, cap: usize) -> Result<Vec<OsString>> {

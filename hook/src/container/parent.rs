@@ -13,8 +13,8 @@ use super::{
 
 /// The directory of a path's last component, resolved once. If the hook may not write to the
 /// directory, no entry is created in it. Its existing files can still be mount points, because
-/// a mount changes nothing in the file below.
-#[derive(Debug)]
+/// a mount changes nothing in the file below. The value is cheap to clone.
+#[derive(Clone, Debug)]
 pub enum Parent {
     Writable(WritableDirectory),
     /// The directory must not be changed.
@@ -59,6 +59,21 @@ impl Parent {
     /// Creates a symbolic link. See [`WritableDirectory::symlink`].
     pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
         self.writable(name)?.symlink(name, target)
+    }
+
+    /// Creates a symbolic link, or returns the kind of the file that has the name already. An
+    /// existing link with the same text is kept, as if it had been created.
+    ///
+    /// # Errors
+    /// [`super::Error::NotWritable`] if no file has the name and the directory must not be changed.
+    pub fn symlink_or_find(&self, name: Name<'_>, target: &Path) -> Result<Option<FileKind>> {
+        match self {
+            Self::Writable(directory) => directory.symlink_or_find(name, target),
+            Self::Protected(directory, refusal) => match directory.open(name)? {
+                Some(found) => Ok(Some(found.kind())),
+                None => Err(refusal.into_error(&directory.path_of(name))),
+            },
+        }
     }
 
     /// Changes the target of a symbolic link. See [`WritableDirectory::redirect_link`].

@@ -1,19 +1,21 @@
 //! The operations on a container's root.
 
+use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use device_class::host::DeviceNumber;
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use rooted_path::{LastLink, Resolved, Walk, Waypoint, split_leaf};
 
 use super::creator::FileOwnerGuard;
 use super::policy::WritePolicy;
 use super::{
-    DeviceAccess, Directory, Error, FileKind, FileOwner, Handle, Name, Parent, Procfs, Resolver,
-    Result, RootDir, Target, WritableDirectory, WritableFile, file,
+    DeviceAccess, Directory, Error, FileKind, FileOwner, HANDLE, Handle, Name, Parent, Procfs,
+    Resolver, Result, RootDir, Target, WritableDirectory, WritableFile, file,
 };
 
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
@@ -217,12 +219,15 @@ impl ContainerRoot {
 
     fn directory(&self, path: &Path, mode: Mode) -> Result<Parent> {
         // Most directories exist, and the kernel resolves them in one call.
-        let (handle, missing) = match self.root.lookup(path)? {
-            Some(handle) => (handle, Vec::new()),
-            None => {
+        let flags = HANDLE | OFlag::O_DIRECTORY;
+        let (handle, missing) = match self.root.open_file(path, flags) {
+            Ok(Some(fd)) => return self.admit(Directory::new(fd, path), &[], path, mode),
+            Ok(None) => {
                 let Resolved { trail, missing, .. } = self.resolve_to_create(path)?;
                 (self.last_handle(trail)?, missing)
             }
+            // The lookup tells a file in the place of the directory from one on the way.
+            Err(error) => (self.root.lookup(path)?.ok_or(error)?, Vec::new()),
         };
         if handle.kind() != FileKind::Directory {
             return Err(Error::WrongKind {
@@ -234,12 +239,25 @@ impl ContainerRoot {
         // The last existing directory, for messages only.
         let existing_path = path.ancestors().nth(missing.len()).unwrap_or(path);
         let directory = Directory::new(handle.into_fd(), existing_path);
+        self.admit(directory, &missing, path, mode)
+    }
+
+    /// Asks the policy for a directory, and creates the directories `missing` below it. `path` is
+    /// the path of the last of them.
+    fn admit(
+        &self,
+        directory: Directory,
+        missing: &[OsString],
+        path: &Path,
+        mode: Mode,
+    ) -> Result<Parent> {
         match self.policy.admit(&self.root, directory)? {
-            Ok(directory) => Ok(Parent::Writable(directory.create_dirs(&missing, mode)?)),
+            Ok(directory) => Ok(Parent::Writable(directory.create_dirs(missing, mode)?)),
             Err((_, refusal)) if !missing.is_empty() => Err(refusal.into_error(path)),
             Err((directory, refusal)) => Ok(Parent::Protected(directory, refusal)),
         }
     }
+
     /// Resolves `path` as far as it exists. The caller may create the missing components.
     fn resolve_to_create(&self, path: &Path) -> Result<Resolved> {
         let end = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;

@@ -11,7 +11,7 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
-use super::{Directory, Error, FileKind, Handle, Name, Result, WritableDirectory};
+use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 impl WritableDirectory {
     /// Creates the directory `name` with `mode`, or opens the existing one.
@@ -21,13 +21,12 @@ impl WritableDirectory {
     /// directory; [`Error::NotWritable`] if something is mounted on the directory.
     pub fn create_dir(&self, name: Name<'_>, mode: Mode) -> Result<Self> {
         self.make_dir(name, mode)?;
-        let handle = self.directory().open_existing(name)?;
-        match handle.kind() {
-            FileKind::Directory => {
-                let path = self.directory().path_of(name);
-                self.make_writable(Directory::new(handle.into_fd(), &path))
+        match self.directory().open_directory(name)? {
+            Some(directory) => self.make_writable(directory),
+            None => {
+                let found = self.directory().open_existing(name)?;
+                Err(self.directory().occupied_error(name, found.kind()))
             }
-            found => Err(self.directory().occupied_error(name, found)),
         }
     }
 
@@ -58,6 +57,20 @@ impl WritableDirectory {
             return Ok(());
         }
         Err(self.directory().occupied_error(name, found.kind()))
+    }
+
+    /// Creates the symbolic link `name` with the text `target`, or returns the kind of the file
+    /// that has the name. An existing link with the same text is kept, as if it had been created.
+    pub(super) fn symlink_or_find(
+        &self,
+        name: Name<'_>,
+        target: &Path,
+    ) -> Result<Option<FileKind>> {
+        match self.symlink(name, target) {
+            Ok(()) => Ok(None),
+            Err(Error::Occupied { found, .. }) => Ok(Some(found)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes the entry `name`, which is of this kind. A directory must be empty.
