@@ -41,8 +41,10 @@ impl PodCgroups {
     /// Returns whether the pod may not have ended: it has a cgroup, or this host has no cgroups
     /// of pods where they are searched.
     pub(crate) fn may_exist(&self, pod_uid: &str) -> bool {
-        let mut hierarchies = self.hierarchies.iter();
-        !hierarchies.any(|path| has_pods(path)) || !self.find_pod(pod_uid).is_empty()
+        // A kubelet with another root of its cgroups has them below any directory.
+        let has_pods_somewhere =
+            |path: &PathBuf| has_pods(path) || subdirectories(path).iter().any(|one| has_pods(one));
+        !self.hierarchies.iter().any(has_pods_somewhere) || !self.find_pod(pod_uid).is_empty()
     }
 
     /// Returns the cgroups of a pod, one for each hierarchy.
@@ -164,6 +166,32 @@ mod tests {
             }
             let pods = PodCgroups::new(root.path());
             assert_eq!(pods.has_running_container(uid), wanted, "{cgroups:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_has_ended_if_others_have_cgroups_and_it_has_none() {
+        let [uid, other] = [
+            "0f3f3a0e-5f0e-4a53-9f55-3c0a2f3f7a11",
+            "7d1c52c4-1c1f-4f0e-8f0e-2f1f0a5b9c22",
+        ];
+        for (hierarchy, parent) in [
+            ("sys/fs/cgroup", "kubepods"),
+            ("sys/fs/cgroup/pids", "kubepods/burstable"),
+            ("sys/fs/cgroup", "of-the-kubelet/kubepods/burstable"),
+            ("sys/fs/cgroup/pids", "of-the-kubelet/kubepods"),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            let hierarchy = root.path().join(hierarchy);
+            fs::create_dir_all(&hierarchy).unwrap();
+            fs::write(hierarchy.join("cgroup.procs"), "").unwrap();
+            let pods = PodCgroups::new(root.path());
+            assert!(pods.may_exist(uid), "{parent}: no pod has a cgroup");
+            let parent = hierarchy.join(parent);
+            fs::create_dir_all(parent.join(format!("pod{other}"))).unwrap();
+            assert!(!pods.may_exist(uid), "{}", parent.display());
+            fs::create_dir(parent.join(format!("pod{uid}"))).unwrap();
+            assert!(pods.may_exist(uid), "{}", parent.display());
         }
     }
 }
