@@ -2,8 +2,8 @@
 //! devices that the container is allowed to use into its root file system, and allows them in
 //! its cgroup. `ARCHITECTURE.md` shows the data flow.
 //!
-//! The programs use [`main`], [`hook_main`], [`runtime_main`], [`command_line`] and
-//! [`ThreadAllocator`]. Everything else is public for the tests in `tests/` and for the fuzz targets.
+//! The programs use [`main`], [`hook_main`], [`runtime_main`] and [`command_line`]. Everything
+//! else is public for the tests in `tests/` and for the fuzz targets.
 
 #![cfg_attr(
     test,
@@ -34,7 +34,6 @@ mod wrapper;
 
 pub use command::main;
 pub use start::main as hook_main;
-pub use sys::memory::ThreadAllocator;
 pub use wrapper::main as runtime_main;
 
 /// Returns the command line of `boathook`, from which manual pages and shell completions are

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use hook::ThreadAllocator;
+use dlmalloc::GlobalDlmalloc;
 
-/// Replaces the allocator of musl, which makes a system call for nearly every allocation and
-/// release.
+/// Replaces the allocator of musl, for the same reason as in `main.rs`: it makes a system call
+/// for nearly every allocation.
 #[global_allocator]
-static MEMORY: ThreadAllocator = ThreadAllocator;
+static MEMORY: GlobalDlmalloc = GlobalDlmalloc;
 
 fn main() -> ExitCode {
     hook::hook_main()

@@ -1,4 +1,4 @@
-//! System calls that neither the standard library nor `nix` offers, and the memory allocator.
+//! System calls that neither the standard library nor `nix` offers.
 //!
 //! All `unsafe` code of the crate is in this module. Each function takes and returns borrowed
 //! or owned descriptors, and reports the error number of the kernel. The functions decide
@@ -7,7 +7,6 @@
 pub(crate) mod bpf;
 pub(crate) mod deadline;
 pub(crate) mod group;
-pub(crate) mod memory;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod statmount;
