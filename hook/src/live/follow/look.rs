@@ -252,6 +252,7 @@ fn container_state(
         class_nodes: snapshot.class_nodes(record),
         announcements: announcements.collect(),
         removed: removed.clone(),
+        rules: record.rules.clone(),
     }
 }
 

@@ -7,7 +7,7 @@ use device_class::name::{ClassName, DeviceRef};
 use serde::{Deserialize, Serialize};
 
 use crate::live::reconcile::{PresentDevice, PresentNode, RemovedDevices};
-use crate::live::record::Announcement;
+use crate::live::record::{Announcement, RecordedRule};
 
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct FollowerState {
@@ -35,6 +35,10 @@ pub(super) struct ContainerState {
     /// By device: what is announced of it. `None` means that its class has no `announce`.
     pub(super) announcements: Vec<Option<Vec<Announcement>>>,
     pub(super) removed: RemovedDevices,
+    /// The rules that the record had before the change. Another process may revoke a rule while the
+    /// change is under way, and the device may be back by the next look: then only the record shows
+    /// that the container lacks the rule.
+    pub(super) rules: Vec<RecordedRule>,
 }
 
 impl FollowerState {
