@@ -283,7 +283,7 @@ fn program_dir(source: &Path) -> Result<PathBuf> {
 }
 
 /// Returns the manual pages and completions in `source`. Those of `boathook-plugin` are left out,
-/// because that program is not installed. A build has none.
+/// because that program is not installed. A build directory has none of these files.
 fn shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
     let mut files = Vec::new();
     for dir in SHARED {

@@ -110,7 +110,7 @@ pub(crate) fn socket_name(resource: &ResourceName, slot: SocketSlot) -> String {
 }
 
 /// Returns the name of the file that exists during a handover of a resource.
-pub(crate) fn handover_mark_name(resource: &ResourceName) -> String {
+pub(crate) fn handover_mark_file_name(resource: &ResourceName) -> String {
     file_name(resource, HANDOVER_SUFFIX)
 }
 
@@ -147,7 +147,7 @@ mod tests {
                 assert_eq!(name, format!("{wanted}{end}.sock"));
                 assert!(name.len() <= MAX_SOCKET_NAME);
             }
-            let mark = handover_mark_name(&resource);
+            let mark = handover_mark_file_name(&resource);
             assert_eq!(mark, format!("{wanted}.handover"));
         }
     }

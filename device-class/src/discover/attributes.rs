@@ -17,16 +17,16 @@ use crate::template::{Attributes, Template, TemplateError};
 const MAX_VALUE: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unread {
+pub(super) enum ReadError {
     #[error("{} does not exist", .0.display())]
     Absent(PathBuf),
     #[error("{0}")]
     Other(String),
 }
 
-impl From<TemplateError> for Unread {
+impl From<TemplateError> for ReadError {
     fn from(error: TemplateError) -> Self {
-        Unread::Other(error.to_string())
+        ReadError::Other(error.to_string())
     }
 }
 
@@ -57,48 +57,53 @@ impl<'h> Files<'h> {
 pub(super) fn read(
     sources: &[AttributeSource],
     base: Option<&Path>,
-    mut known: Attributes,
+    mut attributes: Attributes,
     facts: &Facts,
     files: &mut Files<'_>,
-) -> Result<Attributes, Unread> {
+) -> Result<Attributes, ReadError> {
     for source in sources {
-        let value = read_one(source, base, &known, facts, files);
+        let value = read_source(source, base, &attributes, facts, files);
         match (value, &source.default) {
-            (Ok(values), _) => known.extend(values),
+            (Ok(values), _) => attributes.extend(values),
             (Err(_), Some(default)) => {
-                let default = default.fill(&known)?;
+                let default = default.fill(&attributes)?;
                 for name in source.names() {
-                    if source.sets(name, known.contains_key(name)) {
-                        known.insert(name.clone(), default.clone());
+                    if source.sets(name, attributes.contains_key(name)) {
+                        attributes.insert(name.clone(), default.clone());
                     }
                 }
             }
-            (Err(unread), None) => {
+            (Err(read_error), None) => {
                 return Err(match &source.advice {
-                    None => unread,
-                    Some(advice) => Unread::Other(format!("{unread}; {}", advised(advice, &known))),
+                    None => read_error,
+                    Some(advice) => ReadError::Other(format!(
+                        "{read_error}; {}",
+                        fill_advice(advice, &attributes)
+                    )),
                 });
             }
         }
     }
-    Ok(known)
+    Ok(attributes)
 }
 
 /// Fills in the attributes that a text for people names, such as an advice. Other braces stay as
 /// they are, because the text may quote a command with braces.
-pub(super) fn advised(advice: &str, known: &Attributes) -> String {
-    known.iter().fold(advice.to_owned(), |text, (name, value)| {
-        text.replace(&format!("{{{name}}}"), value)
-    })
+pub(super) fn fill_advice(advice: &str, attributes: &Attributes) -> String {
+    attributes
+        .iter()
+        .fold(advice.to_owned(), |text, (name, value)| {
+            text.replace(&format!("{{{name}}}"), value)
+        })
 }
 
-fn read_one(
+fn read_source(
     source: &AttributeSource,
     base: Option<&Path>,
-    known: &Attributes,
+    attributes: &Attributes,
     facts: &Facts,
     files: &mut Files<'_>,
-) -> Result<Attributes, Unread> {
+) -> Result<Attributes, ReadError> {
     let host = files.host;
     let (name, value) = match &source.origin {
         Origin::Path {
@@ -107,41 +112,48 @@ fn read_one(
             expected,
             leads_to,
         } => {
-            let all = count.is_some();
-            let found = paths(path, expected.as_ref(), leads_to.as_ref(), all, known, host)?;
+            let counts_all = count.is_some();
+            let matches = paths(
+                path,
+                expected.as_ref(),
+                leads_to.as_ref(),
+                counts_all,
+                attributes,
+                host,
+            )?;
             match count {
-                Some(name) => (name, found.len().to_string()),
+                Some(name) => (name, matches.len().to_string()),
                 None => {
-                    let first = found.into_iter().next();
-                    let first =
-                        first.ok_or_else(|| Unread::Other(format!("nothing matches {path}")))?;
-                    return Ok(first.attributes);
+                    let first_match = matches.into_iter().next();
+                    let first_match = first_match
+                        .ok_or_else(|| ReadError::Other(format!("nothing matches {path}")))?;
+                    return Ok(first_match.attributes);
                 }
             }
         }
         Origin::Link { name, link } => {
-            let path = located(link, base, known)?;
+            let path = resolve_path(link, base, attributes)?;
             let target = host
                 .read_link(&path)
-                .map_err(|error| unread(&path, error))?;
-            let last = target
+                .map_err(|error| read_error(&path, error))?;
+            let target_name = target
                 .file_name()
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
-            (name, plain(&path, last)?)
+            (name, plain(&path, target_name)?)
         }
         Origin::Text {
             name,
-            text: from,
+            text: text_source,
             regex,
         } => {
-            let (path, text) = read_text(from, base, known, facts, files)?;
+            let (path, text) = read_text(text_source, base, attributes, facts, files)?;
             let no_match = |regex| {
-                let of = match from {
+                let source_text = match text_source {
                     Text::Value(_) => format!("`{}`", excerpt(&text)),
                     _ => path.display().to_string(),
                 };
-                Unread::Other(format!("{of} has no match of `{regex}`"))
+                ReadError::Other(format!("{source_text} has no match of `{regex}`"))
             };
             let value = match regex {
                 None => first_line(&text),
@@ -163,46 +175,48 @@ fn read_one(
 fn read_text(
     text: &Text,
     base: Option<&Path>,
-    known: &Attributes,
+    attributes: &Attributes,
     facts: &Facts,
     files: &mut Files<'_>,
-) -> Result<(PathBuf, String), Unread> {
+) -> Result<(PathBuf, String), ReadError> {
     match text {
-        Text::Value(template) => Ok((template.to_string().into(), template.fill(known)?)),
+        Text::Value(template) => Ok((template.to_string().into(), template.fill(attributes)?)),
         Text::Formula(template) => {
-            let filled = template.fill(known)?;
+            let filled = template.fill(attributes)?;
             let value = formula::evaluate(&filled).map_err(|error| {
                 let filled = excerpt(&filled);
-                Unread::Other(format!("`{template}` is `{filled}`, which {error}"))
+                ReadError::Other(format!("`{template}` is `{filled}`, which {error}"))
             })?;
             Ok((template.to_string().into(), value.to_string()))
         }
         Text::RealPath(template) => {
-            let path = located(template, base, known)?;
+            let path = resolve_path(template, base, attributes)?;
             let real = files
                 .host
                 .canonical(&path)
-                .map_err(|error| unread(&path, error))?;
+                .map_err(|error| read_error(&path, error))?;
             let text = real.to_string_lossy().into_owned();
             Ok((path, text))
         }
         Text::Fact(key) => {
-            let key = key.fill(known)?;
-            let unknown = || Unread::Other(format!("there is no fact `{key}`"));
+            let key = key.fill(attributes)?;
+            let unknown = || ReadError::Other(format!("there is no fact `{key}`"));
             let value = facts.first(&key).ok_or_else(unknown)?;
             Ok((key.clone().into(), value.to_owned()))
         }
         Text::File { file, key } => {
-            let path = located(file, base, known)?;
-            let text = files.text(&path).map_err(|error| unread(&path, error))?;
+            let path = resolve_path(file, base, attributes)?;
+            let text = files
+                .text(&path)
+                .map_err(|error| read_error(&path, error))?;
             let Some(key) = key else {
                 let text = text.to_owned();
                 return Ok((path, text));
             };
-            let key = key.fill(known)?;
+            let key = key.fill(attributes)?;
             match keyed_values(text, &key).next() {
                 Some(value) => Ok((path, value.to_owned())),
-                None => Err(lacks(&path, &format!("line `{key}`"))),
+                None => Err(missing_error(&path, &format!("line `{key}`"))),
             }
         }
     }
@@ -214,49 +228,54 @@ fn paths(
     path: &PathPattern,
     expected: Option<&Expected>,
     leads_to: Option<&Template>,
-    all: bool,
-    known: &Attributes,
+    take_all: bool,
+    attributes: &Attributes,
     host: &dyn HostView,
-) -> Result<Vec<search::Match>, Unread> {
-    let target = leads_to.map(|path| path.fill(known)).transpose()?;
+) -> Result<Vec<search::Match>, ReadError> {
+    let target = leads_to.map(|path| path.fill(attributes)).transpose()?;
     let target = target.and_then(|path| host.canonical(Path::new(&path)).ok());
-    let limit = if all || expected.is_some() || leads_to.is_some() {
+    let limit = if take_all || expected.is_some() || leads_to.is_some() {
         MAX_DEVICES
     } else {
         1
     };
-    let found = search::matches(path, known, host, limit).unwrap_or_default();
+    let matches = search::matches(path, attributes, host, limit).unwrap_or_default();
     let key = expected.and_then(|expected| expected.key.as_ref());
-    let key = key.map(|key| key.fill(known)).transpose()?;
-    let mut wanted = Vec::new();
+    let key = key.map(|key| key.fill(attributes)).transpose()?;
+    let mut expected_values = Vec::new();
     for value in expected.iter().flat_map(|expected| &expected.values) {
-        wanted.push(value.fill(known)?);
+        expected_values.push(value.fill(attributes)?);
     }
     // The node itself would be found before the links to it.
-    let leads =
+    let is_link_to_target =
         |path: &Path| target.is_some() && host.is_link(path) && host.canonical(path).ok() == target;
-    let fitting = found
+    let suitable = matches
         .into_iter()
-        .filter(|found| expected.is_none() || file_has(&found.path, key.as_deref(), &wanted, host))
-        .filter(|found| leads_to.is_none() || leads(&found.path));
-    Ok(fitting.take(if all { usize::MAX } else { 1 }).collect())
+        .filter(|matched| {
+            expected.is_none()
+                || has_expected_content(&matched.path, key.as_deref(), &expected_values, host)
+        })
+        .filter(|matched| leads_to.is_none() || is_link_to_target(&matched.path));
+    Ok(suitable
+        .take(if take_all { usize::MAX } else { 1 })
+        .collect())
 }
 
 /// Whether the content of a file, or the value of one of its lines with this key, is one of
 /// `wanted`. A file that cannot be read counts as empty.
-pub(super) fn file_has(
+pub(super) fn has_expected_content(
     path: &Path,
     key: Option<&str>,
-    wanted: &[String],
+    expected_values: &[String],
     host: &dyn HostView,
 ) -> bool {
     let text = host.read(path, MAX_ATTRIBUTE).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let fits = |value: &str| wanted.iter().any(|wanted| wanted == value);
+    let is_expected = |value: &str| expected_values.iter().any(|expected| expected == value);
     match key {
-        Some(key) => keyed_values(&text, key).any(fits),
+        Some(key) => keyed_values(&text, key).any(is_expected),
         // A property of the device tree may have several strings.
-        None => text.split('\0').any(|string| fits(string.trim())),
+        None => text.split('\0').any(|string| is_expected(string.trim())),
     }
 }
 
@@ -269,7 +288,7 @@ fn first_line(text: &str) -> &str {
 
 /// Returns the value of the first line of a file that has this key; `None` if no line has it or
 /// the file cannot be read.
-pub(super) fn line_of(path: &Path, key: &str, host: &dyn HostView) -> Option<String> {
+pub(super) fn find_keyed_value(path: &Path, key: &str, host: &dyn HostView) -> Option<String> {
     let text = host.read(path, MAX_ATTRIBUTE).ok()?;
     let text = String::from_utf8_lossy(&text);
     keyed_values(&text, key).next().map(str::to_owned)
@@ -277,12 +296,12 @@ pub(super) fn line_of(path: &Path, key: &str, host: &dyn HostView) -> Option<Str
 
 /// Fills in a path. A relative path starts at the path that `[[discover]]` matched, or at the
 /// root if there is none.
-pub(super) fn located(
+pub(super) fn resolve_path(
     template: &Template,
     base: Option<&Path>,
-    known: &Attributes,
+    attributes: &Attributes,
 ) -> Result<PathBuf, TemplateError> {
-    let path = template.fill(known)?;
+    let path = template.fill(attributes)?;
     Ok(base.unwrap_or(Path::new("/")).join(path))
 }
 
@@ -301,27 +320,29 @@ pub(super) fn keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<Item =
 
 /// Checks that a value can be part of ids and paths: not empty, at most [`MAX_VALUE`] bytes,
 /// and without control characters.
-fn plain(path: &Path, value: &str) -> Result<String, Unread> {
+fn plain(path: &Path, value: &str) -> Result<String, ReadError> {
     if value.is_empty() {
-        return Err(lacks(path, "value"));
+        return Err(missing_error(path, "value"));
     }
-    let odd = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
-    if value.len() > MAX_VALUE || value.contains(odd) {
+    let is_unprintable = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
+    if value.len() > MAX_VALUE || value.contains(is_unprintable) {
         let (path, value) = (path.display(), excerpt(value));
-        return Err(Unread::Other(format!("{path} is not plain text: {value}")));
+        return Err(ReadError::Other(format!(
+            "{path} is not plain text: {value}"
+        )));
     }
     Ok(value.to_owned())
 }
 
-fn unread(path: &Path, error: io::Error) -> Unread {
+fn read_error(path: &Path, error: io::Error) -> ReadError {
     match error.kind() {
-        io::ErrorKind::NotFound => Unread::Absent(path.into()),
-        _ => Unread::Other(format!("{} cannot be read: {error}", path.display())),
+        io::ErrorKind::NotFound => ReadError::Absent(path.into()),
+        _ => ReadError::Other(format!("{} cannot be read: {error}", path.display())),
     }
 }
 
-fn lacks(path: &Path, wanted: &str) -> Unread {
-    Unread::Other(format!("{} has no {wanted}", path.display()))
+fn missing_error(path: &Path, missing: &str) -> ReadError {
+    ReadError::Other(format!("{} has no {missing}", path.display()))
 }
 
 #[cfg(test)]

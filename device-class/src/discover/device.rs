@@ -170,7 +170,7 @@ fn state(
     candidate: &Candidate,
     host: &dyn HostView,
 ) -> Result<StateFile, DeviceError> {
-    let path = attributes::located(file, candidate.path.as_deref(), &candidate.attributes)?;
+    let path = attributes::resolve_path(file, candidate.path.as_deref(), &candidate.attributes)?;
     let bytes = host.read(&path, MAX_ATTRIBUTE).ok();
     let content = bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
     Ok(StateFile { path, content })

@@ -257,7 +257,7 @@ pub struct FoundEdits {
 impl FoundEdits {
     /// Returns the edits that a container may get without a device: no nodes, directories or
     /// sockets, by which the container could reach hardware or services of the host.
-    pub fn harmless(&self) -> Self {
+    pub fn without_device_access(&self) -> Self {
         let is_socket = |file: &FoundFile| match &file.file {
             Presence::Found(source) => source.kind == FileKind::Socket,
             Presence::Optional | Presence::Unfit(_) => false,

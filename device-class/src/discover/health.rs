@@ -135,7 +135,7 @@ fn look(
     host: &dyn HostView,
 ) -> (String, Option<OverTime>, Option<String>) {
     let advice = check.advice.as_ref();
-    let advice = advice.map(|advice| attributes::advised(advice, &candidate.attributes));
+    let advice = advice.map(|advice| attributes::fill_advice(advice, &candidate.attributes));
     let (of, (rule, fault)) = match &check.test {
         HealthTest::Exists(pattern) => {
             let fault = exists(pattern, candidate, host).err();
@@ -154,7 +154,7 @@ fn look(
         }
         HealthTest::File { file, rule } => {
             let base = candidate.path.as_deref();
-            match attributes::located(file, base, &candidate.attributes) {
+            match attributes::resolve_path(file, base, &candidate.attributes) {
                 Ok(path) => (path.display().to_string(), read(&path, rule, host)),
                 Err(error) => (file.to_string(), (None, Some(error.to_string()))),
             }
@@ -242,7 +242,7 @@ fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> 
     match search::any(pattern, &candidate.attributes, host) {
         true => Ok(()),
         false => {
-            let text = attributes::advised(&pattern.to_string(), &candidate.attributes);
+            let text = attributes::fill_advice(&pattern.to_string(), &candidate.attributes);
             Err(format!("{text} does not exist"))
         }
     }

@@ -86,7 +86,7 @@ impl HealthCommand {
     pub fn fault(&self, status: ExitStatus, text: &str) -> Option<String> {
         let program = self.program.display();
         if !status.success() {
-            return Some(self.advised(format!("{program} failed ({status})")));
+            return Some(self.fill_advice(format!("{program} failed ({status})")));
         }
         let Printed { part, expected } = self.prints.as_ref()?;
         let (value, wanted) = match part {
@@ -106,19 +106,19 @@ impl HealthCommand {
             (Some(value), _) => format!("`{}`", excerpt(value)),
             (None, _) => format!("no {wanted}"),
         };
-        Some(self.advised(format!("{program} printed {fault}")))
+        Some(self.fill_advice(format!("{program} printed {fault}")))
     }
 
     /// Returns the reason why the device is unhealthy after the program ran longer than its
     /// time limit and was killed.
     pub fn timed_out(&self) -> String {
         let (program, seconds) = (self.program.display(), self.timeout.as_secs());
-        self.advised(format!(
+        self.fill_advice(format!(
             "{program} took longer than {seconds} seconds and was killed"
         ))
     }
 
-    fn advised(&self, fault: String) -> String {
+    fn fill_advice(&self, fault: String) -> String {
         match &self.advice {
             Some(advice) => format!("{fault}; {advice}"),
             None => fault,

@@ -13,38 +13,39 @@ type Key = (String, usize, String);
 
 /// The results of earlier scans of a class, for the checks that need them.
 #[derive(Debug, Clone, Default)]
-pub struct HealthHistory(BTreeMap<Key, Remembered>);
+pub struct HealthHistory(BTreeMap<Key, CheckState>);
 
 #[derive(Debug, Clone)]
-enum Remembered {
+enum CheckState {
     /// Whether the number was too high and has not fallen below `recovers_below` since.
     TooHigh(bool),
     /// A fault that the kernel has logged, unless a later record reports its repair.
     Logged(Option<String>),
     /// The last number, and the time of the scan that first showed it.
-    Beat(i64, Instant),
-    /// The outcome that counts now, and the time since which each scan has shown the opposite
-    /// outcome.
+    LastNumber(i64, Instant),
+    /// The fault that the device has now, if any, and the time since which each scan has shown the
+    /// opposite.
     Steady {
-        counts: Option<String>,
-        otherwise: Option<Instant>,
-        /// The time when the new outcome will count, if it lasts.
+        confirmed: Option<String>,
+        opposite_since: Option<Instant>,
+        /// The time at which the opposite becomes the device's state, if it lasts.
         due: Option<Instant>,
     },
 }
 
 impl HealthHistory {
-    /// Returns the time when the next outcome counts that has not lasted long enough yet.
+    /// Returns the earliest time at which a check that has changed may change the health of its
+    /// device.
     pub fn next_due(&self) -> Option<Instant> {
         let due = self.0.values().filter_map(|remembered| match remembered {
-            Remembered::Steady { due, .. } => *due,
+            CheckState::Steady { due, .. } => *due,
             _ => None,
         });
         due.min()
     }
 
-    /// Judges devices by this look, taken at `now`, and by those before it. A
-    /// device that is gone is forgotten; what is new is judged by this look
+    /// Sets the health of devices from the scan at `now` and from the scans before it. The history
+    /// of devices that are not in this scan is deleted. New devices are judged from this scan
     /// alone.
     pub fn judge(&mut self, devices: &mut [Device], now: Instant) {
         self.judge_with(devices, now, &[]);
@@ -59,35 +60,35 @@ impl HealthHistory {
         now: Instant,
         log: &[KernelLine],
     ) {
-        let mut seen = BTreeMap::new();
+        let mut states = BTreeMap::new();
         for device in devices {
             for reading in &device.readings {
                 let key = (device.id.to_string(), reading.check, reading.of.clone());
-                let before = self.0.remove(&key);
-                let (after, fault) = match &reading.rule {
+                let previous = self.0.remove(&key);
+                let (state, fault) = match &reading.rule {
                     OverTime::Unlogged {
                         line,
                         faults,
                         advice,
                     } => {
-                        let mut fault = match before {
-                            Some(Remembered::Logged(fault)) => fault,
+                        let mut fault = match previous {
+                            Some(CheckState::Logged(fault)) => fault,
                             _ => None,
                         };
-                        for logged in log {
-                            if logged.has_fault(line, faults) {
-                                fault = Some(logged.reason(advice.as_deref()));
-                            } else if logged.ends_fault(line, faults)
-                                || logged.is_repair_of(device.id.as_str())
+                        for record in log {
+                            if record.has_fault(line, faults) {
+                                fault = Some(record.reason(advice.as_deref()));
+                            } else if record.ends_fault(line, faults)
+                                || record.is_repair_of(device.id.as_str())
                             {
                                 fault = None;
                             }
                         }
-                        (Remembered::Logged(fault.clone()), fault)
+                        (CheckState::Logged(fault.clone()), fault)
                     }
-                    rule => compare(before, reading, rule, now),
+                    rule => compare(previous, reading, rule, now),
                 };
-                seen.insert(key, after);
+                states.insert(key, state);
                 if let (Some(reason), Health::Healthy) = (fault, &device.health) {
                     device.health = Health::Unhealthy { reason };
                 }
@@ -97,70 +98,74 @@ impl HealthHistory {
                 device.health = Health::Unhealthy { reason };
             }
         }
-        self.0 = seen;
+        self.0 = states;
     }
 }
 
 /// Judges one reading. Returns what the next scan needs to know of it, and the fault if the
 /// device is unhealthy.
 fn compare(
-    before: Option<Remembered>,
+    previous: Option<CheckState>,
     reading: &Reading,
     rule: &OverTime,
     now: Instant,
-) -> (Remembered, Option<String>) {
-    let of = &reading.of;
+) -> (CheckState, Option<String>) {
+    let source = &reading.of;
     match rule {
         // `judge_with` judges the kernel's log itself, and the caller runs the programs.
-        OverTime::Unlogged { .. } | OverTime::Program { .. } => (Remembered::Logged(None), None),
+        OverTime::Unlogged { .. } | OverTime::Program { .. } => (CheckState::Logged(None), None),
         OverTime::Recovers {
             number,
             limit,
             recovers_below,
         } => {
-            let was_too_high = matches!(before, Some(Remembered::TooHigh(true)));
+            let was_too_high = matches!(previous, Some(CheckState::TooHigh(true)));
             let fault = match number >= limit {
-                true => Some(format!("{of} is {number}, not below {limit}")),
-                false if was_too_high && number >= recovers_below => {
-                    Some(format!("{of} is {number}, not yet below {recovers_below}"))
-                }
+                true => Some(format!("{source} is {number}, not below {limit}")),
+                false if was_too_high && number >= recovers_below => Some(format!(
+                    "{source} is {number}, not yet below {recovers_below}"
+                )),
                 false => None,
             };
-            (Remembered::TooHigh(fault.is_some()), fault)
+            (CheckState::TooHigh(fault.is_some()), fault)
         }
         OverTime::Advances { number, within } => {
-            let changed = match before {
-                Some(Remembered::Beat(known, changed)) if known == *number => changed,
+            let changed_at = match previous {
+                Some(CheckState::LastNumber(previous_number, changed_at))
+                    if previous_number == *number =>
+                {
+                    changed_at
+                }
                 _ => now,
             };
-            let still = now.saturating_duration_since(changed);
-            let seconds = still.as_secs();
-            let fault = (still > *within).then(|| {
-                format!("{of} has been {number} for {seconds} seconds; it should advance")
+            let unchanged_for = now.saturating_duration_since(changed_at);
+            let seconds = unchanged_for.as_secs();
+            let fault = (unchanged_for > *within).then(|| {
+                format!("{source} has been {number} for {seconds} seconds; it should advance")
             });
-            (Remembered::Beat(*number, changed), fault)
+            (CheckState::LastNumber(*number, changed_at), fault)
         }
         OverTime::Steady { fault, lasting } => {
-            let (mut counts, mut otherwise, mut due) = (fault.clone(), None, None);
-            // What counted before does until each scan has shown otherwise for long enough. A
-            // fault with other words, such as another number, is the same outcome.
-            if let Some(Remembered::Steady {
-                counts: known,
-                otherwise: since,
+            let (mut confirmed, mut opposite_since, mut due) = (fault.clone(), None, None);
+            // The earlier state stays until each scan has shown the opposite for long enough. A
+            // fault with another text, such as another number, is the same fault.
+            if let Some(CheckState::Steady {
+                confirmed: earlier_fault,
+                opposite_since: since,
                 ..
-            }) = before
-                && known.is_some() != fault.is_some()
+            }) = previous
+                && earlier_fault.is_some() != fault.is_some()
             {
                 let since = since.unwrap_or(now);
                 if now.saturating_duration_since(since) < *lasting {
-                    (counts, otherwise) = (known, Some(since));
+                    (confirmed, opposite_since) = (earlier_fault, Some(since));
                     due = Some(since + *lasting);
                 }
             }
-            let fault = counts.clone();
-            let remembered = Remembered::Steady {
-                counts,
-                otherwise,
+            let fault = confirmed.clone();
+            let remembered = CheckState::Steady {
+                confirmed,
+                opposite_since,
                 due,
             };
             (remembered, fault)

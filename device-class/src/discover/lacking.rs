@@ -16,42 +16,42 @@ const MAX_UNCLAIMED: usize = 64;
 /// the driver has not taken, and nodes that a container with these capabilities needs.
 pub fn find_lacks<'a>(
     class: &'a DeviceClass,
-    wanted: impl Into<EditSelection<'a>>,
+    selection: impl Into<EditSelection<'a>>,
     inventory: &Inventory,
     host: &dyn HostView,
 ) -> Vec<String> {
     if inventory.no_driver.is_some() {
         return Vec::new();
     }
-    let mut lacks = find_unclaimed(class, host);
+    let mut reports = find_unclaimed(class, host);
     if !inventory.devices.is_empty() {
         let attributes = &inventory.host_attributes;
-        lacks.extend(find_missing_nodes(class, wanted, attributes, host));
+        reports.extend(find_missing_nodes(class, selection, attributes, host));
     }
-    lacks
+    reports
 }
 
 /// Reports hardware of a class that the driver has not taken, one line each.
 pub fn find_unclaimed(class: &DeviceClass, host: &dyn HostView) -> Vec<String> {
     let tables = class.spec.unclaimed.iter();
-    let found = tables.flat_map(|table| find_by_table(table, host));
-    found.take(MAX_UNCLAIMED).collect()
+    let reports = tables.flat_map(|table| find_unclaimed_by_table(table, host));
+    reports.take(MAX_UNCLAIMED).collect()
 }
 
-fn find_by_table(table: &Unclaimed, host: &dyn HostView) -> Vec<String> {
-    let known = Attributes::new();
-    let found = search::matches(&table.path, &known, host, super::MAX_DEVICES);
+fn find_unclaimed_by_table(table: &Unclaimed, host: &dyn HostView) -> Vec<String> {
+    let matches = search::matches(&table.path, &Attributes::new(), host, super::MAX_DEVICES);
     let mut reports = Vec::new();
-    for found in found.unwrap_or_default() {
+    for matched in matches.unwrap_or_default() {
         let files = &mut Files::new(host);
-        let (base, facts) = (Some(found.path.as_path()), Facts::default());
-        let read = attributes::read(&table.attributes, base, found.attributes, &facts, files);
-        let Ok(known) = read else {
+        let (base, facts) = (Some(matched.path.as_path()), Facts::default());
+        let Ok(attributes) =
+            attributes::read(&table.attributes, base, matched.attributes, &facts, files)
+        else {
             continue;
         };
-        let holds = |condition| source::holds(condition, &known, host);
-        if table.require.iter().all(holds) {
-            reports.extend(table.report.fill(&known));
+        let is_met = |condition| source::holds(condition, &attributes, host);
+        if table.require.iter().all(is_met) {
+            reports.extend(table.report.fill(&attributes));
         }
     }
     reports
@@ -61,28 +61,29 @@ fn find_by_table(table: &Unclaimed, host: &dyn HostView) -> Vec<String> {
 /// (`needed_for`) and the host lacks, one line each.
 pub fn find_missing_nodes<'a>(
     class: &'a DeviceClass,
-    wanted: impl Into<EditSelection<'a>>,
+    selection: impl Into<EditSelection<'a>>,
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Vec<String> {
-    let wanted = wanted.into();
-    let mut missing = Vec::new();
-    for (spec, found) in edits::find_nodes(class, wanted, attributes, host) {
+    let selection = selection.into();
+    let mut reports = Vec::new();
+    for (spec, nodes) in edits::find_nodes(class, selection, attributes, host) {
         let Some(needed_for) = &spec.needed_for else {
             continue;
         };
-        for node in found
+        for node in nodes
             .iter()
             .filter(|node| node.number == Presence::Optional)
         {
             let path = node.host.display();
             let advice = spec.advice.as_ref();
-            let advice = advice.map(|text| format!("; {}", attributes::advised(text, attributes)));
-            missing.push(format!(
+            let advice =
+                advice.map(|text| format!("; {}", attributes::fill_advice(text, attributes)));
+            reports.push(format!(
                 "{path} does not exist, and {needed_for} fails without it{}",
                 advice.unwrap_or_default()
             ));
         }
     }
-    missing
+    reports
 }

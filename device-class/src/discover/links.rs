@@ -26,7 +26,7 @@ pub struct Connections {
 const ONE_HOP: usize = 10_000;
 
 /// A distance on the bus that no two devices have.
-const UNKNOWN: usize = 64;
+const UNKNOWN_DISTANCE: usize = 64;
 
 impl Connections {
     /// Those of a device at this place of the bus, which other ends call `name`.
@@ -47,12 +47,12 @@ impl Connections {
     /// Returns the bandwidth of the direct connection of two devices, in a unit of the class:
     /// 0 if there is none.
     pub fn bandwidth(&self, other: &Self) -> usize {
-        let to = |this: &Self, other: &Self| {
+        let bandwidth_of = |device: &Self, other: &Self| {
             let name = other.name.as_ref();
-            let bandwidth = name.and_then(|name| this.peers.get(name));
+            let bandwidth = name.and_then(|name| device.peers.get(name));
             bandwidth.copied().unwrap_or(0)
         };
-        to(self, other).max(to(other, self))
+        bandwidth_of(self, other).max(bandwidth_of(other, self))
     }
 
     /// The distance of two devices: 0 with a direct connection, else by the number
@@ -61,13 +61,13 @@ impl Connections {
         if self.bandwidth(other) > 0 {
             return 0;
         }
-        let (Some(one), Some(other)) = (&self.bus, &other.bus) else {
-            return UNKNOWN;
+        let (Some(path), Some(other)) = (&self.bus, &other.bus) else {
+            return UNKNOWN_DISTANCE;
         };
-        let common = one.iter().zip(other.iter()).take_while(|(a, b)| a == b);
-        let common = common.count();
-        let apart = one.iter().count() + other.iter().count() - 2 * common;
-        (1 + apart).min(UNKNOWN)
+        let common_components = path.iter().zip(other.iter()).take_while(|(a, b)| a == b);
+        let common_components = common_components.count();
+        let steps = path.iter().count() + other.iter().count() - 2 * common_components;
+        (1 + steps).min(UNKNOWN_DISTANCE)
     }
 }
 
@@ -76,7 +76,7 @@ impl Connections {
 pub(super) fn find_connections(
     spec: &DeviceSpec,
     bus: Option<PathBuf>,
-    known: &Attributes,
+    attributes: &Attributes,
     facts: &Facts,
     host: &dyn HostView,
 ) -> Result<Connections, DeviceError> {
@@ -86,28 +86,28 @@ pub(super) fn find_connections(
     let mut peers: BTreeMap<String, usize> = BTreeMap::new();
     match &links.ends {
         Ends::Fact(key) => {
-            for fact in facts.values(&key.fill(known)?) {
+            for fact in facts.values(&key.fill(attributes)?) {
                 let peer = fact.split(' ').next().unwrap_or_default();
                 *peers.entry(peer.to_owned()).or_default() += 1;
             }
         }
         Ends::Files { for_each, peer } => {
-            for found in paths::matches(for_each, known, host)? {
-                let of = |key: &str| attributes::line_of(&found.path, key, host);
-                let kind = links.kind.as_deref().and_then(of);
+            for matched in paths::matches(for_each, attributes, host)? {
+                let read_key = |key: &str| attributes::find_keyed_value(&matched.path, key, host);
+                let kind = links.kind.as_deref().and_then(read_key);
                 if links.kind.is_some() && !kind.is_some_and(|kind| links.kinds.contains(&kind)) {
                     continue;
                 }
-                let weight = links.weight.as_deref().and_then(of);
+                let weight = links.weight.as_deref().and_then(read_key);
                 let weight = weight.and_then(|weight| weight.parse().ok());
                 let bandwidth = weight.map_or(ONE_HOP, |weight: usize| ONE_HOP / weight.max(1));
-                if let Some(peer) = of(peer) {
+                if let Some(peer) = read_key(peer) {
                     *peers.entry(peer).or_default() += bandwidth.max(1);
                 }
             }
         }
     }
-    let name = links.name.fill(known)?;
+    let name = links.name.fill(attributes)?;
     Ok(Connections::new(bus, Some(name), peers))
 }
 

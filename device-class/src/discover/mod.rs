@@ -254,13 +254,13 @@ fn look_with(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) ->
         Ok(attributes) => inventory.host_attributes = attributes,
         // A missing file means that the driver is not loaded. That is no fault of the host, so
         // there is no warning.
-        Err(unread @ attributes::Unread::Absent(_)) => {
-            inventory.no_driver = Some(unread.to_string());
+        Err(read_error @ attributes::ReadError::Absent(_)) => {
+            inventory.no_driver = Some(read_error.to_string());
             return inventory;
         }
-        Err(unread) => {
-            inventory.warnings.push(unread.to_string());
-            inventory.no_driver = Some(unread.to_string());
+        Err(read_error) => {
+            inventory.warnings.push(read_error.to_string());
+            inventory.no_driver = Some(read_error.to_string());
             return inventory;
         }
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::DeviceError;
-use super::attributes::advised;
+use super::attributes::fill_advice;
 use super::found::{FoundNode, MadeNode, NodeForm, OwnNode, Presence};
 use super::loaded_driver::LoadedDriver;
 use super::paths::{capture_attributes, fill_both_paths, present};
@@ -64,7 +64,7 @@ fn node(
     };
     if !matches!(number, Presence::Found(_)) {
         let advice = spec.advice.as_ref();
-        let advice = advice.map(|advice| advised(advice, attributes));
+        let advice = advice.map(|advice| fill_advice(advice, attributes));
         let driver = LoadedDriver::find(spec, attributes, host)?;
         if driver.is_some() {
             number = number_at(&path, false, host);

@@ -65,11 +65,11 @@ impl PossiblePart {
 }
 
 /// The reason, for people, why a device cannot be divided.
-struct Whole(String);
+struct DivisionError(String);
 
-impl<E: std::error::Error> From<E> for Whole {
+impl<E: std::error::Error> From<E> for DivisionError {
     fn from(error: E) -> Self {
-        Whole(error.to_string())
+        DivisionError(error.to_string())
     }
 }
 
@@ -86,15 +86,19 @@ pub fn divisible(
     }
     // The inventory reported the warnings about these facts already.
     let facts = Facts::read(class, host, &mut Vec::new());
-    let devices = inventory.devices.iter();
-    let wholes = devices.filter(|device| device.part_of.is_none());
-    let wholes = wholes.chain(&inventory.divided).chain(&inventory.replaced);
-    for whole in wholes.filter(|whole| whole.replicas.is_none()) {
-        match divide_device(class, whole, inventory, &facts, host) {
-            Ok(divided) if divided.parts.is_empty() => {}
-            Ok(divided) => divisible.push(divided),
-            Err(Whole(reason)) => {
-                warnings.push(format!("{}: is not divided: {reason}", whole.id));
+    let parents = inventory
+        .devices
+        .iter()
+        .filter(|device| device.part_of.is_none())
+        .chain(&inventory.divided)
+        .chain(&inventory.replaced)
+        .filter(|parent| parent.replicas.is_none());
+    for parent in parents {
+        match divide_device(class, parent, inventory, &facts, host) {
+            Ok(divided_device) if divided_device.parts.is_empty() => {}
+            Ok(divided_device) => divisible.push(divided_device),
+            Err(DivisionError(reason)) => {
+                warnings.push(format!("{}: is not divided: {reason}", parent.id));
             }
         }
     }
@@ -104,125 +108,160 @@ pub fn divisible(
 /// Computes the parts that one device can have, and the counters that limit them.
 fn divide_device(
     class: &DeviceClass,
-    whole: &Device,
+    parent: &Device,
     inventory: &Inventory,
     facts: &Facts,
     host: &dyn HostView,
-) -> Result<Divisible, Whole> {
-    let made = inventory.devices.iter();
-    let made = made.filter(|device| device.part_of.as_ref() == Some(&whole.id));
-    let (mut sorts, mut has) = (Vec::new(), BTreeMap::new());
+) -> Result<Divisible, DivisionError> {
+    let existing_parts = inventory
+        .devices
+        .iter()
+        .filter(|device| device.part_of.as_ref() == Some(&parent.id));
+    let (mut profiles, mut profile_counters) = (Vec::new(), BTreeMap::new());
     for spec in &class.spec.parts {
-        for known in list_sorts(spec, whole, facts)? {
+        for profile_attributes in list_profile_attributes(spec, parent, facts)? {
             let mut require = spec.require.iter();
-            if require.all(|condition| source::holds(condition, &known, host)) {
-                sorts.push(of_sort(spec, known, made.clone(), &mut has, facts, host)?);
+            if require.all(|condition| source::holds(condition, &profile_attributes, host)) {
+                profiles.push(list_parts_of_profile(
+                    spec,
+                    profile_attributes,
+                    existing_parts.clone(),
+                    &mut profile_counters,
+                    facts,
+                    host,
+                )?);
             }
         }
     }
-    let alone = alone(&mut sorts)?;
-    let parts = sorts.concat();
-    let is_known = |device: &&Device| {
+    let exclusion_counters = add_exclusion_counters(&mut profiles)?;
+    let parts = profiles.concat();
+    let is_described = |device: &&Device| {
         parts
             .iter()
             .any(|part| part.made.as_ref() == Some(&device.id))
     };
-    match made.clone().find(|device| !is_known(device)) {
-        Some(other) if !parts.is_empty() => {
-            return Err(Whole(format!(
+    match existing_parts.clone().find(|device| !is_described(device)) {
+        Some(undescribed) if !parts.is_empty() => {
+            return Err(DivisionError(format!(
                 "its part {} is none of a profile in [[parts]]: remove it, or describe it in the \
                  class",
-                other.id
+                undescribed.id
             )));
         }
         _ => {}
     }
     let mut counters = BTreeMap::new();
     for (name, amount) in &class.spec.counters {
-        let value = amount.fill(&whole.attributes)?;
+        let value = amount.fill(&parent.attributes)?;
         let name = name.clone();
         match value.parse() {
             Ok(amount) => counters.insert(name, amount),
             Err(_) => {
                 let value = excerpt(&value);
                 let reason = format!("the counter {name} is `{value}`, which is not a number");
-                return Err(Whole(reason));
+                return Err(DivisionError(reason));
             }
         };
     }
-    let are_told = !counters.is_empty();
+    let class_has_counters = !counters.is_empty();
     let slots = parts.iter().map(|part| part.slots.end).max().unwrap_or(0);
     counters.extend((0..slots).map(|slot| (slot_name(slot), 1)));
-    counters.extend(alone);
-    let takes = parts.iter().flat_map(|part| &part.takes);
-    for (name, amount) in takes.filter(|_| !are_told) {
-        let most: &mut u64 = counters.entry(name.clone()).or_default();
-        *most = (*most).max(*amount);
+    counters.extend(exclusion_counters);
+    let used_counters = parts.iter().flat_map(|part| &part.takes);
+    for (name, amount) in used_counters.filter(|_| !class_has_counters) {
+        let total: &mut u64 = counters.entry(name.clone()).or_default();
+        *total = (*total).max(*amount);
     }
-    counters.extend(has);
+    counters.extend(profile_counters);
     if counters.len() > MAX_COUNTERS {
-        return Err(Whole(format!(
+        return Err(DivisionError(format!(
             "{} slots and counters are more than {MAX_COUNTERS}",
             counters.len()
         )));
     }
     Ok(Divisible {
-        whole: whole.clone(),
+        whole: parent.clone(),
         counters,
         parts,
     })
 }
 
-/// Lists the sorts of parts that a table describes, each with its attributes: those of the
-/// whole device and, if the table has `each`, one value of that fact.
-fn list_sorts(spec: &Parts, whole: &Device, facts: &Facts) -> Result<Vec<Attributes>, Whole> {
-    let known = || whole.attributes.clone();
+/// Returns the attributes of each profile that a table describes: those of the parent device and,
+/// if the table has `each`, one value of that fact.
+fn list_profile_attributes(
+    spec: &Parts,
+    parent: &Device,
+    facts: &Facts,
+) -> Result<Vec<Attributes>, DivisionError> {
+    let parent_attributes = || parent.attributes.clone();
     let Some(key) = &spec.each else {
-        return Ok(vec![known()]);
+        return Ok(vec![parent_attributes()]);
     };
-    let key = key.fill(&whole.attributes)?;
-    let with = |value: &String| {
-        let mut known = known();
-        known.insert(AttributeName::each_fact(), value.clone());
-        known
+    let key = key.fill(&parent.attributes)?;
+    let with_fact = |value: &String| {
+        let mut parent_attributes = parent_attributes();
+        parent_attributes.insert(AttributeName::each_fact(), value.clone());
+        parent_attributes
     };
-    Ok(facts.values(&key).iter().map(with).collect())
+    Ok(facts.values(&key).iter().map(with_fact).collect())
 }
 
 /// Returns the possible parts of one profile, one for each placement in the slots of the whole
-/// device. The counters that the profile describes are added to `has`.
-fn of_sort<'a>(
+/// device. The counters that the profile describes are added to `counters`.
+fn list_parts_of_profile<'a>(
     spec: &Parts,
-    known: Attributes,
-    made: impl Iterator<Item = &'a Device> + Clone,
-    has: &mut BTreeMap<String, u64>,
+    attributes: Attributes,
+    existing_parts: impl Iterator<Item = &'a Device> + Clone,
+    counters: &mut BTreeMap<String, u64>,
     facts: &Facts,
     host: &dyn HostView,
-) -> Result<Vec<PossiblePart>, Whole> {
-    let (common, of_place) = spec.attributes();
-    let known = attributes::read(common, None, known, facts, &mut Files::new(host))?;
-    let profile = spec.profile.fill(&known)?;
-    class::check_profile(&profile).map_err(Whole)?;
-    let read = |(name, amount): (&String, &Template)| {
-        let amount = class::parse_number(name, &amount.fill(&known)?).map_err(Whole)?;
+) -> Result<Vec<PossiblePart>, DivisionError> {
+    let (common_sources, placement_sources) = spec.attributes();
+    let attributes = attributes::read(
+        common_sources,
+        None,
+        attributes,
+        facts,
+        &mut Files::new(host),
+    )?;
+    let profile = spec.profile.fill(&attributes)?;
+    class::check_profile(&profile).map_err(DivisionError)?;
+    let read_amount = |(name, amount): (&String, &Template)| {
+        let amount =
+            class::parse_number(name, &amount.fill(&attributes)?).map_err(DivisionError)?;
         Ok((name.clone(), amount))
     };
-    let amounts: BTreeMap<_, _> = spec.takes.iter().map(read).collect::<Result<_, Whole>>()?;
-    let has_here: Vec<_> = spec.has.iter().map(read).collect::<Result<_, Whole>>()?;
-    has.extend(has_here);
-    let placements = spec.placements.fill(&known)?;
-    let slots = spec.slots.as_ref().map(|slots| slots.fill(&known));
+    let amounts: BTreeMap<_, _> = spec
+        .takes
+        .iter()
+        .map(read_amount)
+        .collect::<Result<_, DivisionError>>()?;
+    let profile_counters: Vec<_> = spec
+        .has
+        .iter()
+        .map(read_amount)
+        .collect::<Result<_, DivisionError>>()?;
+    counters.extend(profile_counters);
+    let placements = spec.placements.fill(&attributes)?;
+    let slots = spec.slots.as_ref().map(|slots| slots.fill(&attributes));
     let slots = slots.unwrap_or_else(|| Ok("1".to_owned()))?;
-    let places = class::parse_placements(&placements, &slots).map_err(Whole)?;
+    let placements_of_slots =
+        class::parse_placements(&placements, &slots).map_err(DivisionError)?;
     let part = |slots: Range<u16>| {
-        let mut known = known.clone();
-        let own = [profile.clone(), slots.start.to_string()];
-        known.extend(AttributeName::of_part().into_iter().zip(own));
-        let known = attributes::read(of_place, None, known, facts, &mut Files::new(host))?;
-        let wanted = spec.found.equals.fill(&known)?;
+        let mut attributes = attributes.clone();
+        let part_values = [profile.clone(), slots.start.to_string()];
+        attributes.extend(AttributeName::of_part().into_iter().zip(part_values));
+        let attributes = attributes::read(
+            placement_sources,
+            None,
+            attributes,
+            facts,
+            &mut Files::new(host),
+        )?;
+        let expected = spec.found.equals.fill(&attributes)?;
         let is_this_part = |device: &&Device| {
             let value = spec.found.value.fill(&device.attributes);
-            value.is_ok_and(|value| value == wanted)
+            value.is_ok_and(|value| value == expected)
         };
         let mut takes = amounts.clone();
         takes.extend(slots.clone().map(|slot| (slot_name(slot), 1)));
@@ -230,36 +269,36 @@ fn of_sort<'a>(
             profile: profile.clone(),
             slots,
             takes,
-            made: made
+            made: existing_parts
                 .clone()
                 .find(is_this_part)
                 .map(|device| device.id.clone()),
             together: spec.together,
-            make: steps(&spec.make, &known)?,
-            remove: steps(&spec.remove, &known)?,
+            make: steps(&spec.make, &attributes)?,
+            remove: steps(&spec.remove, &attributes)?,
             timeout: spec.timeout.get(),
         })
     };
-    places.into_iter().map(part).collect()
+    placements_of_slots.into_iter().map(part).collect()
 }
 
 /// Fills in the steps for one part. A step is left out if an argument of its command, or the
 /// text that it writes, is empty for this part.
-fn steps(specs: &[PartStep], known: &Attributes) -> Result<Vec<Step>, Whole> {
+fn steps(specs: &[PartStep], attributes: &Attributes) -> Result<Vec<Step>, DivisionError> {
     let mut steps = Vec::new();
     for spec in specs {
         match spec {
             PartStep::Run(command) => {
-                let command = command.iter().map(|text| text.fill(known));
+                let command = command.iter().map(|text| text.fill(attributes));
                 let command = command.collect::<Result<Vec<_>, _>>()?;
                 if command.iter().all(|argument| !argument.is_empty()) {
                     steps.push(Step::Run(command));
                 }
             }
             PartStep::Write(WriteStep { file, write }) => {
-                let text = write.fill(known)?;
+                let text = write.fill(attributes)?;
                 if !text.is_empty() {
-                    steps.push(Step::Write(file.fill(known)?, text));
+                    steps.push(Step::Write(file.fill(attributes)?, text));
                 }
             }
         }
@@ -272,45 +311,50 @@ fn steps(specs: &[PartStep], known: &Attributes) -> Result<Vec<Step>, Whole> {
 /// of its own and uses up all of it, while each part of another profile uses up one unit. The
 /// profile with the most parts needs no counters of its own, since the counters of the other
 /// profiles exclude it. Returns the new counters.
-fn alone(sorts: &mut [Vec<PossiblePart>]) -> Result<BTreeMap<String, u64>, Whole> {
-    let mut together = sorts.iter().flatten().map(|part| part.together);
+fn add_exclusion_counters(
+    profiles: &mut [Vec<PossiblePart>],
+) -> Result<BTreeMap<String, u64>, DivisionError> {
+    let mut together = profiles.iter().flatten().map(|part| part.together);
     match (
-        sorts.len(),
+        profiles.len(),
         together.clone().all(|is_together| is_together),
         together.any(|is_together| is_together),
     ) {
         (0 | 1, ..) | (_, _, false) => return Ok(BTreeMap::new()),
         (_, false, true) => {
             let reason = "[[parts]] with `together` and without are of the same device";
-            return Err(Whole(reason.to_owned()));
+            return Err(DivisionError(reason.to_owned()));
         }
         (_, true, true) => {}
     }
-    let largest = (0..sorts.len()).max_by_key(|sort| sorts[*sort].len());
-    let most = sorts.iter().map(Vec::len).max().unwrap_or(0) as u64;
+    let largest_profile = (0..profiles.len()).max_by_key(|profile| profiles[*profile].len());
+    let part_count = profiles.iter().map(Vec::len).max().unwrap_or(0) as u64;
     let mut counters = BTreeMap::new();
-    for sort in (0..sorts.len()).filter(|sort| Some(*sort) != largest) {
-        for own in 0..sorts[sort].len() {
-            let name = format!("{SLOT}{sort}-{}", sorts[sort][own].placement());
-            for (other, parts) in sorts.iter_mut().enumerate() {
-                for (number, part) in parts.iter_mut().enumerate() {
-                    let amount = match (other == sort, number == own) {
-                        (true, true) => most,
+    for profile in (0..profiles.len()).filter(|profile| Some(*profile) != largest_profile) {
+        for index in 0..profiles[profile].len() {
+            let name = format!(
+                "{SLOT_PREFIX}{profile}-{}",
+                profiles[profile][index].placement()
+            );
+            for (other_profile, parts) in profiles.iter_mut().enumerate() {
+                for (other_index, part) in parts.iter_mut().enumerate() {
+                    let amount = match (other_profile == profile, other_index == index) {
+                        (true, true) => part_count,
                         (true, false) => continue,
                         (false, _) => 1,
                     };
                     part.takes.insert(name.clone(), amount);
                 }
             }
-            counters.insert(name, most);
+            counters.insert(name, part_count);
         }
     }
     Ok(counters)
 }
 
 /// The prefix of the names of counters that this file adds to those of the class.
-const SLOT: &str = "slot-";
+const SLOT_PREFIX: &str = "slot-";
 
 fn slot_name(slot: u16) -> String {
-    format!("{SLOT}{slot}")
+    format!("{SLOT_PREFIX}{slot}")
 }

@@ -34,34 +34,35 @@ pub(super) fn replicas(
 pub(super) fn combine(sharing: &Sharing, inventory: &mut Inventory) {
     match &sharing.combine_by {
         Some(by) => combine_by(by, inventory),
-        None if sharing.combine => merge(inventory),
+        None if sharing.combine => combine_by_resource(inventory),
         None => {}
     }
 }
 
 /// Combines the devices of each resource into one device with the nodes of all healthy devices.
 /// The id of the combined device is the name of the resource without the domain.
-fn merge(inventory: &mut Inventory) {
-    let mut merged: BTreeMap<ResourceName, Device> = BTreeMap::new();
+fn combine_by_resource(inventory: &mut Inventory) {
+    let mut by_resource: BTreeMap<ResourceName, Device> = BTreeMap::new();
     for device in inventory.devices.drain(..) {
         if let Health::Unhealthy { reason } = &device.health {
             let name = local_name(&device);
-            let left_out = format!("{} is left out of {name}: {reason}", device.id);
-            inventory.warnings.push(left_out);
+            let warning = format!("{} is left out of {name}: {reason}", device.id);
+            inventory.warnings.push(warning);
         }
-        match merged.get_mut(&device.resource) {
-            Some(whole) => add(whole, device),
+        match by_resource.get_mut(&device.resource) {
+            Some(combined) => add_part(combined, device),
             None => {
                 // The local name is never refused as an id: a name of a resource is at most as
                 // long as an id, and a shared id is shortened if needed.
                 let id = DeviceId::shared_from_hardware(local_name(&device));
-                let mut whole = empty(id.unwrap_or_else(|_| device.id.clone()), &device);
-                add(&mut whole, device);
-                merged.insert(whole.resource.clone(), whole);
+                let mut combined =
+                    new_combined_device(id.unwrap_or_else(|_| device.id.clone()), &device);
+                add_part(&mut combined, device);
+                by_resource.insert(combined.resource.clone(), combined);
             }
         }
     }
-    inventory.devices.extend(merged.into_values());
+    inventory.devices.extend(by_resource.into_values());
     for device in &mut inventory.devices {
         device.index = Some("0".into());
     }
@@ -69,10 +70,12 @@ fn merge(inventory: &mut Inventory) {
 
 /// Combines the devices with the same resource and the same value of `by` into one device. The
 /// combined devices keep the order of their first parts, and are numbered from 0.
-fn combine_by(by: &Template, inventory: &mut Inventory) {
+fn combine_by(combine_key: &Template, inventory: &mut Inventory) {
     let mut combined: Vec<Device> = Vec::new();
     for device in inventory.devices.drain(..) {
-        let value = by.fill(&device.attributes).map_err(|e| e.to_string());
+        let value = combine_key
+            .fill(&device.attributes)
+            .map_err(|e| e.to_string());
         let id = value.and_then(|value| {
             DeviceId::shared_from_hardware(&value).map_err(|error| error.to_string())
         });
@@ -83,13 +86,15 @@ fn combine_by(by: &Template, inventory: &mut Inventory) {
                 continue;
             }
         };
-        let is_whole = |whole: &&mut Device| whole.id == id && whole.resource == device.resource;
-        match combined.iter_mut().find(is_whole) {
-            Some(whole) => add_whole(whole, device),
+        let has_same_key = |combined_device: &&mut Device| {
+            combined_device.id == id && combined_device.resource == device.resource
+        };
+        match combined.iter_mut().find(has_same_key) {
+            Some(combined_device) => add_required_part(combined_device, device),
             None => {
-                let mut whole = empty(id, &device);
-                add_whole(&mut whole, device);
-                combined.push(whole);
+                let mut combined_device = new_combined_device(id, &device);
+                add_required_part(&mut combined_device, device);
+                combined.push(combined_device);
             }
         }
     }
@@ -101,14 +106,14 @@ fn combine_by(by: &Template, inventory: &mut Inventory) {
 
 /// Adds a device to a combined device that needs all of its devices: one unhealthy device makes
 /// the combined device unhealthy.
-fn add_whole(whole: &mut Device, mut part: Device) {
-    let health = match &whole.health {
-        Health::Unhealthy { .. } => whole.health.clone(),
+fn add_required_part(combined: &mut Device, mut part: Device) {
+    let health = match &combined.health {
+        Health::Unhealthy { .. } => combined.health.clone(),
         Health::Healthy => std::mem::replace(&mut part.health, Health::Healthy),
     };
     part.health = Health::Healthy;
-    add(whole, part);
-    whole.health = health;
+    add_part(combined, part);
+    combined.health = health;
 }
 
 fn local_name(device: &Device) -> &str {
@@ -118,7 +123,7 @@ fn local_name(device: &Device) -> &str {
 
 /// Returns a combined device without nodes and files. Its other values, such as the resource,
 /// are those of the first device that is added to it.
-fn empty(id: DeviceId, first: &Device) -> Device {
+fn new_combined_device(id: DeviceId, first: &Device) -> Device {
     Device {
         id,
         index: None,
@@ -136,29 +141,29 @@ fn empty(id: DeviceId, first: &Device) -> Device {
 
 /// Adds a device to a combined device. An unhealthy device adds only its names; a healthy one
 /// also adds its nodes and files, and makes the combined device healthy.
-fn add(whole: &mut Device, part: Device) {
-    whole.aliases.push(part.id.to_string());
-    whole.aliases.extend(part.aliases);
-    whole.naming = whole.naming.max(part.naming);
-    if whole.numa != part.numa {
-        whole.numa = None;
+fn add_part(combined: &mut Device, part: Device) {
+    combined.aliases.push(part.id.to_string());
+    combined.aliases.extend(part.aliases);
+    combined.naming = combined.naming.max(part.naming);
+    if combined.numa != part.numa {
+        combined.numa = None;
     }
     if !part.health.is_healthy() {
         return;
     }
-    whole.health = Health::Healthy;
-    whole.readings.extend(part.readings);
-    add_new(&mut whole.nodes, part.nodes);
-    add_new(&mut whole.files, part.files);
-    add_new(&mut whole.directories, part.directories);
-    add_new(&mut whole.shown, part.shown);
+    combined.health = Health::Healthy;
+    combined.readings.extend(part.readings);
+    add_new(&mut combined.nodes, part.nodes);
+    add_new(&mut combined.files, part.files);
+    add_new(&mut combined.directories, part.directories);
+    add_new(&mut combined.shown, part.shown);
 }
 
 /// Adds the values that the list does not have yet.
-fn add_new<T: PartialEq>(all: &mut Vec<T>, more: Vec<T>) {
-    for one in more {
-        if !all.contains(&one) {
-            all.push(one);
+fn add_new<T: PartialEq>(values: &mut Vec<T>, new_values: Vec<T>) {
+    for value in new_values {
+        if !values.contains(&value) {
+            values.push(value);
         }
     }
 }

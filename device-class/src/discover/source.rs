@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::attributes::{self, Files, Unread};
+use super::attributes::{self, Files, ReadError};
 use super::{MAX_DEVICES, search};
 use crate::class::{Condition, Expectation, Source, SymlinkRule};
 use crate::facts::Facts;
@@ -125,7 +125,7 @@ fn complete<'s>(
     candidate: &mut Candidate,
     facts: &Facts,
     host: &dyn HostView,
-) -> Result<Option<&'s Condition>, Unread> {
+) -> Result<Option<&'s Condition>, ReadError> {
     let mut untested: Vec<&'s Condition> = source.require.iter().collect();
     let mut unread = source.attributes.as_slice();
     let mut files = Files::new(host);

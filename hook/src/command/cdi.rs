@@ -10,7 +10,8 @@ use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use injection_plan::cdi::directory::{self, DirectoryError, SpecificationChange};
 use injection_plan::cdi::{
-    Description, GeneratedSpecifications, Generator, KindUser, Omission, Specification, ThinHook,
+    Description, GeneratedSpecifications, Generator, Omission, Specification, SpecificationOwner,
+    ThinHook,
 };
 use serde_json::{Value, json};
 
@@ -95,7 +96,7 @@ pub(super) fn run(
     }
     let is_old = |_: &str| is_whole;
     let unusable = generated.find_unusable_classes();
-    let user = KindUser::People;
+    let user = SpecificationOwner::People;
     let update = directory::update(output, &generated, user, &unusable, is_old, |text| {
         Some(directory::kind_without_parser(text))
     });

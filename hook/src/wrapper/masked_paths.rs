@@ -48,7 +48,8 @@ impl RemovedPaths {
     }
 }
 
-/// Removes paths from a list of `linux` in config.json. The rest of the text is unchanged.
+/// Removes paths from one of the path lists of the `linux` object in config.json, such as
+/// `maskedPaths`. The rest of the text is unchanged.
 fn remove_items(text: String, list: &str, paths: &[PathBuf]) -> String {
     if paths.is_empty() {
         return text;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rooted_path::{read_own_text, read_regular_text, replace_file};
 
 use super::kind::{find_classes, json_kind};
-use super::{FILE_PREFIX, GeneratedSpecifications, KindUser, Specification};
+use super::{FILE_PREFIX, GeneratedSpecifications, Specification, SpecificationOwner};
 
 pub use super::spec::file_name as specification_file;
 
@@ -153,7 +153,7 @@ struct PresentFile {
 pub fn update(
     directory: &Path,
     generated: &GeneratedSpecifications,
-    user: KindUser,
+    user: SpecificationOwner,
     unusable: &UnusableClasses,
     is_old: impl Fn(&str) -> bool,
     read_yaml: impl Fn(String) -> Option<ForeignKind>,
@@ -192,7 +192,7 @@ pub fn update(
     }
     for (path, present) in files {
         let name = name_of(&path).into_owned();
-        let is_old = is_ours(&path) && user.has_file(&name) && is_old(&name);
+        let is_old = is_ours(&path) && user.owns_file(&name) && is_old(&name);
         if !is_old || kept.contains(&path) {
             continue;
         }

@@ -11,7 +11,8 @@ use device_class::strict_toml::FileError;
 
 use super::directory::UnusableClasses;
 use super::{
-    DescribedDevices, Description, DescriptionError, KindUser, Specification, SpecifiedDevice,
+    DescribedDevices, Description, DescriptionError, Specification, SpecificationOwner,
+    SpecifiedDevice,
 };
 
 /// The options with which specifications are generated.
@@ -109,7 +110,7 @@ impl GeneratedSpecifications {
     }
 
     /// Groups the described devices into specifications for `user`, one for each kind.
-    pub fn from_described(described: DescribedDevices, user: KindUser) -> Self {
+    pub fn from_described(described: DescribedDevices, user: SpecificationOwner) -> Self {
         let mut kinds: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
         for (resource, device) in described.devices {
             kinds.entry(user.kind(&resource)).or_default().push(device);
@@ -150,7 +151,7 @@ impl Generator<'_> {
         if all.devices.is_empty() {
             all.omissions.push(Omission::Everything);
         }
-        GeneratedSpecifications::from_described(all, KindUser::People)
+        GeneratedSpecifications::from_described(all, SpecificationOwner::People)
     }
 
     fn is_wanted(&self, class: &ClassName) -> bool {

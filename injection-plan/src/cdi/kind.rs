@@ -10,9 +10,10 @@ use serde::Deserialize;
 /// shipped classes have resources such as `devices.boathook.dev/serial`.
 const PLUGIN_DOMAIN: &str = "pods.boathook.dev";
 
-/// The users of a specification, who request devices by its names.
+/// The owner of a specification: the program that writes it and the users that request devices by
+/// its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KindUser {
+pub enum SpecificationOwner {
     /// People, with an engine's option `--device`. The kind is the resource.
     People,
     /// The device plugin, in its answers to the kubelet. The kind has a vendor of its own for each
@@ -21,22 +22,22 @@ pub enum KindUser {
     Plugin,
 }
 
-impl KindUser {
+impl SpecificationOwner {
     /// Returns the kind of a resource's devices: for `vendor.com/npu` the same, or
     /// `vendor.com.pods.boathook.dev/npu`.
     pub fn kind(self, resource: &ResourceName) -> String {
         match (self, resource.as_str().split_once('/')) {
-            (KindUser::Plugin, Some((domain, name))) => {
+            (SpecificationOwner::Plugin, Some((domain, name))) => {
                 format!("{domain}.{PLUGIN_DOMAIN}/{name}")
             }
             _ => resource.to_string(),
         }
     }
 
-    /// Returns whether the file of a specification, by its name, is one of this user's.
-    pub fn has_file(self, name: &str) -> bool {
-        let is_of_plugin = name.contains(&format!(".{PLUGIN_DOMAIN}-"));
-        is_of_plugin == (self == KindUser::Plugin)
+    /// Returns whether a specification file with this name was written for this owner.
+    pub fn owns_file(self, name: &str) -> bool {
+        let is_plugin_file = name.contains(&format!(".{PLUGIN_DOMAIN}-"));
+        is_plugin_file == (self == SpecificationOwner::Plugin)
     }
 }
 
@@ -159,16 +160,19 @@ mod tests {
             ),
         ] {
             let name = ResourceName::try_from(resource.to_owned()).unwrap();
-            assert_eq!(KindUser::People.kind(&name), resource);
-            assert_eq!(KindUser::Plugin.kind(&name), plugin);
-            for (kind, user) in [(resource, KindUser::People), (plugin, KindUser::Plugin)] {
+            assert_eq!(SpecificationOwner::People.kind(&name), resource);
+            assert_eq!(SpecificationOwner::Plugin.kind(&name), plugin);
+            for (kind, user) in [
+                (resource, SpecificationOwner::People),
+                (plugin, SpecificationOwner::Plugin),
+            ] {
                 let file = crate::cdi::file_name(kind);
-                for one in [KindUser::People, KindUser::Plugin] {
-                    assert_eq!(one.has_file(&file), one == user, "{file} {one:?}");
+                for one in [SpecificationOwner::People, SpecificationOwner::Plugin] {
+                    assert_eq!(one.owns_file(&file), one == user, "{file} {one:?}");
                 }
             }
         }
-        assert!(KindUser::People.has_file("boathook-myboathook.dev-npu.json"));
+        assert!(SpecificationOwner::People.owns_file("boathook-myboathook.dev-npu.json"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use device_class::name::fnv1a;
 
 pub use devices::{CLAIM_MARK, DescribedDevices, Description, DescriptionError};
 pub use generator::{ClassError, GeneratedSpecifications, Generator, Omission};
-pub use kind::KindUser;
+pub use kind::SpecificationOwner;
 use spec::file_name;
 pub use spec::{ContainerEdits, FILE_PREFIX, Specification, SpecifiedDevice, ThinHook};
 

@@ -17,7 +17,7 @@ use crate::plan::{Action, BindMount, InjectionPlan};
 #[serde(rename_all = "camelCase")]
 pub struct Specification {
     cdi_version: &'static str,
-    /// The kind, as `vendor.com/class`, which [`KindUser::kind`](super::KindUser::kind) makes of the
+    /// The kind, as `vendor.com/class`, which [`SpecificationOwner::kind`](super::SpecificationOwner::kind) makes of the
     /// resource of the devices.
     pub kind: String,
     /// The devices. CDI does not allow an empty list.

@@ -92,7 +92,7 @@ pub(super) enum GrantedFiles {
     Nothing,
     /// The container gets libraries and regular files. Directories are excluded because
     /// they may be writable, and sockets because a daemon may act for its clients.
-    Harmless,
+    WithoutDeviceAccess,
     All,
 }
 
@@ -187,7 +187,7 @@ impl Authority {
                 Ok(only_files(if has_any {
                     GrantedFiles::All
                 } else {
-                    GrantedFiles::Harmless
+                    GrantedFiles::WithoutDeviceAccess
                 }))
             }
             // Only the requested devices are looked up, so that a recorded device that the

@@ -110,11 +110,11 @@ impl PlanBuilder {
             requested_by: request.source.to_string(),
             error,
         };
-        let harmless;
+        let limited_edits;
         let edits = match granted.files {
-            GrantedFiles::Harmless => {
-                harmless = edits.harmless();
-                &harmless
+            GrantedFiles::WithoutDeviceAccess => {
+                limited_edits = edits.without_device_access();
+                &limited_edits
             }
             GrantedFiles::All | GrantedFiles::Nothing => edits,
         };
@@ -135,7 +135,7 @@ impl PlanBuilder {
             self.check_requirements(input, &devices)?;
         }
         let class = &request.class;
-        let whole = StepUser::Class(class.clone());
+        let class_user = StepUser::Class(class.clone());
         // A container that requests all devices gets fewer than expected if there was a
         // problem in the scan, so the problem is a warning; otherwise it is a note.
         let messages = match request.selection {
@@ -177,11 +177,11 @@ impl PlanBuilder {
                 }
             }
             for node in edits.nodes.iter().filter(is_requested) {
-                self.add_node(node, &whole)?;
+                self.add_node(node, &class_user)?;
             }
         }
         if gives_files {
-            self.add_edits(edits, &devices, &whole)?;
+            self.add_edits(edits, &devices, &class_user)?;
         }
         for device in &devices {
             let user = StepUser::Device(DeviceRef::new(class, &device.id));
@@ -243,12 +243,12 @@ impl PlanBuilder {
         if class.spec.follow {
             return Ok(awaited);
         }
-        let name_of_class = &request.class;
-        for device in awaited.iter().filter(|it| **it != Awaited::All) {
+        let class_name = &request.class;
+        for device in awaited.iter().filter(|device| **device != Awaited::All) {
             let name = excerpt(&device.to_request());
             self.warnings.push(format!(
-                "{name_of_class}: this host does not have {name}, and nothing gives it later: set \
-                 `follow = true` in [class.{name_of_class}] of config.toml"
+                "{class_name}: this host does not have {name}, and nothing gives it later: set \
+                 `follow = true` in [class.{class_name}] of config.toml"
             ));
         }
         Ok(Vec::new())

@@ -8,7 +8,9 @@ use device_class::DeviceClass;
 use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::name::CapabilityName;
-use injection_plan::cdi::{DescribedDevices, Description, GeneratedSpecifications, KindUser};
+use injection_plan::cdi::{
+    DescribedDevices, Description, GeneratedSpecifications, SpecificationOwner,
+};
 use serde_json::{Value, json};
 
 use crate::planning::{directory, recordings, shipped, shipped_class};
@@ -88,7 +90,8 @@ fn common_mounts_change_nothing_for_a_container() {
         for case in recordings(directory("testdata").join(class.name.as_str())) {
             let described = describe(&class, &case);
             let again = describe(&class, &case);
-            let generated = GeneratedSpecifications::from_described(again, KindUser::People);
+            let generated =
+                GeneratedSpecifications::from_described(again, SpecificationOwner::People);
             for specification in &generated.specifications {
                 let specification = serde_json::to_value(specification).unwrap();
                 with_common += usize::from(compare(&specification, &described) > 0);
@@ -110,7 +113,7 @@ fn the_libraries_of_a_driver_are_written_once() {
         .map(|(_, device)| serde_json::to_string_pretty(device).unwrap().len())
         .sum();
     let names = described.devices.len();
-    let generated = GeneratedSpecifications::from_described(described, KindUser::People);
+    let generated = GeneratedSpecifications::from_described(described, SpecificationOwner::People);
     let [specification] = &generated.specifications[..] else {
         panic!("{:?}", generated.specifications.len());
     };

@@ -14,8 +14,8 @@ use injection_plan::cdi::directory::{
     self, DirectoryError, DirectoryUpdate, ForeignKind, SpecificationChange, UnusableClasses,
 };
 use injection_plan::cdi::{
-    DescribedDevices, Description, GeneratedSpecifications, KindUser, Omission, Specification,
-    ThinHook,
+    DescribedDevices, Description, GeneratedSpecifications, Omission, Specification,
+    SpecificationOwner, ThinHook,
 };
 use nix::errno::Errno;
 
@@ -128,7 +128,8 @@ impl CdiFiles {
         inventory: &mut Resources,
         unusable: &UnusableClasses,
     ) -> Vec<String> {
-        let generated = GeneratedSpecifications::from_described(described, KindUser::Plugin);
+        let generated =
+            GeneratedSpecifications::from_described(described, SpecificationOwner::Plugin);
         let files = generated.specifications.iter();
         let files = files.map(|specification| specification.file_name());
         let files: BTreeSet<String> = files.collect();
@@ -148,7 +149,7 @@ impl CdiFiles {
             }
             !is_used
         };
-        let user = KindUser::Plugin;
+        let user = SpecificationOwner::Plugin;
         let directory = &self.directory;
         let changes = directory::update(directory, &generated, user, unusable, is_old, |text| {
             yaml_kind(&text).map(ForeignKind::Known)
@@ -213,7 +214,8 @@ impl CdiFiles {
         }
         for (kind, reason) in unwritten {
             let mut resources = inventory.iter_mut();
-            let resource = resources.find(|(name, _)| KindUser::Plugin.kind(name) == kind);
+            let resource =
+                resources.find(|(name, _)| SpecificationOwner::Plugin.kind(name) == kind);
             if let Some((_, resource)) = resource {
                 Arc::make_mut(resource).refuse(&reason);
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::name::ResourceName;
-use injection_plan::cdi::KindUser;
+use injection_plan::cdi::SpecificationOwner;
 use injection_plan::cdi::directory::specification_file;
 use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 
@@ -40,7 +40,9 @@ impl PodAllocations {
         let alive = allocations.filter(|one| self.cgroups.may_exist(one.pod_uid));
         let files = alive.filter_map(|one| {
             let resource = ResourceName::try_from(one.resource.to_owned()).ok()?;
-            Some(specification_file(&KindUser::Plugin.kind(&resource)))
+            Some(specification_file(
+                &SpecificationOwner::Plugin.kind(&resource),
+            ))
         });
         Some(files.collect())
     }

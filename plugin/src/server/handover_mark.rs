@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use device_class::name::ResourceName;
 use rooted_path::replace_file;
 
-use crate::kubelet_dir::handover_mark_name;
+use crate::kubelet_dir::handover_mark_file_name;
 
 #[derive(Debug)]
 pub(super) struct HandoverMark(PathBuf);
@@ -20,7 +20,7 @@ pub(super) struct HandoverMark(PathBuf);
 impl HandoverMark {
     /// Names the mark of a resource in `directory`, where it need not exist.
     pub(super) fn new(directory: &Path, resource: &ResourceName) -> Self {
-        HandoverMark(directory.join(handover_mark_name(resource)))
+        HandoverMark(directory.join(handover_mark_file_name(resource)))
     }
 
     pub(super) fn exists(&self) -> bool {

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use device_class::discover::Health;
 use device_class::name::{EnvName, excerpt};
-use injection_plan::cdi::{self, KindUser};
+use injection_plan::cdi::{self, SpecificationOwner};
 use injection_plan::request::{ANNOTATION_PREFIX, MAX_REQUEST};
 use kubelet_api::deviceplugin::ContainerAllocateResponse;
 use tonic::Status;
@@ -127,7 +127,7 @@ pub(crate) fn container(
 /// container may have several resources.
 fn cdi_annotation(resource: &Resource, hardware: &[&str]) -> (String, String) {
     let name = &resource.name;
-    let kind = KindUser::Plugin.kind(name);
+    let kind = SpecificationOwner::Plugin.kind(name);
     let names: Vec<String> = hardware.iter().map(|id| format!("{kind}={id}")).collect();
     let key = cdi::annotation_key(CDI_PLUGIN, name.as_str());
     (key, names.join(","))

@@ -111,9 +111,9 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
 /// Checks the name of the resource by the kubelet's rules. Attributes in the template are
 /// assumed to have valid values.
 fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
-    let harmless = |name: &AttributeName| (name.clone(), "aa".to_owned());
-    let harmless = inserted(resource.attributes().map(harmless));
-    match resource.fill(&harmless) {
+    let sample_value = |name: &AttributeName| (name.clone(), "aa".to_owned());
+    let sample_values = inserted(resource.attributes().map(sample_value));
+    match resource.fill(&sample_values) {
         Ok(example) => check_resource_name(&resource.to_string(), example),
         Err(_) => Ok(()),
     }

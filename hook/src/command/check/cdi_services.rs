@@ -8,7 +8,7 @@ use std::path::Path;
 
 use device_class::config::Config;
 use device_class::load::each_source;
-use injection_plan::cdi::{FILE_PREFIX, KindUser};
+use injection_plan::cdi::{FILE_PREFIX, SpecificationOwner};
 
 use super::delivery::DIRECTORIES;
 use crate::command::engine_words::is_node;
@@ -76,7 +76,9 @@ fn has_names_for_people(host_root: &Path) -> bool {
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned());
     host_root.join(ENABLED).symlink_metadata().is_ok()
-        || names.any(|name| name.starts_with(FILE_PREFIX) && KindUser::People.has_file(&name))
+        || names.any(|name| {
+            name.starts_with(FILE_PREFIX) && SpecificationOwner::People.owns_file(&name)
+        })
 }
 
 #[cfg(test)]

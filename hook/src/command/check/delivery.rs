@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
-use injection_plan::cdi::KindUser;
+use injection_plan::cdi::SpecificationOwner;
 use injection_plan::cdi::directory::is_generated;
 use rooted_path::read_own_text;
 use runtime_config::Engine;
@@ -42,7 +42,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
     let count = specifications
         .keys()
         .filter_map(|file| file.file_name()?.to_str())
-        .filter(|name| !is_node || KindUser::Plugin.has_file(name))
+        .filter(|name| !is_node || SpecificationOwner::Plugin.owns_file(name))
         .count();
     let handlers = Engine::ALL.into_iter().filter(|engine| {
         let record = host_root.join(STATE).join(format!("{engine}.json"));

@@ -57,12 +57,12 @@ fn the_files_of_another_user_are_left_alone() {
         "boathook-a.com-x.json",
         "boathook-a.com.pods.boathook.dev-x.json",
     );
-    assert_eq!(update(&["a.com/x"], KindUser::People), [people]);
+    assert_eq!(update(&["a.com/x"], SpecificationOwner::People), [people]);
     let kinds = ["a.com.pods.boathook.dev/x"];
-    assert_eq!(update(&kinds, KindUser::Plugin), [people, plugin]);
-    assert_eq!(update(&[], KindUser::People), [plugin]);
-    update(&["a.com/x"], KindUser::People);
-    assert_eq!(update(&[], KindUser::Plugin), [people]);
+    assert_eq!(update(&kinds, SpecificationOwner::Plugin), [people, plugin]);
+    assert_eq!(update(&[], SpecificationOwner::People), [plugin]);
+    update(&["a.com/x"], SpecificationOwner::People);
+    assert_eq!(update(&[], SpecificationOwner::Plugin), [people]);
 }
 
 #[test]
@@ -70,32 +70,53 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("missing/cdi");
     let both = generated(&["a.com/x", "b.com/y"]);
-    let written = update(&directory, &both, KindUser::People, &NONE, |_| true, plain)
-        .unwrap()
-        .changes;
+    let written = update(
+        &directory,
+        &both,
+        SpecificationOwner::People,
+        &NONE,
+        |_| true,
+        plain,
+    )
+    .unwrap()
+    .changes;
     assert_eq!(written.len(), 2, "{written:?}");
     let mode = fs::metadata(&directory).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);
     assert_eq!(
-        update(&directory, &both, KindUser::People, &NONE, |_| true, plain)
-            .unwrap()
-            .changes,
+        update(
+            &directory,
+            &both,
+            SpecificationOwner::People,
+            &NONE,
+            |_| true,
+            plain
+        )
+        .unwrap()
+        .changes,
         []
     );
 
     // Some classes were not requested, or a class cannot be used now.
     let one = generated(&["a.com/x"]);
     assert_eq!(
-        update(&directory, &one, KindUser::People, &NONE, |_| false, plain)
-            .unwrap()
-            .changes,
+        update(
+            &directory,
+            &one,
+            SpecificationOwner::People,
+            &NONE,
+            |_| false,
+            plain
+        )
+        .unwrap()
+        .changes,
         []
     );
     let unknown = UnusableClasses { all: true, ..NONE };
     let kept = update(
         &directory,
         &one,
-        KindUser::People,
+        SpecificationOwner::People,
         &unknown,
         |_| true,
         plain,
@@ -106,9 +127,16 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
 
     let gone = directory.join("boathook-b.com-y.json");
     assert_eq!(
-        update(&directory, &one, KindUser::People, &NONE, |_| true, plain)
-            .unwrap()
-            .changes,
+        update(
+            &directory,
+            &one,
+            SpecificationOwner::People,
+            &NONE,
+            |_| true,
+            plain
+        )
+        .unwrap()
+        .changes,
         [SpecificationChange::Removed(gone)]
     );
     assert_eq!(files(&directory), ["boathook-a.com-x.json"]);
@@ -122,7 +150,7 @@ fn a_foreign_file_of_the_kind_is_kept_and_named() {
     let changes = update(
         directory.path(),
         &generated(&["a.com/x"]),
-        KindUser::People,
+        SpecificationOwner::People,
         &NONE,
         |_| true,
         plain,
@@ -153,7 +181,7 @@ fn what_is_no_specification_is_left_alone() {
     let changes = update(
         directory.path(),
         &generated(&["a.com/x"]),
-        KindUser::People,
+        SpecificationOwner::People,
         &NONE,
         |_| true,
         plain,
@@ -172,7 +200,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     let error = update(
         &file,
         &generated(&["a.com/x"]),
-        KindUser::People,
+        SpecificationOwner::People,
         &NONE,
         |_| true,
         plain,
@@ -186,7 +214,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     let error = update(
         &below,
         &generated(&["a.com/x"]),
-        KindUser::People,
+        SpecificationOwner::People,
         &NONE,
         |_| true,
         plain,
@@ -199,7 +227,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     let error = update(
         read_only,
         &generated(&["a.com/x"]),
-        KindUser::People,
+        SpecificationOwner::People,
         &NONE,
         |_| true,
         plain,
@@ -250,7 +278,7 @@ fn a_broken_class_keeps_its_own_file_and_no_other() {
     let updated = update(
         directory.path(),
         &none,
-        KindUser::People,
+        SpecificationOwner::People,
         &unusable,
         |_| true,
         plain,
@@ -262,7 +290,7 @@ fn a_broken_class_keeps_its_own_file_and_no_other() {
     update(
         directory.path(),
         &none,
-        KindUser::People,
+        SpecificationOwner::People,
         &NONE,
         |_| true,
         plain,
