@@ -98,7 +98,7 @@ fn restricted_node(node: &Node) -> Result<()> {
         .replace("NULL", "RESTRICTED")
         .replace("/dev/restricted", "/dev/shm/own/null");
     install(node, &[("null.toml", NULL), ("restricted.toml", &class)])?;
-    let script = "if : </dev/own-restricted; then echo opened; else echo denied; fi; \
+    let script = "if true </dev/own-restricted; then echo opened; else echo denied; fi; \
                   trap 'exit 0' TERM; sleep 100000 & wait";
     let pod = Pod::new(Overlay::Cdi, "restricted", 0)
         .with("/spec/containers/0/command/2", script)

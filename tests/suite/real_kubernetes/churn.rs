@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -17,6 +18,12 @@ use super::pod::Pod;
 pub(super) const CASES: &[ClusterCase] = &[("ten minutes of churn", churn)];
 
 const LENGTH: Duration = Duration::from_secs(600);
+
+/// The number of seconds to use in place of it.
+const SECONDS: &str = "BOATHOOK_CHURN_SECONDS";
+
+/// The time between two events. Without it a kubelet would be killed before it has started a pod.
+const PERIOD: Duration = Duration::from_millis(400);
 
 /// The seed to use, to repeat an order of events.
 const SEED: &str = "BOATHOOK_CHURN_SEED";
@@ -49,32 +56,41 @@ fn churn(node: &Node) -> Result<()> {
     // The pods by name, with the number of devices that they request.
     let mut pods: BTreeMap<String, usize> = BTreeMap::new();
     let (mut arrived, mut checked) = (0, 0);
+    let length = match std::env::var(SECONDS) {
+        Ok(seconds) => Duration::from_secs(seconds.parse().context(SECONDS)?),
+        Err(_) => LENGTH,
+    };
     let start = Instant::now();
-    while start.elapsed() < LENGTH {
-        match sequence.next_below(100) {
-            0..55 if pods.values().sum::<usize>() < 60 => {
+    while start.elapsed() < length {
+        let event = Instant::now();
+        match sequence.next_below(1000) {
+            0..550 if pods.values().sum::<usize>() < 60 => {
                 let devices = 1 + sequence.next_below(4);
                 let name = format!("churn-{arrived}");
                 node.apply(&Pod::new(Overlay::Cdi, &name, devices).that_stays().text())?;
                 pods.insert(name, devices);
                 arrived += 1;
             }
-            0..85 => {
+            0..870 => {
                 let position = sequence.next_below(pods.len().max(1));
                 if let Some(name) = pods.keys().nth(position).cloned() {
                     node.kubectl(&["delete", "pod", "--now", "--wait=false", &name])?;
                     pods.remove(&name);
                 }
             }
-            85..90 => {
+            870..880 => {
                 // The plugin may have ended a moment ago.
                 let _ = node.signal("boathook-plugin", "KILL");
             }
-            90..93 => restart_plugin(node)?,
-            93..95 => node.restart(Daemon::Kubelet, "KILL")?,
-            95..96 => node.restart(node.engine.daemon(), "KILL")?,
+            // kubectl refuses a second restart within a second.
+            880..885 => node.until("the plugin is updated", || {
+                restart_plugin(node).map(|()| true)
+            })?,
+            885..895 => node.restart(Daemon::Kubelet, "KILL")?,
+            895..900 => node.restart(node.engine.daemon(), "KILL")?,
             _ => checked += check(node, &pods)?,
         }
+        sleep(PERIOD.saturating_sub(event.elapsed()));
     }
     node.rolled_out()?;
     node.until_devices()?;
