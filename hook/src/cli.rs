@@ -209,7 +209,7 @@ pub(crate) enum Command {
     #[command(after_help = DOCTOR_END)]
     Doctor {
         #[command(flatten)]
-        whose: ContainerSelector,
+        selector: ContainerSelector,
         /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,

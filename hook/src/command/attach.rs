@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::containers::{self, Container};
-use super::{CommandError, known_classes, print_json};
+use super::{CommandError, check_class_names, print_json};
 use crate::cli::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 use crate::exit::ExitCode;
 use crate::live::{self, Attaching, ContainerLocation, Detached, LiveError, Refreshing};
@@ -38,15 +38,18 @@ impl fmt::Display for ChangedContainer {
 }
 
 /// Prints the result of a command as JSON, and adds the container to it.
-fn print_changed(changed: &ChangedContainer, done: &impl Serialize) -> Result<(), CommandError> {
+fn print_target_and_result(
+    target: &ChangedContainer,
+    result: &impl Serialize,
+) -> Result<(), CommandError> {
     // The value is serialized to text and parsed again. This keeps the program small: a
     // conversion to `Value` would need another copy of the serializer for each type.
-    let mut done: Value = serde_json::from_str(&serde_json::to_string_pretty(done)?)?;
-    done["container"]["id"] = changed.id.as_str().into();
-    if let Some(name) = &changed.name {
-        done["container"]["name"] = name.as_str().into();
+    let mut result: Value = serde_json::from_str(&serde_json::to_string_pretty(result)?)?;
+    result["container"]["id"] = target.id.as_str().into();
+    if let Some(name) = &target.name {
+        result["container"]["name"] = name.as_str().into();
     }
-    print_json(&done)
+    print_json(&result)
 }
 
 /// Attaches devices to a running container. With `--dry-run` it only prints the steps.
@@ -57,33 +60,33 @@ pub(super) fn attach(
 ) -> Result<ExitCode, CommandError> {
     let AttachArguments {
         container,
-        devices: wanted,
+        devices: requested_devices,
         dry_run,
         force,
     } = arguments;
-    let (found, changed) = begin(container, wanted, config)?;
-    let of_container = |error| of_container(&found.id, error);
+    let (location, target) = locate_container(container, requested_devices, config)?;
+    let to_error = |error| container_error(&location.id, error);
     if !*dry_run {
-        live::catch_up(&found.id, config).map_err(of_container)?;
+        live::catch_up(&location.id, config).map_err(to_error)?;
     }
     let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
-    let planned = Attaching::plan(&found, wanted, *force, config);
-    let mut attaching = planned.map_err(of_container)?;
+    let mut attaching =
+        Attaching::plan(&location, requested_devices, *force, config).map_err(to_error)?;
     deadline.cancel();
     if *force {
         log::warning("--force: the kubelet may give the same devices to other pods");
     }
-    let devices: Vec<String> = attaching
+    let devices = attaching
         .devices()
         .map(|(class, device)| format!("{device} of {class}"))
-        .collect();
-    let devices = devices.join(", ");
+        .collect::<Vec<_>>()
+        .join(", ");
     let plan = attaching.plan.clone();
     if !*dry_run {
         let mut warnings = std::mem::take(&mut attaching.plan.warnings);
-        warnings.extend(live::attach(attaching, config).map_err(of_container)?);
+        warnings.extend(live::attach(attaching, config).map_err(to_error)?);
         for warning in warnings {
-            log::warning(&format!("container {}: {warning}", found.id));
+            log::warning(&format!("container {}: {warning}", location.id));
         }
         live::prune_records(&config.host_root);
     }
@@ -93,9 +96,9 @@ pub(super) fn attach(
         return Ok(ExitCode::Success);
     }
     report(match (json, plan.steps.is_empty()) {
-        (true, _) => print_changed(&changed, &plan),
-        (false, true) => writeln!(out, "{devices}: {changed} has it already").map_err(Into::into),
-        (false, false) => writeln!(out, "{devices}: attached to {changed}").map_err(Into::into),
+        (true, _) => print_target_and_result(&target, &plan),
+        (false, true) => writeln!(out, "{devices}: {target} has it already").map_err(Into::into),
+        (false, false) => writeln!(out, "{devices}: attached to {target}").map_err(Into::into),
     });
     Ok(ExitCode::Success)
 }
@@ -106,18 +109,21 @@ pub(super) fn detach(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let (found, changed) = find(&arguments.container, config)?;
+    let (container, target) = find_container(&arguments.container, config)?;
     crate::process::confine()?;
-    let id = &changed.id;
-    let is_its = |bundle: &Path| {
-        let found = found.bundle.as_deref();
-        found.is_none_or(|found| containers::is_same_bundle(found, bundle))
+    let id = &target.id;
+    let is_own_bundle = |bundle: &Path| {
+        let own_bundle = container.bundle.as_deref();
+        own_bundle.is_none_or(|own_bundle| containers::is_same_bundle(own_bundle, bundle))
     };
-    let detached = live::detach(id, is_its, &arguments.devices, config);
-    let detached = detached.map_err(|error| match of_class(&arguments.devices, config) {
-        Err(unknown) if matches!(error, LiveError::NotAttached(_)) => unknown,
-        _ => of_container(id, error),
-    })?;
+    let detached = live::detach(id, is_own_bundle, &arguments.devices, config);
+    let detached =
+        detached.map_err(
+            |error| match check_device_classes(&arguments.devices, config) {
+                Err(unknown_class) if matches!(error, LiveError::NotAttached(_)) => unknown_class,
+                _ => container_error(id, error),
+            },
+        )?;
     let Detached {
         devices,
         waiting,
@@ -142,56 +148,58 @@ pub(super) fn detach(
              mount namespace, where they cannot be opened: {error}"
         ));
     }
-    let code = match not_removed.is_some() {
-        true => ExitCode::NodeStays,
-        false => ExitCode::Success,
+    let code = if not_removed.is_some() {
+        ExitCode::NodeStays
+    } else {
+        ExitCode::Success
     };
     if json {
-        let unseen = (!devices.is_empty()).then_some(IN_FLIGHT);
-        let done = serde_json::json!({
-            "devices": devices, "not_awaited": waiting, "open_by": open_by, "not_removed": not_removed, "unseen": unseen,
+        let in_flight_warning = (!devices.is_empty()).then_some(IN_FLIGHT);
+        let result = serde_json::json!({
+            "devices": devices, "not_awaited": waiting, "open_by": open_by, "not_removed": not_removed, "unseen": in_flight_warning,
         });
-        report(print_changed(&changed, &done));
+        report(print_target_and_result(&target, &result));
         return Ok(code);
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
     for device in &devices {
         let (name, class) = (&device.device, &device.class);
-        report(writeln!(out, "{name} of {class}: detached from {changed}").map_err(Into::into));
+        report(writeln!(out, "{name} of {class}: detached from {target}").map_err(Into::into));
     }
-    for awaited in &waiting {
-        let (name, class) = (awaited.awaited.to_request(), &awaited.class);
-        let text = format!("{changed} does not wait for {name} of {class} any more");
+    for device in &waiting {
+        let (name, class) = (device.awaited.to_request(), &device.class);
+        let text = format!("{target} does not wait for {name} of {class} any more");
         report(writeln!(out, "{text}").map_err(Into::into));
     }
-    let rest = match removed_rest {
-        true => "what was left of detached devices is removed from",
-        false => "nothing is attached to",
+    let outcome = if removed_rest {
+        "what was left of detached devices is removed from"
+    } else {
+        "nothing is attached to"
     };
     if devices.is_empty() && waiting.is_empty() && code == ExitCode::Success {
-        report(writeln!(out, "{rest} {changed}").map_err(Into::into));
+        report(writeln!(out, "{outcome} {target}").map_err(Into::into));
     }
     Ok(code)
 }
 
-/// A warning about open descriptors that a scan of /proc cannot find.
+/// The warning about open descriptors that a scan of /proc cannot find.
 const IN_FLIGHT: &str = "a descriptor that is on its way between processes, or that io_uring \
      holds, cannot be seen: only a restart of the container makes sure that no process can use a \
      detached device";
 
 /// Logs a failure to print the result. The failure does not change the exit code, because
 /// the container was already changed successfully.
-fn report(written: Result<(), CommandError>) {
-    if let Err(error) = written {
+fn report(print_result: Result<(), CommandError>) {
+    if let Err(error) = print_result {
         log::warning(&log::chain(&error));
     }
 }
 
 /// Returns an error if a device belongs to a class that does not exist on this host.
-fn of_class(devices: &[CdiGrant], config: &Config) -> Result<(), CommandError> {
+fn check_device_classes(devices: &[CdiGrant], config: &Config) -> Result<(), CommandError> {
     let sources = load::each_source(&config.classes)?;
-    let classes: Vec<_> = devices.iter().map(|it| it.class.clone()).collect();
-    known_classes(&classes, sources.iter().flatten())
+    let classes: Vec<_> = devices.iter().map(|device| device.class.clone()).collect();
+    check_class_names(&classes, sources.iter().flatten())
 }
 
 /// Updates the driver files of a running container after the host's driver was updated. With
@@ -201,31 +209,28 @@ pub(super) fn refresh(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let (found, changed) = begin(&arguments.container, &[], config)?;
-    let of_container = |error| of_container(&found.id, error);
+    let (location, target) = locate_container(&arguments.container, &[], config)?;
+    let to_error = |error| container_error(&location.id, error);
     let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
-    let mut refreshing = Refreshing::plan(&found, config).map_err(of_container)?;
+    let mut refreshing = Refreshing::plan(&location, config).map_err(to_error)?;
     deadline.cancel();
     let plan = refreshing.plan.clone();
     if !arguments.dry_run {
         let mut warnings = std::mem::take(&mut refreshing.plan.warnings);
-        warnings.extend(live::refresh(refreshing, config).map_err(of_container)?);
+        warnings.extend(live::refresh(refreshing, config).map_err(to_error)?);
         for warning in warnings {
-            log::warning(&format!("container {}: {warning}", found.id));
+            log::warning(&format!("container {}: {warning}", location.id));
         }
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
     report(match (json, plan.steps.is_empty(), arguments.dry_run) {
-        (true, ..) => print_changed(&changed, &plan),
-        (false, true, _) => writeln!(
-            out,
-            "{changed} has no file that the host has replaced since"
-        )
-        .map_err(Into::into),
+        (true, ..) => print_target_and_result(&target, &plan),
+        (false, true, _) => writeln!(out, "{target} has no file that the host has replaced since")
+            .map_err(Into::into),
         (false, false, true) => write!(out, "{plan}").map_err(Into::into),
         (false, false, false) => writeln!(
             out,
-            "{changed} has the host's files; programs that run in it keep the old ones until they \
+            "{target} has the host's files; programs that run in it keep the old ones until they \
              are started again"
         )
         .map_err(Into::into),
@@ -233,51 +238,54 @@ pub(super) fn refresh(
     Ok(ExitCode::Success)
 }
 
-fn of_container(id: &str, error: LiveError) -> CommandError {
+fn container_error(id: &str, error: LiveError) -> CommandError {
     CommandError::Container {
         id: id.to_owned(),
         error: Box::new(CommandError::Live(error)),
     }
 }
 
-fn find(
+/// Finds a container that runs.
+fn find_container(
     container: &RunningContainer,
     config: &Config,
 ) -> Result<(Container, ChangedContainer), CommandError> {
-    let found = containers::named(&container.name, container.root.clone(), &config.host_root);
-    let found = found.map_err(CommandError::no_container)?;
-    let changed = ChangedContainer {
-        id: found.id.clone(),
-        name: found.name(&config.host_root),
+    let RunningContainer { name, root } = container;
+    let container = containers::find_by_id_or_name(name, root.clone(), &config.host_root)
+        .map_err(CommandError::no_container)?;
+    let target = ChangedContainer {
+        id: container.id.clone(),
+        name: container.name(&config.host_root),
     };
-    Ok((found, changed))
+    Ok((container, target))
 }
 
-/// Finds the container, and gives up what is not needed after that.
-fn begin(
+/// Finds a container with its process and its bundle, and then drops the privileges that only the
+/// search needs.
+fn locate_container(
     container: &RunningContainer,
     devices: &[CdiGrant],
     config: &Config,
 ) -> Result<(ContainerLocation, ChangedContainer), CommandError> {
-    of_class(devices, config)?;
-    let (found, changed) = find(container, config)?;
-    let unknown = |what: &str, hint: &str| CommandError::NoContainer {
-        reason: format!("{what} of container {}", found.id),
+    check_device_classes(devices, config)?;
+    let (container, target) = find_container(container, config)?;
+    let missing_part = |part: &str, hint: &str| CommandError::NoContainer {
+        reason: format!("{part} of container {}", container.id),
         hint: hint.to_owned(),
     };
-    let pid = found
+    let pid = container
         .pid
-        .ok_or_else(|| unknown("there is no process", "start it first"))?;
-    let bundle = found.bundle.clone().ok_or_else(|| {
+        .ok_or_else(|| missing_part("there is no process", "start it first"))?;
+    let bundle = container.bundle.clone().ok_or_else(|| {
         let hint = "run this as root; for a runtime with another state directory use --root DIR";
-        unknown("the bundle is not known", hint)
+        missing_part("the bundle is not known", hint)
     })?;
     crate::process::confine()?;
-    let found = ContainerLocation {
-        id: found.id,
+    let location = ContainerLocation {
+        id: container.id,
         pid,
-        start_time: found.started,
+        start_time: container.start_time,
         bundle,
     };
-    Ok((found, changed))
+    Ok((location, target))
 }

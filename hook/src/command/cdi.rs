@@ -51,10 +51,11 @@ impl Problem {
         }
     }
 
-    fn report(&self) {
-        match self.is_error {
-            true => log::error(&self.text),
-            false => log::warning(&self.text),
+    fn log(&self) {
+        if self.is_error {
+            log::error(&self.text);
+        } else {
+            log::warning(&self.text);
         }
     }
 }
@@ -65,36 +66,37 @@ pub(super) fn run(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let (classes, output, devices, all, form) = match command {
+    let (classes, output, devices, all_classes, form) = match command {
         CdiCommand::Generate {
             classes,
             output,
             devices,
-            all,
+            all: all_classes,
             form,
-        } => (classes, output, devices, *all, *form),
+        } => (classes, output, devices, *all_classes, *form),
         CdiCommand::List { directory } => {
             return cdi_names::list(directory.as_deref(), json, config);
         }
     };
-    let mut generated = generated(classes, all, form, config)?;
+    let mut generated = generate(classes, all_classes, form, config)?;
     if let Some(name) = find_unknown_device(&generated, devices) {
-        let is_all = all || !classes.is_empty();
+        let is_all = all_classes || !classes.is_empty();
         let hint = describe_unknown_device(name, is_all, form, config)?;
         let name = name.clone();
         return Err(CdiError::NoDevice { name, hint }.into());
     }
-    keep_devices(&mut generated, devices);
+    retain_devices(&mut generated, devices);
     if output.as_os_str() == STANDARD_OUTPUT {
         return print(&generated, json, config);
     }
-    warn_of_disabled(classes, config)?;
-    let is_whole = classes.is_empty() && devices.is_empty();
-    if is_whole && !all {
-        let before = named_before(output, &generated, form, config)?;
-        generated.specifications.extend(before);
+    warn_about_disabled_classes(classes, config)?;
+    let is_unrestricted = classes.is_empty() && devices.is_empty();
+    if is_unrestricted && !all_classes {
+        let earlier_specifications = find_earlier_specifications(output, &generated, form, config)?;
+        generated.specifications.extend(earlier_specifications);
     }
-    let is_old = |_: &str| is_whole;
+    // A command that is restricted to some classes or devices removes no file of others.
+    let is_old = |_: &str| is_unrestricted;
     let unusable = generated.find_unusable_classes();
     let user = SpecificationOwner::People;
     let update = directory::update(output, &generated, user, &unusable, is_old, |text| {
@@ -115,48 +117,57 @@ pub(super) fn run(
         is_error: true,
     }));
     if !json {
-        let changes = changes.iter();
-        changes.for_each(|change| report(&change.to_string()));
+        for change in &changes {
+            print_line(&change.to_string());
+        }
     }
-    problems.iter().for_each(Problem::report);
+    problems.iter().for_each(Problem::log);
     if json {
-        let changes: Vec<Value> = changes.iter().map(in_json).collect();
+        let changes: Vec<Value> = changes.iter().map(change_to_json).collect();
         let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
         super::print_json(&json!({ "changes": changes, "problems": texts }))?;
     } else if changes.is_empty() {
-        report("nothing has changed");
+        print_line("nothing has changed");
     }
-    Ok(match problems.iter().any(|problem| problem.is_error) {
-        true => ExitCode::Config,
-        false => ExitCode::Success,
-    })
+    Ok(exit_code(&problems))
 }
 
-/// Returns what the specifications lack, each with the reason.
+fn exit_code(problems: &[Problem]) -> ExitCode {
+    if problems.iter().any(|problem| problem.is_error) {
+        ExitCode::Config
+    } else {
+        ExitCode::Success
+    }
+}
+
+/// Returns a problem for each class or device that the specifications omit, with the reason.
 fn find_problems(generated: &GeneratedSpecifications, config: &Config) -> Vec<Problem> {
-    let omissions = generated.omissions.iter();
-    omissions
-        .map(|omission| match (omission, find_disabled(config)) {
-            (Omission::Everything, Some(text)) => Problem {
-                text,
-                is_error: false,
+    generated
+        .omissions
+        .iter()
+        .map(
+            |omission| match (omission, describe_disabled_classes(config)) {
+                (Omission::Everything, Some(text)) => Problem {
+                    text,
+                    is_error: false,
+                },
+                _ => Problem::from_omission(omission),
             },
-            _ => Problem::from_omission(omission),
-        })
+        )
         .collect()
 }
 
-/// Returns a text about the classes that are not enabled and have devices, or `None` if there are
-/// none. Virtual devices do not count.
-fn find_disabled(config: &Config) -> Option<String> {
+/// Returns a message about the disabled classes that have devices on this host, or `None` if there
+/// are no such classes. Virtual devices are ignored, because every host has them.
+fn describe_disabled_classes(config: &Config) -> Option<String> {
     let host = planner::open_host(config).ok()?;
     let sources = load::each_source(&config.classes).ok()?.into_iter();
     let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
     let disabled = classes.filter(|class| {
         let mut sources = class.spec.discover.iter();
-        let is_found = sources.any(|source| source.count.is_none());
+        let has_hardware_source = sources.any(|source| source.count.is_none());
         let has_device = || !discover::devices(class, &host).devices.is_empty();
-        !class.spec.enabled && is_found && has_device()
+        !class.spec.enabled && has_hardware_source && has_device()
     });
     let names: Vec<String> = disabled.map(|class| class.name.to_string()).collect();
     (!names.is_empty()).then(|| {
@@ -170,24 +181,29 @@ fn find_disabled(config: &Config) -> Option<String> {
 
 /// Removes every device from the specifications that is not among `names`. Without names, all
 /// devices stay.
-fn keep_devices(generated: &mut GeneratedSpecifications, names: &[String]) {
+fn retain_devices(generated: &mut GeneratedSpecifications, names: &[String]) {
     if names.is_empty() {
         return;
     }
-    let whole = std::mem::take(&mut generated.specifications).into_iter();
-    let parts = whole.filter_map(|one| {
-        let kind = one.kind.clone();
-        one.keep_devices(|device| names.iter().any(|name| is_named(&kind, device, name)))
-    });
-    generated.specifications = parts.collect();
+    generated.specifications = std::mem::take(&mut generated.specifications)
+        .into_iter()
+        .filter_map(|specification| {
+            let kind = specification.kind.clone();
+            specification.keep_devices(|device| {
+                names
+                    .iter()
+                    .any(|name| matches_device_name(&kind, device, name))
+            })
+        })
+        .collect();
 }
 
-/// Returns whether `name` is that of a device, with or without its kind.
-fn is_named(kind: &str, device: &str, name: &str) -> bool {
+/// Returns whether `name` means the device: `DEVICE` or `KIND=DEVICE`.
+fn matches_device_name(kind: &str, device: &str, name: &str) -> bool {
     name == device || name.split_once('=') == Some((kind, device))
 }
 
-/// Returns the first of the names that no device of the specifications has.
+/// Returns the first name that belongs to no device of the specifications.
 fn find_unknown_device<'a>(
     generated: &GeneratedSpecifications,
     names: &'a [String],
@@ -199,15 +215,15 @@ fn find_unknown_device<'a>(
 /// Returns the kind of the device with this name.
 fn find_kind<'a>(generated: &'a GeneratedSpecifications, name: &str) -> Option<&'a str> {
     let mut specifications = generated.specifications.iter();
-    let with_device = specifications.find(|one| {
-        let mut devices = one.device_names();
-        devices.any(|device| is_named(&one.kind, device, name))
-    });
-    with_device.map(|one| one.kind.as_str())
+    let specification = specifications.find(|specification| {
+        let mut devices = specification.device_names();
+        devices.any(|device| matches_device_name(&specification.kind, device, name))
+    })?;
+    Some(&specification.kind)
 }
 
-/// Returns what to do about a device that no specification has. It may be one of a class that is
-/// not enabled. `is_all` says whether such classes were generated too.
+/// Returns a hint for a device name that no specification has. The device may belong to a class
+/// that is not enabled. `is_all` says whether the specifications of such classes were generated too.
 fn describe_unknown_device(
     name: &str,
     is_all: bool,
@@ -218,8 +234,8 @@ fn describe_unknown_device(
     if is_all {
         return Ok(list.to_owned());
     }
-    let every = generated(&[], true, form, config)?;
-    Ok(match find_kind(&every, name) {
+    let all_specifications = generate(&[], true, form, config)?;
+    Ok(match find_kind(&all_specifications, name) {
         Some(kind) => format!(
             "a class that is not enabled has {kind}={name}: name the class, or add --all",
             name = name.rsplit('=').next().unwrap_or(name)
@@ -235,7 +251,7 @@ fn print(
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let problems = find_problems(generated, config);
-    problems.iter().for_each(Problem::report);
+    problems.iter().for_each(Problem::log);
     if json {
         let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
         let specifications = &generated.specifications;
@@ -243,20 +259,15 @@ fn print(
     } else {
         for specification in &generated.specifications {
             let text = serde_json::to_string_pretty(specification).map_err(CdiError::from)?;
-            report(&text);
+            print_line(&text);
         }
     }
-    let has_error = problems.iter().any(|problem| problem.is_error);
-    Ok(if has_error {
-        ExitCode::Config
-    } else {
-        ExitCode::Success
-    })
+    Ok(exit_code(&problems))
 }
 
 /// Warns about named classes that are not enabled. boathook-cdi.service, which runs at boot,
 /// names no classes, so it writes only the specifications of enabled classes.
-fn warn_of_disabled(names: &[ClassName], config: &Config) -> Result<(), CommandError> {
+fn warn_about_disabled_classes(names: &[ClassName], config: &Config) -> Result<(), CommandError> {
     for source in load::each_source(&config.classes)?.iter().flatten() {
         let name = &source.name;
         let is_disabled = || config.class(source).is_ok_and(|class| !class.spec.enabled);
@@ -272,7 +283,7 @@ fn warn_of_disabled(names: &[ClassName], config: &Config) -> Result<(), CommandE
 
 /// Returns the specifications of classes that are not enabled but have a file in `output`,
 /// because an earlier command named them. A class that config.toml disables is left out.
-fn named_before(
+fn find_earlier_specifications(
     output: &Path,
     enabled: &GeneratedSpecifications,
     form: CdiForm,
@@ -283,27 +294,32 @@ fn named_before(
         class.is_some_and(|class| class.enabled == Some(false))
     };
     let sources = load::each_source(&config.classes)?;
-    let names = sources.into_iter().flatten().map(|source| source.name);
-    let names: Vec<ClassName> = names.filter(|name| !is_disabled(name)).collect();
-    let mut all = generated(&names, false, form, config)?.specifications;
-    all.retain(|one| {
-        let mut enabled = enabled.specifications.iter();
-        !enabled.any(|enabled| enabled.kind == one.kind) && output.join(one.file_name()).exists()
+    let names: Vec<ClassName> = sources
+        .into_iter()
+        .flatten()
+        .map(|source| source.name)
+        .filter(|name| !is_disabled(name))
+        .collect();
+    let mut specifications = generate(&names, false, form, config)?.specifications;
+    specifications.retain(|specification| {
+        let mut enabled_kinds = enabled.specifications.iter().map(|enabled| &enabled.kind);
+        !enabled_kinds.any(|kind| *kind == specification.kind)
+            && output.join(specification.file_name()).exists()
     });
-    Ok(all)
+    Ok(specifications)
 }
 
 /// Generates the specifications of the named classes. Without names, the specifications are
-/// those of the enabled classes, or of every class if `all` is set.
-fn generated(
+/// those of the enabled classes, or of every class if `all_classes` is set.
+fn generate(
     names: &[ClassName],
-    all: bool,
+    all_classes: bool,
     form: CdiForm,
     config: &Config,
 ) -> Result<GeneratedSpecifications, CommandError> {
     let host = planner::open_host(config)?;
     let hook = match form {
-        CdiForm::Thin => Some(find_hook()?),
+        CdiForm::Thin => Some(find_hook_program()?),
         CdiForm::Plain => None,
     };
     let generator = Generator {
@@ -318,20 +334,20 @@ fn generated(
         },
     };
     let sources = load::each_source(&config.classes)?;
-    super::known_classes(names, sources.iter().flatten())?;
-    let is_wanted = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
+    super::check_class_names(names, sources.iter().flatten())?;
+    let is_selected = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
     let classes = sources.into_iter().filter_map(|source| match source {
         // An error in one class does not prevent the specifications of the other classes.
         Ok(source) => Some(config.class(&source)).filter(|class| match class {
-            Ok(class) => all || class.spec.enabled || names.contains(&class.name),
-            Err(_) => is_wanted(&source),
+            Ok(class) => all_classes || class.spec.enabled || names.contains(&class.name),
+            Err(_) => is_selected(&source),
         }),
         Err(error) => Some(Err(error)),
     });
     Ok(generator.generate(classes, &host))
 }
 
-fn in_json(change: &SpecificationChange) -> Value {
+fn change_to_json(change: &SpecificationChange) -> Value {
     match change {
         SpecificationChange::Wrote {
             path,
@@ -346,19 +362,24 @@ fn in_json(change: &SpecificationChange) -> Value {
     }
 }
 
-/// Returns the path of the hook beside this program, by a path that an upgrade keeps.
-fn find_hook() -> Result<PathBuf, CdiError> {
+/// Returns the path of the hook beside this program. The installed hook has a path that stays the
+/// same after an upgrade, so this path is preferred.
+fn find_hook_program() -> Result<PathBuf, CdiError> {
     let hook = hook_beside_this_program();
     if !hook.is_file() {
         return Err(CdiError::NoHook(hook));
     }
-    let lasting = Path::new(runtime_config::INSTALLED_HOOK);
-    let is_same = fs::canonicalize(lasting).is_ok_and(|path| path == hook);
-    Ok(if is_same { lasting.to_owned() } else { hook })
+    let stable_path = Path::new(runtime_config::INSTALLED_HOOK);
+    let is_same = fs::canonicalize(stable_path).is_ok_and(|path| path == hook);
+    Ok(if is_same {
+        stable_path.to_owned()
+    } else {
+        hook
+    })
 }
 
 /// Prints a line and ignores errors: the remaining specifications are written even if the
 /// reader of the output has closed it.
-fn report(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }

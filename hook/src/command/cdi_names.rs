@@ -25,11 +25,15 @@ pub(super) fn list(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let usual = || DIRECTORIES.map(|directory| config.host_root.join(directory));
-    let directories = directory.map_or_else(|| usual().into(), |given| vec![given.to_owned()]);
+    let default_directories = || DIRECTORIES.map(|path| config.host_root.join(path)).into();
+    let directories: Vec<PathBuf> =
+        directory.map_or_else(default_directories, |directory| vec![directory.to_owned()]);
     let mut rows = vec![["DEVICE".to_owned(), "SPECIFICATION".to_owned()]];
-    for file in directories.iter().flat_map(|directory| files(directory)) {
-        match names(&file) {
+    for file in directories
+        .iter()
+        .flat_map(|directory| find_specification_files(directory))
+    {
+        match read_device_names(&file) {
             Some(names) => {
                 rows.extend(
                     names
@@ -44,15 +48,15 @@ pub(super) fn list(
         }
     }
     if json {
-        let devices = rows[1..].iter();
-        let devices: Vec<Value> = devices
+        let devices: Vec<Value> = rows[1..]
+            .iter()
             .map(|[device, file]| json!({ "device": device, "specification": file }))
             .collect();
         print_json(&json!({ "devices": devices }))?;
     } else if rows.len() == 1 {
         let directories: Vec<_> = directories
             .iter()
-            .map(|it| it.display().to_string())
+            .map(|directory| directory.display().to_string())
             .collect();
         crate::log::warning(&format!(
             "no device is named in {}; `boathook cdi generate` writes specifications",
@@ -66,35 +70,43 @@ pub(super) fn list(
 
 /// Returns the specifications in the usual directories that can be read, with the names of their
 /// devices.
-pub(super) fn specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)> {
-    let directories = DIRECTORIES.iter();
-    let files = directories.flat_map(|directory| files(&config.host_root.join(directory)));
-    let named = files.filter_map(|file| {
-        let names = names(&file)?;
-        Some((file, names))
-    });
-    named.collect()
+pub(super) fn read_specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)> {
+    find_default_files(config)
+        .filter_map(|file| {
+            let names = read_device_names(&file)?;
+            Some((file, names))
+        })
+        .collect()
 }
 
-/// Returns the files in the usual directories whose names are unknown, because they are not JSON.
-pub(super) fn unread_specifications(config: &Config) -> Vec<PathBuf> {
-    let directories = DIRECTORIES.iter();
-    let files = directories.flat_map(|directory| files(&config.host_root.join(directory)));
-    files.filter(|file| names(file).is_none()).collect()
+/// Returns the files in the usual directories whose device names are unknown, because the files are
+/// not JSON.
+pub(super) fn find_unreadable_specifications(config: &Config) -> Vec<PathBuf> {
+    find_default_files(config)
+        .filter(|file| read_device_names(file).is_none())
+        .collect()
+}
+
+fn find_default_files(config: &Config) -> impl Iterator<Item = PathBuf> {
+    DIRECTORIES
+        .iter()
+        .flat_map(|directory| find_specification_files(&config.host_root.join(directory)))
 }
 
 /// Returns the paths of the specifications in a directory, sorted. The set is empty if the
 /// directory does not exist.
-fn files(directory: &Path) -> BTreeSet<PathBuf> {
+fn find_specification_files(directory: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let is_one = |path: &PathBuf| {
-        let end = path.extension().and_then(|end| end.to_str());
-        matches!(end, Some("json" | "yaml" | "yml"))
+    let is_specification = |path: &PathBuf| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        matches!(extension, Some("json" | "yaml" | "yml"))
     };
-    inserted(entries.map(|entry| entry.path()).filter(is_one))
+    inserted(entries.map(|entry| entry.path()).filter(is_specification))
 }
 
-fn names(file: &Path) -> Option<Vec<String>> {
+/// Returns the names of the devices in a specification, each as `KIND=DEVICE`. Returns `None` if
+/// the file is not a CDI specification in JSON.
+fn read_device_names(file: &Path) -> Option<Vec<String>> {
     let specification: Value = read_json(file)?;
     let kind = specification["kind"].as_str()?;
     let devices = specification["devices"].as_array()?.iter();
@@ -116,11 +128,11 @@ mod tests {
         );
         write("a.yaml", "kind: x.com/gpu\n");
         write("notes.txt", "");
-        let found: Vec<_> = files(directory.path())
+        let names: Vec<_> = find_specification_files(directory.path())
             .iter()
-            .map(|file| names(file))
+            .map(|file| read_device_names(file))
             .collect();
-        let named = ["x.com/npu=0", "x.com/npu=all"].map(str::to_owned);
-        assert_eq!(found, [None, Some(named.into())]);
+        let expected = ["x.com/npu=0", "x.com/npu=all"].map(str::to_owned);
+        assert_eq!(names, [None, Some(expected.into())]);
     }
 }

@@ -18,9 +18,9 @@ use serde::Serialize;
 
 pub(super) use bundles::is_same_bundle;
 use bundles::{find_matching, has_config, matches_pattern, read_bundle};
-use by_id::by_id_or_name;
+use by_id::select_by_id_or_name;
 pub(super) use ended::EndedContainer;
-use processes::{Processes, is_of_container};
+use processes::{Processes, is_in_container_cgroup};
 
 use crate::cli::ContainerSelector;
 use crate::container::read_start_time;
@@ -39,7 +39,7 @@ pub(super) struct Container {
     /// The start time of the process `pid`, as the runtime recorded it: field 22 of
     /// /proc/PID/stat, in clock ticks since boot.
     #[serde(skip)]
-    pub(super) started: Option<u64>,
+    pub(super) start_time: Option<u64>,
     pub(super) bundle: Option<PathBuf>,
     /// The directory in which the container's runtime keeps the states of containers.
     #[serde(skip)]
@@ -49,15 +49,15 @@ pub(super) struct Container {
     pub(super) ended: Option<EndedContainer>,
 }
 
-/// The error if no container was found: the name, the reason and the fix.
-pub(super) struct Unknown {
+/// The error for a name that does not mean exactly one container.
+pub(super) struct UnknownContainer {
     pub(super) name: String,
     pub(super) reason: String,
     pub(super) fix: String,
 }
 
 impl Container {
-    pub(super) fn named(id: &str) -> Self {
+    pub(super) fn from_id(id: &str) -> Self {
         Container {
             id: id.to_owned(),
             ..Container::default()
@@ -72,33 +72,35 @@ impl Container {
     /// Returns the name that the engine gave to the container. Returns `None` if two files of
     /// the engine disagree.
     pub(super) fn name(&self, host_root: &Path) -> Option<String> {
-        let mut files = name::names_by_file(self, host_root).into_iter();
-        let first = files.next()?;
-        let agree = files.all(|file| file.names == first.names);
-        agree.then(|| first.names.into_iter().next())?
+        let mut files = name::read_names_by_file(self, host_root).into_iter();
+        let first_file = files.next()?;
+        let is_consistent = files.all(|file| file.names == first_file.names);
+        is_consistent.then(|| first_file.names.into_iter().next())?
     }
 
-    /// Returns whether the container's first process still runs. The start time is compared,
-    /// because the kernel may have given the pid of an ended process to another process.
-    fn runs(&self, processes: &Processes) -> bool {
+    /// Returns whether the container's first process still runs. The start time is compared, because
+    /// the kernel may reuse the pid of an ended process.
+    fn is_running(&self, processes: &Processes) -> bool {
         self.pid.is_some_and(|pid| {
-            let started = self.started;
+            let start_time = self.start_time;
             processes.cgroup(pid).is_some()
-                && started.is_none_or(|started| read_start_time(pid) == Some(started))
+                && start_time.is_none_or(|start_time| read_start_time(pid) == Some(start_time))
         })
     }
 
     /// Returns whether `other`, which has the same id, is another container. Two runtimes or two
     /// namespaces of containerd may use the same id.
-    fn is_other_than(&self, other: &Self, processes: &Processes) -> bool {
-        if self.runs(processes) && other.runs(processes) {
+    fn differs_from(&self, other: &Self, processes: &Processes) -> bool {
+        if self.is_running(processes) && other.is_running(processes) {
             return self.pid != other.pid;
         }
         match (&self.bundle, &other.bundle) {
-            // A bundle without a config.json proves nothing: crun may record its working
-            // directory as the bundle.
-            (Some(one), Some(other)) if has_config(one) && has_config(other) => {
-                !is_same_bundle(one, other)
+            // A directory without a config.json is not compared, because crun may record its
+            // working directory as the bundle.
+            (Some(own_bundle), Some(other_bundle))
+                if has_config(own_bundle) && has_config(other_bundle) =>
+            {
+                !is_same_bundle(own_bundle, other_bundle)
             }
             _ => false,
         }
@@ -110,20 +112,22 @@ impl Container {
             return Some(Engine::Docker.name());
         }
         let bundle = self.bundle.as_deref()?;
-        if name::is_bundle_of_docker(bundle) {
+        if name::is_docker_bundle(bundle) {
             return Some(Engine::Docker.name());
         }
-        let keeps = |engine: &&Engine| {
+        let has_bundle_pattern = |engine: &&Engine| {
             let patterns = engine.facts().bundles;
             patterns
                 .iter()
                 .any(|pattern| matches_pattern(bundle, pattern))
         };
-        // CRI-O and podman keep bundles in the same place. Only a container of CRI-O has a
-        // pod's annotation.
+        // CRI-O and podman keep bundles in the same place, so podman is tried first. A caller can tell
+        // the containers of CRI-O by their pod annotations.
         let engines = [Engine::Docker, Engine::Podman];
-        let mut all = engines.iter().chain(Engine::ALL.iter());
-        all.find(keeps).map(|engine| engine.name())
+        let mut candidates = engines.iter().chain(Engine::ALL.iter());
+        candidates
+            .find(has_bundle_pattern)
+            .map(|engine| engine.name())
     }
 }
 
@@ -148,104 +152,111 @@ impl fmt::Display for Container {
 }
 
 /// Finds the containers that the command line selects.
-pub(super) fn find(
-    whose: &ContainerSelector,
+pub(super) fn find_selected(
+    selector: &ContainerSelector,
     root: Option<PathBuf>,
     host_root: &Path,
-) -> Result<Vec<Container>, Unknown> {
-    if !whose.env.is_empty() {
+) -> Result<Vec<Container>, UnknownContainer> {
+    if !selector.env.is_empty() {
         return Ok(vec![Container::default()]);
     }
     let processes = Processes::read();
-    let known = find_all(root.clone(), host_root, &processes);
-    let found = if let Some(id) = whose.container() {
-        let found = by_id_or_name(id, root.as_deref(), &known, host_root);
-        vec![found.or_else(|unknown| ended::find(id, host_root).ok_or(unknown))?]
-    } else if let Some(pod) = &whose.pod {
-        find_by_pod(pod, known)?
-    } else if let Some(pid) = whose.pid {
-        let container = find_by_process(pid, &processes, &known)?;
-        let bundle = whose.bundle.clone().or(container.bundle);
+    let all_containers = find_all(root.clone(), host_root, &processes);
+    let selected = if let Some(id) = selector.container() {
+        let container = select_by_id_or_name(id, root.as_deref(), &all_containers, host_root)
+            .or_else(|unknown| ended::find(id, host_root).ok_or(unknown))?;
+        vec![container]
+    } else if let Some(pod) = &selector.pod {
+        find_by_pod(pod, all_containers)?
+    } else if let Some(pid) = selector.pid {
+        let container = find_by_process(pid, &processes, &all_containers)?;
+        let bundle = selector.bundle.clone().or(container.bundle);
         return Ok(vec![Container {
             bundle,
             ..container
         }]);
     } else {
-        let same = |container: &Container| container.bundle == whose.bundle;
-        vec![known.into_iter().find(same).unwrap_or(Container {
-            bundle: whose.bundle.clone(),
-            ..Container::default()
-        })]
+        let has_selected_bundle = |container: &Container| container.bundle == selector.bundle;
+        vec![
+            all_containers
+                .into_iter()
+                .find(has_selected_bundle)
+                .unwrap_or(Container {
+                    bundle: selector.bundle.clone(),
+                    ..Container::default()
+                }),
+        ]
     };
-    let containers = found
+    Ok(selected
         .into_iter()
-        .map(|one| with_current_pid(one, &processes));
-    Ok(containers.collect())
+        .map(|container| with_current_pid(container, &processes))
+        .collect())
 }
 
 /// Finds the running containers of this host whose bundles are known.
-pub(super) fn running(
+pub(super) fn find_running(
     root: Option<PathBuf>,
     host_root: &Path,
 ) -> impl Iterator<Item = (Container, i32, PathBuf)> {
     let processes = Processes::read();
-    let known = find_all(root, host_root, &processes).into_iter();
-    let containers = known.map(move |one| with_current_pid(one, &processes));
-    containers.filter_map(|one| {
-        let (pid, bundle) = (one.pid?, one.bundle.clone()?);
-        Some((one, pid, bundle))
+    let all_containers = find_all(root, host_root, &processes).into_iter();
+    let containers = all_containers.map(move |container| with_current_pid(container, &processes));
+    containers.filter_map(|container| {
+        let (pid, bundle) = (container.pid?, container.bundle.clone()?);
+        Some((container, pid, bundle))
     })
 }
 
 /// Finds a container of this host by its id, by its name, or by the first characters of its id,
 /// in this order.
-pub(super) fn named(
-    text: &str,
+pub(super) fn find_by_id_or_name(
+    id_or_name: &str,
     root: Option<PathBuf>,
     host_root: &Path,
-) -> Result<Container, Unknown> {
+) -> Result<Container, UnknownContainer> {
     let processes = Processes::read();
-    let known = find_all(root.clone(), host_root, &processes);
-    by_id_or_name(text, root.as_deref(), &known, host_root)
-        .map(|found| with_current_pid(found, &processes))
+    let all_containers = find_all(root.clone(), host_root, &processes);
+    select_by_id_or_name(id_or_name, root.as_deref(), &all_containers, host_root)
+        .map(|container| with_current_pid(container, &processes))
 }
 
 /// Returns the id of a container that runs, or that its engine keeps. Returns `None` if there is no
 /// such container, or several.
-pub(super) fn find_id(text: &str, host_root: &Path) -> Option<String> {
-    let found = named(text, None, host_root).ok();
-    let found = found.or_else(|| ended::find(text, host_root));
-    found.map(|container| container.id)
+pub(super) fn find_id(id_or_name: &str, host_root: &Path) -> Option<String> {
+    find_by_id_or_name(id_or_name, None, host_root)
+        .ok()
+        .or_else(|| ended::find(id_or_name, host_root))
+        .map(|container| container.id)
 }
 
 /// Returns the names by which a user may name the containers of this host: the engine's name, or
 /// the id without one.
 pub(super) fn list_names(host_root: &Path) -> Vec<String> {
     let processes = Processes::read();
-    let known = find_all(None, host_root, &processes).into_iter();
-    let running = known.filter(|container| {
+    let all_containers = find_all(None, host_root, &processes).into_iter();
+    let running_containers = all_containers.filter(|container| {
         let current = with_current_pid(container.clone(), &processes);
         current.pid.is_some()
     });
-    running
+    running_containers
         .map(|container| container.name(host_root).unwrap_or(container.id))
         .collect()
 }
 
 /// Returns the containers of a pod. The pod's sandbox is left out.
-fn find_by_pod(pod: &str, known: Vec<Container>) -> Result<Vec<Container>, Unknown> {
-    let is_of = |container: &Container| {
+fn find_by_pod(pod: &str, containers: Vec<Container>) -> Result<Vec<Container>, UnknownContainer> {
+    let is_in_pod = |container: &Container| {
         let bundle = container.bundle.as_deref().map(Bundle::read);
         let Some(Ok(bundle)) = bundle else {
             return false;
         };
         let origin = Origin::from_bundle(&bundle);
-        matches!(origin, Ok(Origin::Pod(of)) if of.is_named(pod))
+        matches!(origin, Ok(Origin::Pod(origin)) if origin.is_named(pod))
     };
-    let containers: Vec<Container> = known.into_iter().filter(is_of).collect();
+    let containers: Vec<Container> = containers.into_iter().filter(is_in_pod).collect();
     match containers.is_empty() {
         false => Ok(containers),
-        true => Err(Unknown {
+        true => Err(UnknownContainer {
             name: pod.to_owned(),
             reason: format!("no container of pod {} on this node", excerpt(pod)),
             fix: "write NAMESPACE/NAME, and run this on the pod's node (kubectl get pod -o wide); \
@@ -259,10 +270,10 @@ fn find_by_pod(pod: &str, known: Vec<Container>) -> Result<Vec<Container>, Unkno
 fn find_by_process(
     pid: i32,
     processes: &Processes,
-    known: &[Container],
-) -> Result<Container, Unknown> {
+    containers: &[Container],
+) -> Result<Container, UnknownContainer> {
     let Some(cgroup) = processes.cgroup(pid) else {
-        return Err(Unknown {
+        return Err(UnknownContainer {
             name: pid.to_string(),
             reason: format!("no process {pid}"),
             fix: "give the id of a process as the host counts it (docker inspect -f \
@@ -270,77 +281,85 @@ fn find_by_process(
                 .to_owned(),
         });
     };
-    let is_its = |container: &&Container| {
-        container.pid == Some(pid) || is_of_container(cgroup, &container.id)
+    let contains_process = |container: &&Container| {
+        container.pid == Some(pid) || is_in_container_cgroup(cgroup, &container.id)
     };
-    let found = known
+    let container = containers
         .iter()
-        .filter(is_its)
+        .filter(contains_process)
         .max_by_key(|container| container.id.len());
     Ok(Container {
         pid: Some(pid),
-        started: None,
-        ..found.cloned().unwrap_or_default()
+        start_time: None,
+        ..container.cloned().unwrap_or_default()
     })
 }
 
 /// Returns the container with the pid of its first process, or with `None` if that has ended.
 fn with_current_pid(container: Container, processes: &Processes) -> Container {
-    // Another process may have the number of one that has ended.
-    let is_its = |pid: i32| {
-        let started = container.started;
-        started.is_none_or(|started| read_start_time(pid) == Some(started))
+    // Another process may have the pid of a process that has ended.
+    let is_same_process = |pid: i32| {
+        let start_time = container.start_time;
+        start_time.is_none_or(|start_time| read_start_time(pid) == Some(start_time))
     };
-    let runs = |pid: &i32| processes.cgroup(*pid).is_some() && is_its(*pid);
+    let still_runs = |pid: &i32| processes.cgroup(*pid).is_some() && is_same_process(*pid);
     let pid = match container.pid {
-        Some(pid) => Some(pid).filter(runs),
-        // A shorter name could be part of any cgroup's.
-        None if container.id.len() >= SHORT_ID => processes.first_of(&container.id),
+        Some(pid) => Some(pid).filter(still_runs),
+        // A shorter id could occur in the name of another container's cgroup.
+        None if container.id.len() >= SHORT_ID => processes.find_first_process(&container.id),
         None => None,
     };
-    let started = container.started.filter(|_| pid == container.pid);
+    let start_time = container.start_time.filter(|_| pid == container.pid);
     Container {
         pid,
-        started,
+        start_time,
         ..container
     }
 }
 
 /// Finds the containers of all sources, sorted by id.
 fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Container> {
-    let mut known: Vec<Container> = Vec::new();
-    let by_state = state::containers(root, host_root);
+    let mut containers: Vec<Container> = Vec::new();
+    let containers_by_state = state::find_containers(root, host_root);
     // These are the directories in which engines keep bundles by default.
     let patterns = Engine::ALL.iter().flat_map(|engine| engine.facts().bundles);
     let bundles = patterns.flat_map(|pattern| find_matching(host_root, pattern));
-    let by_bundle = bundles.chain(processes.bundles()).filter_map(read_bundle);
+    let containers_by_bundle = bundles.chain(processes.bundles()).filter_map(read_bundle);
     // An attachment record may belong to a container whose bundle was removed.
-    let recorded = live::read_records(host_root).into_iter();
-    let recorded = recorded.map(|record| Container {
+    let records = live::read_records(host_root).into_iter();
+    let recorded_containers = records.map(|record| Container {
         id: record.id,
         pid: Some(record.pid),
-        started: Some(record.start_time),
+        start_time: Some(record.start_time),
         bundle: Some(record.bundle),
         ..Container::default()
     });
-    for container in by_state.into_iter().chain(by_bundle).chain(recorded) {
-        let is_same =
-            |it: &&mut Container| it.id == container.id && !it.is_other_than(&container, processes);
-        let Some(entry) = known.iter_mut().find(is_same) else {
-            let after = |it: &Container| it.id > container.id;
-            let at = known.iter().position(after).unwrap_or(known.len());
-            known.insert(at, container);
+    for container in containers_by_state
+        .into_iter()
+        .chain(containers_by_bundle)
+        .chain(recorded_containers)
+    {
+        let is_same_container = |entry: &&mut Container| {
+            entry.id == container.id && !entry.differs_from(&container, processes)
+        };
+        let Some(entry) = containers.iter_mut().find(is_same_container) else {
+            let follows = |entry: &Container| entry.id > container.id;
+            let index = containers
+                .iter()
+                .position(follows)
+                .unwrap_or(containers.len());
+            containers.insert(index, container);
             continue;
         };
         if entry.pid.is_none() {
-            (entry.pid, entry.started) = (container.pid, container.started);
+            (entry.pid, entry.start_time) = (container.pid, container.start_time);
             entry.state_root = container.state_root;
         }
         if !entry.bundle.as_deref().is_some_and(has_config) {
             entry.bundle = container.bundle.or(entry.bundle.take());
         }
     }
-    known
+    containers
 }
 
 #[cfg(test)]
@@ -365,12 +384,12 @@ mod tests {
         let status = format!(r#"{{"pid":7,"process-start-time":9,"bundle":{one:?}}}"#);
         fs::write(state.join("status"), status).unwrap();
         let found = find_all(None, host.path(), &Processes::read());
-        let seen = |id| {
-            let found = found.iter().find(|it| it.id == id).unwrap();
-            (found.pid, found.started, found.bundle.clone())
+        let find_summary = |id| {
+            let found = found.iter().find(|container| container.id == id).unwrap();
+            (found.pid, found.start_time, found.bundle.clone())
         };
-        assert_eq!(seen("0a1b"), (Some(7), Some(9), Some(one)));
-        assert_eq!(seen("0c1d"), (None, None, Some(other)));
+        assert_eq!(find_summary("0a1b"), (Some(7), Some(9), Some(one)));
+        assert_eq!(find_summary("0c1d"), (None, None, Some(other)));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) enum RequestColumn {
 
 /// A device in the output of `boathook list --json`.
 #[derive(PartialEq, Eq, Serialize)]
-pub(super) struct Listed {
+pub(super) struct ListedDevice {
     pub(super) class: String,
     pub(super) id: String,
     /// The variable by which containers request it.
@@ -47,28 +47,28 @@ pub(super) struct Listed {
     pub(super) holders: Option<Vec<Holder>>,
 }
 
-impl Listed {
+impl ListedDevice {
     /// Creates the entry of a device. Aliases that a request could not use are left out.
     pub(super) fn new(class: &DeviceClass, device: &Device, names: &RequestNames<'_>) -> Self {
-        let written = device.aliases.iter();
-        let written = written.filter_map(|name| names.write_name(device, name));
-        let mut written: Vec<WrittenName> = written.filter(is_printable).collect();
-        written.dedup();
-        let own = written.iter().filter(|name| name.is_own);
+        let aliases = device.aliases.iter();
+        let aliases = aliases.filter_map(|name| names.write_name(device, name));
+        let mut aliases: Vec<WrittenName> = aliases.filter(is_printable).collect();
+        aliases.dedup();
+        let own_aliases = aliases.iter().filter(|name| name.is_own);
         let index = device.index.as_ref();
-        let there = device
+        let present_nodes = device
             .nodes
             .iter()
             .filter(|node| matches!(node.number, Presence::Found(_)));
-        Listed {
+        ListedDevice {
             class: class.name.to_string(),
             id: device.id.to_string(),
             variable: class.spec.request.env.to_string(),
             resource: device.resource.to_string(),
             index: index
-                .filter(|it| {
-                    let written = names.write_name(device, it);
-                    written.is_some_and(|it| it.is_own || device.part_of.is_some())
+                .filter(|index| {
+                    let index_name = names.write_name(device, index);
+                    index_name.is_some_and(|name| name.is_own || device.part_of.is_some())
                 })
                 .cloned(),
             healthy: device.health.is_healthy(),
@@ -76,10 +76,12 @@ impl Listed {
                 Health::Healthy => None,
                 Health::Unhealthy { reason } => Some(reason.clone()),
             },
-            own_aliases: own.map(|name| name.text.clone()).collect(),
-            aliases: written.iter().map(|name| name.text.clone()).collect(),
+            own_aliases: own_aliases.map(|name| name.text.clone()).collect(),
+            aliases: aliases.iter().map(|name| name.text.clone()).collect(),
             numa: device.numa,
-            nodes: there.map(|node| node.host.display().to_string()).collect(),
+            nodes: present_nodes
+                .map(|node| node.host.display().to_string())
+                .collect(),
             replicas: device.replicas,
             holders: None,
         }
@@ -118,15 +120,15 @@ impl Listed {
 /// Returns whether a name is printed unchanged, so that a user can copy it into a request. A name
 /// of more than 255 bytes, the maximum length of a file name, is not worth copying.
 fn is_printable(name: &WrittenName) -> bool {
-    const LONGEST: usize = 255;
-    name.text.len() <= LONGEST && printable::line(&name.text) == name.text
+    const MAX_BYTES: usize = 255;
+    name.text.len() <= MAX_BYTES && printable::line(&name.text) == name.text
 }
 
 /// Prints devices with their resources.
 pub(super) fn print_table(
     style: Style,
     out: &mut impl Write,
-    devices: &[Listed],
+    devices: &[ListedDevice],
 ) -> io::Result<()> {
     print_table_with(RequestColumn::Resource, style, out, devices)
 }
@@ -135,7 +137,7 @@ pub(super) fn print_table_with(
     column: RequestColumn,
     style: Style,
     out: &mut impl Write,
-    devices: &[Listed],
+    devices: &[ListedDevice],
 ) -> io::Result<()> {
     let request = match column {
         RequestColumn::Resource => "RESOURCE",
@@ -153,7 +155,7 @@ pub(super) fn print_table_with(
     }
     let holders = ["HOLDER".to_owned()]
         .into_iter()
-        .chain(devices.iter().map(Listed::holder));
+        .chain(devices.iter().map(ListedDevice::holder));
     let rows: Vec<_> = rows
         .into_iter()
         .zip(holders)

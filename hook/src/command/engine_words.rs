@@ -42,22 +42,22 @@ impl Launcher {
 
     /// Returns the launchers that the host has, the most likely one first.
     pub(super) fn find_all(config: &Config) -> Vec<Self> {
-        let mut found = Vec::new();
+        let mut launchers = Vec::new();
         if is_node(config) {
-            found.push(Launcher::Pod);
+            launchers.push(Launcher::Pod);
         }
         for (engine, launcher) in [
             (Engine::Docker, Launcher::Docker),
             (Engine::Podman, Launcher::Podman),
         ] {
             if is_installed(engine, &config.host_root) {
-                found.push(launcher);
+                launchers.push(launcher);
             }
         }
-        if found.is_empty() {
-            found.push(Launcher::Runtime);
+        if launchers.is_empty() {
+            launchers.push(Launcher::Runtime);
         }
-        found
+        launchers
     }
 
     /// Returns what to write for a container that gets the devices `value` of a class.
@@ -176,13 +176,14 @@ fn is_installed(engine: Engine, host_root: &Path) -> bool {
 }
 
 /// Returns whether a text needs no quotes in a shell.
-fn is_plain(text: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
-    text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/') && text.chars().all(is_plain)
+fn is_plain_word(text: &str) -> bool {
+    let is_plain_char = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
+    text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/')
+        && text.chars().all(is_plain_char)
 }
 
 pub(super) fn quote_for_shell(text: &str) -> String {
-    match is_plain(text) {
+    match is_plain_word(text) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', "'\\''")),
     }

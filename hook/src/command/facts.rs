@@ -10,13 +10,13 @@ use device_class::name::ClassName;
 use injection_plan::facts::ReportedFacts;
 use serde::Serialize;
 
-use super::{CommandError, asked, print_json};
+use super::{CommandError, print_json, select_sources};
 use crate::exit::ExitCode;
 use crate::{log, planner};
 
 /// The result of the driver programs of one class.
 #[derive(Serialize)]
-struct Line {
+struct ClassFacts {
     class: ClassName,
     /// The file with the driver facts. `None` means that there are no facts.
     file: Option<String>,
@@ -36,7 +36,7 @@ pub(super) fn run(
     let root = &config.host_root;
     let host = planner::open_host(config)?;
     let mut lines = Vec::new();
-    for source in asked(names, load::each_source(&config.classes)?)? {
+    for source in select_sources(names, load::each_source(&config.classes)?)? {
         let class = config.class(&source?)?;
         if class.spec.facts.is_empty() || !class.settings.uses_facts() {
             continue;
@@ -45,23 +45,24 @@ pub(super) fn run(
             let error = "programs are run in the host's root directory only";
             return Err(CommandError::Output(io::Error::other(error)));
         }
-        let reported = ReportedFacts::run_programs(&class, root, |program, arguments| {
+        let reported_facts = ReportedFacts::run_programs(&class, root, |program, arguments| {
             let mut command = process::Command::new(program);
             command.args(arguments);
             command
         });
-        let written = reported.write(&class, root, &host);
+        let write_result = reported_facts.write(&class, root, &host);
         let file = Path::new(device_class::facts::DIRECTORY).join(class.name.as_str());
-        let (path, exists) = written.map_err(|error| CommandError::File { path: file, error })?;
-        lines.push(Line {
+        let (path, exists) =
+            write_result.map_err(|error| CommandError::File { path: file, error })?;
+        lines.push(ClassFacts {
             class: class.name,
             file: exists.then(|| path.display().to_string()),
-            version: reported.version().map(str::to_owned),
-            programs: reported.programs,
-            faults: reported.faults,
+            version: reported_facts.version().map(str::to_owned),
+            programs: reported_facts.programs,
+            faults: reported_facts.faults,
         });
     }
-    let failed = lines.iter().any(|line| !line.faults.is_empty());
+    let has_fault = lines.iter().any(|line| !line.faults.is_empty());
     if json {
         print_json(&serde_json::json!({ "classes": lines }))?;
     } else {
@@ -81,7 +82,7 @@ pub(super) fn run(
             log::warning(&format!("{}: {fault}", line.class));
         }
     }
-    Ok(match failed {
+    Ok(match has_fault {
         true => ExitCode::Failure,
         false => ExitCode::Success,
     })

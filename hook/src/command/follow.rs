@@ -33,7 +33,7 @@ pub(super) fn run(pause: NonZeroU32, config: &Config) -> Result<ExitCode, Comman
 /// move it sees the node's files, the node's cgroup names, and udev's messages.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn enter_node() -> Result<(), CommandError> {
-    let failed = |path: &str| {
+    let to_error = |path: &str| {
         let path = PathBuf::from(path);
         |error| CommandError::Node { path, error }
     };
@@ -44,22 +44,25 @@ pub(super) fn enter_node() -> Result<(), CommandError> {
     ];
     // All namespaces are opened first, because /proc is another one after the mount namespace
     // has changed.
-    let open = |(name, kind)| -> Result<_, CommandError> {
+    let open_namespace = |(name, kind)| -> Result<_, CommandError> {
         let path = format!("/proc/1/ns/{name}");
-        let file = File::open(&path).map_err(failed(&path))?;
+        let file = File::open(&path).map_err(to_error(&path))?;
         Ok((path, file, kind))
     };
-    let opened: Vec<_> = namespaces.map(open).into_iter().collect::<Result<_, _>>()?;
-    let own = fs::metadata("/proc/self/ns/mnt").map_err(failed("/proc/self/ns/mnt"))?;
-    for (path, file, kind) in opened {
-        let there = file.metadata().map_err(failed(&path))?;
-        if kind == CloneFlags::CLONE_NEWNS && there.ino() == own.ino() {
+    let namespace_files: Vec<_> = namespaces
+        .map(open_namespace)
+        .into_iter()
+        .collect::<Result<_, _>>()?;
+    let own_namespace = fs::metadata("/proc/self/ns/mnt").map_err(to_error("/proc/self/ns/mnt"))?;
+    for (path, file, kind) in namespace_files {
+        let namespace = file.metadata().map_err(to_error(&path))?;
+        if kind == CloneFlags::CLONE_NEWNS && namespace.ino() == own_namespace.ino() {
             let error = io::Error::other("that is the pod's own process");
-            return Err(failed(&path)(error));
+            return Err(to_error(&path)(error));
         }
         setns(file, kind)
             .map_err(io::Error::from)
-            .map_err(failed(&path))?;
+            .map_err(to_error(&path))?;
     }
     Ok(())
 }

@@ -63,27 +63,28 @@ enum Since {
 }
 
 /// Returns the devices of an attachment record that the container may use, or that have a node
-/// for which `there` is true. An unplugged device is left out: `follow` removes its nodes, but
+/// for which `is_present` is true. An unplugged device is left out: `follow` removes its nodes, but
 /// keeps the device in the record.
-fn keys(
+fn held_devices(
     record: &live::AttachmentRecord,
-    there: impl Fn(&Path) -> bool,
+    is_present: impl Fn(&Path) -> bool,
 ) -> impl Iterator<Item = (Key, Since)> {
-    let has = move |device: &&live::AttachedDevice| {
+    let is_held = move |device: &&live::AttachedDevice| {
         let own_users = [StepUser::Device(device.device_ref())];
-        let is_its = |users: &[StepUser]| users.contains(&own_users[0]);
-        let mut files = record.files.iter().filter(|file| is_its(&file.users));
-        // A container may have had already what an attached device would be given.
+        let has_device = |users: &[StepUser]| users.contains(&own_users[0]);
+        let mut files = record.files.iter().filter(|file| has_device(&file.users));
+        // A record has no rules and no files of its own for a device that the container could use
+        // before `attach`.
         device.given_by.is_user()
             || record.rules.iter().any(|rule| rule.users == own_users)
-            || files.any(|file| there(&file.path))
+            || files.any(|file| is_present(&file.path))
     };
-    record.devices.iter().filter(has).map(|it| {
-        let since = match it.given_by {
+    record.devices.iter().filter(is_held).map(|device| {
+        let since = match device.given_by {
             GivenBy::Hook => Since::Start,
             GivenBy::User { .. } => Since::Attached,
         };
-        ((it.class.to_string(), it.label()), since)
+        ((device.class.to_string(), device.label()), since)
     })
 }
 
@@ -104,16 +105,16 @@ impl Holder {
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     /// The containers with devices from the kubelet, by resource and device id.
-    allocated: BTreeMap<Key, Vec<Holder>>,
+    by_resource: BTreeMap<Key, Vec<Holder>>,
     /// The containers with devices from other sources, by class and device id.
-    known: BTreeMap<Key, Vec<Holder>>,
+    by_class: BTreeMap<Key, Vec<Holder>>,
     /// The containers that wait for devices.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingContainer>,
 }
 
 /// A container that waits for devices of a class.
 #[derive(Debug, Serialize)]
-pub(super) struct Waiting {
+pub(super) struct WaitingContainer {
     class: String,
     /// The device, as a request has it.
     device: String,
@@ -125,9 +126,9 @@ pub(super) struct Waiting {
     label: String,
 }
 
-impl Waiting {
+impl WaitingContainer {
     pub(super) fn text(&self) -> String {
-        let Waiting {
+        let WaitingContainer {
             class,
             device,
             label,
@@ -148,11 +149,11 @@ impl Holders {
                 container: record.id.clone(),
                 ..Holder::default()
             };
-            holders.add(&holder, keys(&record, |_| true));
+            holders.add(&holder, held_devices(&record, |_| true));
         }
         match KubeletCheckpoint::read(path) {
             Ok(record) => {
-                holders.allocated = allocated(&record, &config.host_root);
+                holders.by_resource = read_allocations(&record, &config.host_root);
                 return Some(holders);
             }
             Err(error) if error.is_absent() => {}
@@ -163,7 +164,7 @@ impl Holders {
                 log::chain(&error)
             )),
         }
-        (!holders.known.is_empty()).then_some(holders)
+        (!holders.by_class.is_empty()).then_some(holders)
     }
 
     /// Inspects the running containers. A container that cannot be inspected is reported.
@@ -174,17 +175,21 @@ impl Holders {
         let mut holders = Holders::default();
         let mut records = live::read_and_report_records(&config.host_root);
         let all_records = records.clone();
-        for (container, pid, directory) in containers::running(root, &config.host_root) {
+        for (container, pid, directory) in containers::find_running(root, &config.host_root) {
             records.retain(|record| record.id != container.id);
             let id = container.id.clone();
             // The child returns a list rather than a struct, which keeps the program smaller.
-            let looked = running_root::run_in_child(|| {
-                let looked = InspectedContainer::inspect(&id, pid, &directory, config);
-                let devices = looked.devices.into_iter();
+            let inspection = running_root::run_in_child(|| {
+                let inspection = InspectedContainer::inspect(&id, pid, &directory, config);
+                let devices = inspection.devices.into_iter();
                 let devices = devices.map(|(key, since)| (key, since == Since::Attached));
-                (devices.collect::<Vec<_>>(), looked.pod, looked.fault)
+                (
+                    devices.collect::<Vec<_>>(),
+                    inspection.pod,
+                    inspection.fault,
+                )
             });
-            let (devices, pod, fault) = looked.unwrap_or_else(|| {
+            let (devices, pod, fault) = inspection.unwrap_or_else(|| {
                 let fault = "a file system in it does not answer".to_owned();
                 (Vec::new(), None, Some(fault))
             });
@@ -219,38 +224,48 @@ impl Holders {
                 ..Holder::default()
             };
             holders.add_waiting(&holder, &record);
-            holders.add(&holder, keys(&record, |_| true));
+            holders.add(&holder, held_devices(&record, |_| true));
         }
         holders
     }
 
     /// Returns the containers that hold a device of a class, or a share of the device.
-    pub(super) fn holders_of(&self, class: &ClassName, device: &Device) -> Vec<Holder> {
+    pub(super) fn find_holders(&self, class: &ClassName, device: &Device) -> Vec<Holder> {
         let ids: Vec<DeviceId> = device.offered_ids();
-        let of = |id: &DeviceId| {
+        let find_allocations = |id: &DeviceId| {
             let key = (device.resource.to_string(), id.to_string());
-            self.allocated.get(&key).into_iter().flatten()
+            self.by_resource.get(&key).into_iter().flatten()
         };
         let key = (class.to_string(), device.id.to_string());
-        let known = self.known.get(&key).into_iter().flatten();
-        ids.iter().flat_map(of).chain(known).cloned().collect()
+        let other_holders = self.by_class.get(&key).into_iter().flatten();
+        ids.iter()
+            .flat_map(find_allocations)
+            .chain(other_holders)
+            .cloned()
+            .collect()
     }
 
     /// Returns the containers that wait for devices of these classes.
-    pub(super) fn find_waiting(&self, classes: &[String]) -> impl Iterator<Item = &Waiting> {
+    pub(super) fn find_waiting(
+        &self,
+        classes: &[String],
+    ) -> impl Iterator<Item = &WaitingContainer> {
         let waiting = self.waiting.iter();
         waiting.filter(|waiting| classes.contains(&waiting.class))
     }
 
     fn add_waiting(&mut self, holder: &Holder, record: &live::AttachmentRecord) {
-        let waiting = record.waiting.iter().map(|awaited| Waiting {
-            class: awaited.class.to_string(),
-            container: holder.container.clone(),
-            name: holder.name.clone(),
-            label: holder.text(),
-            device: excerpt(&awaited.awaited.to_request()),
-        });
-        self.waiting.extend(waiting);
+        let waiting_containers = record
+            .waiting
+            .iter()
+            .map(|awaited_device| WaitingContainer {
+                class: awaited_device.class.to_string(),
+                container: holder.container.clone(),
+                name: holder.name.clone(),
+                label: holder.text(),
+                device: excerpt(&awaited_device.awaited.to_request()),
+            });
+        self.waiting.extend(waiting_containers);
     }
 
     fn add(&mut self, holder: &Holder, devices: impl IntoIterator<Item = (Key, Since)>) {
@@ -260,7 +275,7 @@ impl Holders {
                 since: Some(since),
                 ..holder.clone()
             };
-            self.known.entry(key).or_default().push(holder);
+            self.by_class.entry(key).or_default().push(holder);
         }
     }
 }
@@ -280,27 +295,29 @@ impl InspectedContainer {
         let record = live::find_record(&config.host_root, id).ok().flatten();
         let record = record.filter(|record| !record.has_ended());
         let root = RunningRoot::from_pid(pid);
-        let there = |path: &Path| matches!(root.look(path), Ok(Some(_)));
-        let devices = record.iter().flat_map(|record| keys(record, there));
-        let mut looked = InspectedContainer {
+        let is_present = |path: &Path| matches!(root.look(path), Ok(Some(_)));
+        let devices = record
+            .iter()
+            .flat_map(|record| held_devices(record, is_present));
+        let mut inspection = InspectedContainer {
             devices: devices.collect(),
             ..InspectedContainer::default()
         };
         // The root cannot be opened if the container's first process has ended.
         if root.look(Path::new("/")).is_err() {
-            return looked;
+            return inspection;
         }
-        match looked.given(&root, directory, config) {
+        match inspection.add_injected_devices(&root, directory, config) {
             Ok(()) => {}
-            Err(error) => looked.fault = Some(log::chain(&error)),
+            Err(error) => inspection.fault = Some(log::chain(&error)),
         }
-        looked
+        inspection
     }
 
     /// Adds the devices that the hook gave the container at its start. The injection plan is
     /// computed again and may have more devices than at the start, so only devices that the
     /// container still has are added.
-    fn given(
+    fn add_injected_devices(
         &mut self,
         root: &RunningRoot,
         directory: &Path,
@@ -316,16 +333,17 @@ impl InspectedContainer {
         let plan = planner::plan_for(&bundle, &Caller::User, config)?;
         let look = |path: &Path| root.look(path);
         // An unplugged device may have no step in the plan.
-        let has = |device: &DeviceRef| {
-            let is_its =
+        let is_present = |device: &DeviceRef| {
+            let is_step_of_device =
                 |step: &&InjectionStep| step.users.iter().any(|user| user.is_device(device));
-            let mut steps = plan.steps.iter().filter(is_its).peekable();
-            steps.peek().is_some() && steps.all(|it| apply::lacks(&it.action, &look) == Ok(None))
+            let mut steps = plan.steps.iter().filter(is_step_of_device).peekable();
+            steps.peek().is_some()
+                && steps.all(|step| apply::lacks(&step.action, &look) == Ok(None))
         };
         for grant in &plan.grants {
-            for device in grant.device_refs().filter(has) {
+            for device in grant.device_refs().filter(is_present) {
                 let key = (device.class.to_string(), device.id.to_string());
-                if !self.devices.iter().any(|(known, _)| *known == key) {
+                if !self.devices.iter().any(|(known_key, _)| *known_key == key) {
                     self.devices.push((key, Since::Start));
                 }
             }
@@ -335,10 +353,13 @@ impl InspectedContainer {
 }
 
 /// Returns the containers to which the kubelet allocated devices.
-fn allocated(record: &KubeletCheckpoint, host_root: &Path) -> BTreeMap<Key, Vec<Holder>> {
-    let pods = pod_names(&host_root.join(POD_LOGS));
+fn read_allocations(
+    checkpoint: &KubeletCheckpoint,
+    host_root: &Path,
+) -> BTreeMap<Key, Vec<Holder>> {
+    let pods = read_pod_names(&host_root.join(POD_LOGS));
     let mut holders: BTreeMap<_, Vec<Holder>> = BTreeMap::new();
-    for allocation in record.allocations() {
+    for allocation in checkpoint.allocations() {
         for device in allocation.devices {
             let key = (allocation.resource.to_owned(), device.to_owned());
             holders.entry(key).or_default().push(Holder {
@@ -354,7 +375,7 @@ fn allocated(record: &KubeletCheckpoint, host_root: &Path) -> BTreeMap<Key, Vec<
 }
 
 /// Returns the names of the pods that have logs on the node, by the pod's uid.
-fn pod_names(directory: &Path) -> BTreeMap<String, String> {
+fn read_pod_names(directory: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.take(MAX_PODS).filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;

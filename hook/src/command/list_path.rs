@@ -16,7 +16,7 @@ use injection_plan::request::{
 use serde::Serialize;
 use serde_json::json;
 
-use super::devices::Listed;
+use super::devices::ListedDevice;
 use super::engine_words::{quote_for_shell, quote_for_yaml};
 use super::output::Style;
 use super::{CommandError, print_json};
@@ -28,7 +28,7 @@ use crate::planner;
 struct NamedDevice {
     path: PathBuf,
     #[serde(flatten)]
-    listed: Listed,
+    listed: ListedDevice,
     enabled: bool,
     follow: bool,
     /// The names by which a request means this device alone, and that it keeps.
@@ -37,26 +37,26 @@ struct NamedDevice {
     request: String,
 }
 
-/// Prints the devices of the paths. A path that is none of a class is an error.
+/// Prints the devices of the paths. A path that leads to no device of a class is an error.
 pub(super) fn run(
     paths: &[PathBuf],
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let host = planner::open_host(config)?;
-    let (mut named, mut code) = (Vec::new(), ExitCode::Success);
+    let (mut devices, mut code) = (Vec::new(), ExitCode::Success);
     for path in paths {
-        let before = named.len();
+        let previous_count = devices.len();
         for source in load::each_source(&config.classes)?.into_iter().flatten() {
             let Ok(class) = config.class(&source) else {
                 continue;
             };
-            named.extend(find_device(path, &class, &host));
+            devices.extend(find_device(path, &class, &host));
         }
-        if named.len() == before {
-            let found = host.entry(path);
+        if devices.len() == previous_count {
+            let entry = host.entry(path);
             let path = excerpt(&path.to_string_lossy());
-            crate::log::error(&match found {
+            crate::log::error(&match entry {
                 Ok(Some(_)) => format!(
                     "{path} is the node of no device of a class of this host: `boathook class new \
                      {path}` writes a class file for it"
@@ -70,12 +70,12 @@ pub(super) fn run(
         }
     }
     if json {
-        print_json(&json!({ "devices": named }))?;
+        print_json(&json!({ "devices": devices }))?;
         return Ok(code);
     }
     let mut out = io::stdout().lock();
-    for (device, at) in named.iter().zip(0..) {
-        if at > 0 {
+    for (device, index) in devices.iter().zip(0..) {
+        if index > 0 {
             writeln!(out)?;
         }
         print_device(device, &mut out)?;
@@ -95,33 +95,33 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Name
         return None;
     };
     let names = RequestNames::new(class, &inventory);
-    let listed = Listed::new(class, device, &names);
-    let names = lasting_names(device, &listed);
+    let listed = ListedDevice::new(class, device, &names);
+    let names = find_stable_names(device, &listed);
     let is_node = device.nodes.iter().any(|node| node.host == path);
     let name = match is_node {
         false => text.to_owned(),
         true => names.first().unwrap_or(&listed.id).clone(),
     };
-    let mark = if class.spec.follow { "?" } else { "" };
+    let suffix = if class.spec.follow { "?" } else { "" };
     Some(NamedDevice {
         path: path.to_owned(),
         enabled: class.spec.enabled,
         follow: class.spec.follow,
-        request: name + mark,
+        request: name + suffix,
         names,
         listed,
     })
 }
 
-/// Returns the device's names that are none of a node: the kernel gives those to the device that
-/// comes first.
-fn lasting_names(device: &Device, listed: &Listed) -> Vec<String> {
-    let is_of_node = |name: &str| {
+/// Returns the names of the device that are not names of a node. The kernel numbers nodes in the
+/// order in which devices appear, so the name of a node does not stay with its device.
+fn find_stable_names(device: &Device, listed: &ListedDevice) -> Vec<String> {
+    let is_node_name = |name: &str| {
         let mut nodes = device.nodes.iter();
         nodes.any(|node| node.host.file_name() == Some(name.as_ref()))
     };
     let names = listed.own_aliases.iter();
-    names.filter(|name| !is_of_node(name)).cloned().collect()
+    names.filter(|name| !is_node_name(name)).cloned().collect()
 }
 
 fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), CommandError> {
@@ -137,10 +137,13 @@ fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), Comman
     let path = excerpt(&path.to_string_lossy());
     let (id, class, variable) = (&listed.id, &listed.class, &listed.variable);
     style.text(out, &format!("{path} is {id} of class {class}"))?;
-    let own = [id.clone(), path];
-    let others = listed.own_aliases.iter().chain(&own);
-    let all: Vec<&str> = others.map(String::as_str).collect();
-    style.text(out, &format!("its names in a request: {}", all.join(", ")))?;
+    let own_names = [id.clone(), path];
+    let others = listed.own_aliases.iter().chain(&own_names);
+    let all_names: Vec<&str> = others.map(String::as_str).collect();
+    style.text(
+        out,
+        &format!("its names in a request: {}", all_names.join(", ")),
+    )?;
     if names.is_empty() {
         let text = "none of them stays when it is plugged in elsewhere";
         style.text(out, text)?;
@@ -183,7 +186,7 @@ fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), Comman
     Ok(())
 }
 
-/// systemd.syntax(7), "Quoting".
+/// Quotes a text for a unit file (systemd.syntax(7), "Quoting").
 fn quote_for_systemd(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

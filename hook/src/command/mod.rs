@@ -119,7 +119,7 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
-    fn no_container(unknown: containers::Unknown) -> Self {
+    fn no_container(unknown: containers::UnknownContainer) -> Self {
         CommandError::NoContainer {
             reason: unknown.reason,
             hint: unknown.fix,
@@ -198,21 +198,21 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             start::start(&arguments.options(cli)).map_err(CommandError::from)
         }
         Command::Explain { bundle, container } => {
-            let config = config(cli)?;
+            let config = load_config(cli)?;
             let bundle = match (bundle, container) {
                 (_, Some(container)) => doctor::bundle_of(container, &config)?,
                 (bundle, None) => bundle.clone().unwrap_or_default(),
             };
             explain(&bundle, cli, &config)
         }
-        Command::Attach(arguments) => attach::attach(arguments, cli.json, &config(cli)?),
-        Command::Detach(arguments) => attach::detach(arguments, cli.json, &config(cli)?),
-        Command::Refresh(arguments) => attach::refresh(arguments, cli.json, &config(cli)?),
+        Command::Attach(arguments) => attach::attach(arguments, cli.json, &load_config(cli)?),
+        Command::Detach(arguments) => attach::detach(arguments, cli.json, &load_config(cli)?),
+        Command::Refresh(arguments) => attach::refresh(arguments, cli.json, &load_config(cli)?),
         Command::Follow { pause, from_pod } => {
             if *from_pod {
                 follow::enter_node()?;
             }
-            follow::run(*pause, &config(cli)?)
+            follow::run(*pause, &load_config(cli)?)
         }
         Command::List {
             classes,
@@ -221,7 +221,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             watch,
             root,
         } => {
-            let config = config(cli)?;
+            let config = load_config(cli)?;
             let (mut names, mut paths) = (Vec::new(), Vec::new());
             for target in classes {
                 match target {
@@ -255,30 +255,37 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             };
             list::run(&options, holders.as_ref(), &config)
         }
-        Command::Doctor { whose, root } => {
-            doctor::run(whose, root.clone(), cli.json, cli.verbose, &config(cli)?)
-        }
-        Command::Cdi { command } => cdi::run(command, cli.json, &config(cli)?),
+        Command::Doctor { selector, root } => doctor::run(
+            selector,
+            root.clone(),
+            cli.json,
+            cli.verbose,
+            &load_config(cli)?,
+        ),
+        Command::Cdi { command } => cdi::run(command, cli.json, &load_config(cli)?),
         Command::Class { command } => {
-            class::run(command, cli.json, &config(cli)?, cli.config.as_deref())
+            class::run(command, cli.json, &load_config(cli)?, cli.config.as_deref())
         }
         Command::Check { classes, root } => {
-            check::run(classes, root.clone(), cli.json, &config(cli)?)
+            check::run(classes, root.clone(), cli.json, &load_config(cli)?)
         }
-        Command::Facts { classes } => facts::run(classes, cli.json, &config(cli)?),
-        Command::Containers => print_containers(cli.json, &config(cli)?),
-        Command::Log(arguments) => node_log::run(arguments, cli.json, &config(cli)?),
+        Command::Facts { classes } => facts::run(classes, cli.json, &load_config(cli)?),
+        Command::Containers => print_containers(cli.json, &load_config(cli)?),
+        Command::Log(arguments) => node_log::run(arguments, cli.json, &load_config(cli)?),
     }
 }
 
 /// Starts the log for a user, and reads the configuration. The hook has its own
 /// initialization, because its messages go to the engine.
-fn config(cli: &Cli) -> Result<Config, CommandError> {
+fn load_config(cli: &Cli) -> Result<Config, CommandError> {
     log::start(LogReader::User, None, cli.log_level());
     let config = installation::configuration(cli.config.as_deref())?;
     log::info(|| {
-        let directories = config.classes.iter().map(|path| path.display().to_string());
-        let directories: Vec<_> = directories.collect();
+        let directories: Vec<String> = config
+            .classes
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
         let file = cli.config.as_deref().unwrap_or(Path::new(DEFAULT_PATH));
         format!(
             "configuration {}; classes in {}; host root {}",
@@ -304,8 +311,9 @@ fn explain(bundle: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, Comman
         print_json(&plan)?;
     } else {
         if !cli.verbose {
-            let notes = plan.notes.iter();
-            plan.notes = notes
+            plan.notes = plan
+                .notes
+                .iter()
                 .map(|note| optional_files::shorten(note).into_owned())
                 .collect();
         }
@@ -342,19 +350,19 @@ fn print_containers(json: bool, config: &Config) -> Result<ExitCode, CommandErro
     Ok(ExitCode::Success)
 }
 
-/// Returns an error if no class has one of the names.
-fn known_classes<'a>(
+/// Returns an error if one of the names belongs to no class of this host.
+fn check_class_names<'a>(
     names: &[ClassName],
     sources: impl Iterator<Item = &'a ClassSource> + Clone,
 ) -> Result<(), CommandError> {
-    let known = || sources.clone().map(|source| source.name.as_str());
-    let is_unknown = |name: &&ClassName| !known().any(|known| known == name.as_str());
+    let class_names = || sources.clone().map(|source| source.name.as_str());
+    let is_unknown = |name: &&ClassName| !class_names().any(|class| class == name.as_str());
     let Some(unknown) = names.iter().find(is_unknown) else {
         return Ok(());
     };
     Err(CommandError::UnknownClass {
-        hint: match similar::find_most_similar(unknown.as_str(), known()) {
-            Some(near) => format!("did you mean {near}?"),
+        hint: match similar::find_most_similar(unknown.as_str(), class_names()) {
+            Some(similar_name) => format!("did you mean {similar_name}?"),
             None => "`boathook list` shows all classes".to_owned(),
         },
         name: unknown.clone(),
@@ -363,12 +371,12 @@ fn known_classes<'a>(
 
 /// Returns the classes with these names, or all classes if there are no names. Files that
 /// cannot be read stay in the list, because each could be a class that the user named.
-fn asked(
+fn select_sources(
     names: &[ClassName],
     mut sources: Vec<Result<ClassSource, FileError>>,
 ) -> Result<Vec<Result<ClassSource, FileError>>, CommandError> {
-    known_classes(names, sources.iter().flatten())?;
-    let is_asked = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
-    sources.retain(|source| source.as_ref().map_or(true, is_asked));
+    check_class_names(names, sources.iter().flatten())?;
+    let is_selected = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
+    sources.retain(|source| source.as_ref().map_or(true, is_selected));
     Ok(sources)
 }

@@ -33,14 +33,14 @@ impl<'a> Filter<'a> {
     }
 
     fn matches_line(&self, line: &str) -> bool {
-        let is_its = self.container.as_ref().is_none_or(|(name, id)| {
+        let is_about_container = self.container.as_ref().is_none_or(|(name, id)| {
             id.as_ref().is_some_and(|id| is_about(line, id)) || is_about(line, name)
         });
-        is_its && self.since.is_none_or(|since| line >= since)
+        is_about_container && self.since.is_none_or(|since| line >= since)
     }
 }
 
-/// Prints the lines, and then, with `--follow`, those that are added until the process is stopped.
+/// Prints the lines of the log. With `--follow` it then prints new lines until the process is stopped.
 pub(super) fn run(
     arguments: &LogArguments,
     json: bool,
@@ -67,7 +67,7 @@ pub(super) fn run(
     }
 }
 
-/// Prints each line, or an object with it.
+/// Prints each line as text, or as a JSON object.
 fn print(lines: &[String], json: bool) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     for line in lines {

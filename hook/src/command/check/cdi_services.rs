@@ -1,6 +1,6 @@
-//! Checks the services of a vendor that write CDI specifications. Such a file has the names under
-//! which `boathook cdi generate` describes devices for people, and engines refuse a name that two
-//! files have. Pods are not concerned: the plugin has kinds of its own.
+//! Checks the services of a vendor that write CDI specifications. Such a specification uses the
+//! same device names as `boathook cdi generate`, and engines refuse a name that two files define.
+//! Pods are not affected, because the plugin writes specifications with kinds of its own.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::command::engine_words::is_node;
 use crate::command::finding::{Finding, Verdict};
 
 /// The directories of systemd's units, those of the administrator first (systemd.unit(5)).
-const UNITS: [&str; 4] = [
+const UNIT_DIRECTORIES: [&str; 4] = [
     "etc/systemd/system",
     "run/systemd/system",
     "usr/lib/systemd/system",
@@ -23,7 +23,7 @@ const UNITS: [&str; 4] = [
 ];
 
 /// The link that exists while the service which writes Boathook's specifications is enabled.
-const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
+const ENABLED_UNIT_LINK: &str = "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
 
 /// Returns a finding if services of a vendor are installed on a host with CDI names for people.
 pub(super) fn check(config: &Config) -> Option<Finding> {
@@ -58,11 +58,11 @@ pub(super) fn check(config: &Config) -> Option<Finding> {
 
 /// Returns whether systemd has the unit. A masked unit is a link to /dev/null.
 fn is_installed(host_root: &Path, unit: &str) -> bool {
-    let mut paths = UNITS
+    let mut paths = UNIT_DIRECTORIES
         .iter()
         .map(|directory| host_root.join(directory).join(unit));
-    let first = paths.find(|path| path.symlink_metadata().is_ok());
-    first.is_some_and(|path| {
+    let unit_file = paths.find(|path| path.symlink_metadata().is_ok());
+    unit_file.is_some_and(|path| {
         fs::read_link(path).map_or(true, |target| target != Path::new("/dev/null"))
     })
 }
@@ -75,7 +75,7 @@ fn has_names_for_people(host_root: &Path) -> bool {
         .flatten()
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned());
-    host_root.join(ENABLED).symlink_metadata().is_ok()
+    host_root.join(ENABLED_UNIT_LINK).symlink_metadata().is_ok()
         || names.any(|name| {
             name.starts_with(FILE_PREFIX) && SpecificationOwner::People.owns_file(&name)
         })
@@ -103,19 +103,19 @@ mod tests {
         let classes = root.join("classes");
         let text = format!("host_root = {root:?}\nclasses = [{classes:?}]\n");
         let config = Config::parse(Path::new("config.toml"), &text).unwrap();
-        let found = || check(&config).map(|finding| finding.text);
-        assert_eq!(found(), None);
+        let finding_text = || check(&config).map(|finding| finding.text);
+        assert_eq!(finding_text(), None);
         write("usr/lib/systemd/system/a-refresh.path", "");
-        assert_eq!(found(), None);
-        // That of the plugin is for pods.
+        assert_eq!(finding_text(), None);
+        // The plugin's specification is for pods only.
         write("run/cdi/boathook-a.com.pods.boathook.dev-b.json", "");
-        assert_eq!(found(), None);
+        assert_eq!(finding_text(), None);
         write("run/cdi/boathook-a.com-b.json", "");
-        let text = found().unwrap();
+        let text = finding_text().unwrap();
         assert!(text.starts_with("a-refresh.path may write "), "{text}");
-        fs::create_dir_all(root.join(UNITS[0])).unwrap();
-        let mask = root.join(UNITS[0]).join("a-refresh.path");
+        fs::create_dir_all(root.join(UNIT_DIRECTORIES[0])).unwrap();
+        let mask = root.join(UNIT_DIRECTORIES[0]).join("a-refresh.path");
         std::os::unix::fs::symlink("/dev/null", mask).unwrap();
-        assert_eq!(found(), None);
+        assert_eq!(finding_text(), None);
     }
 }

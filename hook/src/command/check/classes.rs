@@ -16,7 +16,7 @@ use injection_plan::plan::{self, Authority, PlanInput, SpecDevices};
 use injection_plan::request::{Environment, Request};
 
 use crate::command::finding::{Finding, Verdict};
-use crate::command::{CommandError, asked};
+use crate::command::{CommandError, select_sources};
 use crate::log::chain;
 use crate::planner;
 
@@ -26,26 +26,26 @@ const NO_DEVICE: &str = "no device on this host";
 pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>, CommandError> {
     let host = planner::open_host(config)?;
     let sources = load::each_source(&config.classes)?;
-    let mut findings = ignored_files(&config.classes);
-    findings.extend(unknown_classes(&sources, config));
+    let mut findings = find_ignored_files(&config.classes);
+    findings.extend(find_unknown_classes(&sources, config));
     if sources.is_empty() {
         findings.push(Finding::no_class_file(config, None));
     }
-    let mut claims = NameOwners::default();
-    let mut absent = Vec::new();
-    for source in asked(names, sources)? {
+    let mut owners = NameOwners::default();
+    let mut absent_classes = Vec::new();
+    for source in select_sources(names, sources)? {
         let name = source.as_ref().ok().map(|source| source.name.to_string());
-        let of_one = check_class(source, config, &host, &mut claims);
-        match of_one.as_slice() {
+        let class_findings = check_class(source, config, &host, &mut owners);
+        match class_findings.as_slice() {
             // Most hosts have no device of most classes, so these classes share one line.
-            [one] if names.is_empty() && one.text == NO_DEVICE => {
-                absent.extend(name);
+            [finding] if names.is_empty() && finding.text == NO_DEVICE => {
+                absent_classes.extend(name);
             }
-            _ => findings.extend(of_one),
+            _ => findings.extend(class_findings),
         }
     }
-    if !absent.is_empty() {
-        let text = format!("{NO_DEVICE}: {}", absent.join(", "));
+    if !absent_classes.is_empty() {
+        let text = format!("{NO_DEVICE}: {}", absent_classes.join(", "));
         findings.push(Finding::new(Verdict::Ok, "classes", text));
     }
     Ok(findings)
@@ -55,7 +55,7 @@ fn check_class(
     source: Result<ClassSource, FileError>,
     config: &Config,
     host: &dyn HostView,
-    claims: &mut NameOwners,
+    owners: &mut NameOwners,
 ) -> Vec<Finding> {
     let subject = match &source {
         Ok(source) => format!("class {}", source.name),
@@ -66,8 +66,8 @@ fn check_class(
         Ok(class) => class,
         Err(problem) => return error(chain(&problem)),
     };
-    if let Err(claimed) = claims.claim_request_variable(&class) {
-        return error(claimed.to_string());
+    if let Err(conflict) = owners.claim_request_variable(&class) {
+        return error(conflict.to_string());
     }
     let request = match request_for_all(&class) {
         Ok(request) => request,
@@ -78,18 +78,19 @@ fn check_class(
         Err(problem) => return error(chain(&problem)),
     };
     if class.spec.enabled
-        && let Err(claimed) = claim_resources(&class, &found, claims)
+        && let Err(conflict) = claim_resources(&class, &found, owners)
     {
-        return error(claimed);
+        return error(conflict);
     }
-    let mut findings = judge(&subject, &class, &request, &found);
+    let mut findings = check_devices(&subject, &class, &request, &found);
     if !found.inventory.devices.is_empty() {
-        let note = Facts::describe_absence(&class, host);
-        findings.extend(note.map(|note| Finding::new(Verdict::Warning, &subject, note)));
+        let message = Facts::describe_absence(&class, host);
+        findings.extend(message.map(|message| Finding::new(Verdict::Warning, &subject, message)));
     }
-    let lacks = discover::find_lacks(&class, request.wanted(), &found.inventory, host);
-    let lacks = lacks.into_iter();
-    findings.extend(lacks.map(|lack| Finding::new(Verdict::Warning, &subject, lack)));
+    let missing_parts = discover::find_lacks(&class, request.wanted(), &found.inventory, host);
+    for missing_part in missing_parts {
+        findings.push(Finding::new(Verdict::Warning, &subject, missing_part));
+    }
     findings
 }
 
@@ -99,20 +100,19 @@ fn check_class(
 fn claim_resources(
     class: &DeviceClass,
     found: &FoundClass,
-    claims: &mut NameOwners,
+    owners: &mut NameOwners,
 ) -> Result<(), String> {
-    let fixed = &class.spec.resource;
-    let fixed = fixed
-        .attributes()
-        .next()
-        .is_none()
-        .then(|| fixed.to_string());
+    // A resource name with attributes differs from device to device.
+    let class_resource = &class.spec.resource;
+    let has_attributes = class_resource.attributes().next().is_some();
+    let fixed_resource = (!has_attributes).then(|| class_resource.to_string());
     let devices = found.inventory.devices.iter();
     let resources = devices.map(|device| device.resource.to_string());
-    let count = class.spec.count_resource().map(String::from);
-    for resource in resources.chain(fixed).chain(count) {
-        let claimed = claims.claim_name(&resource, &class.name);
-        claimed.map_err(|error| error.to_string())?;
+    let count_resource = class.spec.count_resource().map(String::from);
+    for resource in resources.chain(fixed_resource).chain(count_resource) {
+        owners
+            .claim_name(&resource, &class.name)
+            .map_err(|error| error.to_string())?;
     }
     Ok(())
 }
@@ -128,16 +128,16 @@ fn request_for_all(class: &DeviceClass) -> Result<Request, String> {
     }
 }
 
-fn judge(
+fn check_devices(
     subject: &str,
     class: &DeviceClass,
     request: &Request,
-    found: &FoundClass,
+    found_class: &FoundClass,
 ) -> Vec<Finding> {
-    let inventory = &found.inventory;
+    let inventory = &found_class.inventory;
     let warning = |text: String| Finding::new(Verdict::Warning, subject, text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(warning).collect();
-    // What the plugin offers; the hook gives the devices to who names them.
+    // The plugin does not offer mixed devices, but the hook gives them to containers that name them.
     let mut offered = inventory.clone();
     offered.refuse_mixed(class);
     let devices = &offered.devices;
@@ -156,7 +156,7 @@ fn judge(
     }
     let healthy = devices.iter().filter(|device| device.health.is_healthy());
     let text = format!("{} of {} devices healthy", healthy.count(), devices.len());
-    // A request for all devices is refused for the reasons that the warnings above give.
+    // Without a healthy device, a request for all devices is refused. The warnings have the reason.
     if !inventory
         .devices
         .iter()
@@ -172,7 +172,7 @@ fn judge(
     let input = PlanInput {
         class,
         request,
-        found,
+        found: found_class,
         authority: &authority,
     };
     if let Err(error) = plan::plan(&[input], &SpecDevices::default()) {
@@ -188,19 +188,19 @@ fn judge(
 }
 
 /// Reports files in the class directories that are not read as class files.
-fn ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
+fn find_ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
     let entries = directories
         .iter()
         .filter_map(|directory| fs::read_dir(directory).ok());
     let paths = entries.flatten().flatten().map(|entry| entry.path());
-    let ignored = paths.filter(|path| is_ignored(path) && path.is_file());
-    let ignored: BTreeSet<PathBuf> = inserted(ignored);
-    let finding = |path: PathBuf| {
+    let ignored: BTreeSet<PathBuf> =
+        inserted(paths.filter(|path| is_ignored(path) && path.is_file()));
+    let to_finding = |path: PathBuf| {
         let text = format!("{} is not read", path.display());
         Finding::new(Verdict::Warning, "classes", text)
             .fix("name a class file CLASS.toml, or move the file elsewhere")
     };
-    ignored.into_iter().map(finding).collect()
+    ignored.into_iter().map(to_finding).collect()
 }
 
 /// Returns whether a file is likely a class file with a wrong name. Hidden files and READMEs
@@ -211,21 +211,24 @@ fn is_ignored(path: &Path) -> bool {
 }
 
 /// Reports the classes that config.toml configures but that do not exist.
-fn unknown_classes(sources: &[Result<ClassSource, FileError>], config: &Config) -> Vec<Finding> {
+fn find_unknown_classes(
+    sources: &[Result<ClassSource, FileError>],
+    config: &Config,
+) -> Vec<Finding> {
     // A class file that cannot be read could be the missing class, so nothing is reported.
     if sources.iter().any(Result::is_err) {
         return Vec::new();
     }
-    let known = sources.iter().flatten();
-    let unknown = config.unknown_classes(known.map(|source| source.name.as_str()));
-    let finding = |(name, near): (&ClassName, Option<&str>)| {
+    let known_sources = sources.iter().flatten();
+    let unknown = config.unknown_classes(known_sources.map(|source| source.name.as_str()));
+    let to_finding = |(name, similar_name): (&ClassName, Option<&str>)| {
         let text =
             format!("the configuration has a table [class.{name}], but there is no such class");
         let finding = Finding::new(Verdict::Warning, "configuration", text);
-        finding.fix(match near {
-            Some(near) => format!("did you mean [class.{near}]?"),
+        finding.fix(match similar_name {
+            Some(similar_name) => format!("did you mean [class.{similar_name}]?"),
             None => "`boathook list` shows all classes".to_owned(),
         })
     };
-    unknown.map(finding).collect()
+    unknown.map(to_finding).collect()
 }

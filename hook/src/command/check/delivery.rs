@@ -17,90 +17,97 @@ use crate::command::finding::{Finding, Verdict};
 
 const SUBJECT: &str = "delivery";
 /// The maximum size of a specification that is read, in bytes.
-const MAX_SPECIFICATION: u64 = 16 << 20;
+const MAX_SPECIFICATION_BYTES: u64 = 16 << 20;
 
 pub(super) const DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
 
 /// The directory with one record for each engine that `boathook-init` configured.
-const STATE: &str = "opt/boathook/state";
+const INSTALL_RECORDS: &str = "opt/boathook/state";
 
 const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, without a file \
                       of theirs being changed: deploy boathook-plugin with --delivery=cdi \
                       (docs/engines.md)";
 
-/// Returns the findings. On a host that is not a node, only specifications for people count, and
-/// nothing is said of pods.
+/// Returns the findings. On a host that is not a node of a cluster, the findings are about the
+/// specifications for people only, and not about pods.
 pub(super) fn check(config: &Config) -> Vec<Finding> {
     let host_root = &config.host_root;
-    let specifications = specifications(host_root);
+    let specifications = read_specifications(host_root);
     let mut findings: Vec<Finding> = specifications
         .iter()
-        .filter_map(|(file, text)| missing_hook(host_root, file, text))
+        .filter_map(|(file, text)| find_missing_hook(host_root, file, text))
         .collect();
     let is_node = is_node(config);
     // The specifications for people bring the hook to no pod.
-    let count = specifications
+    let specification_count = specifications
         .keys()
         .filter_map(|file| file.file_name()?.to_str())
         .filter(|name| !is_node || SpecificationOwner::Plugin.owns_file(name))
         .count();
-    let handlers = Engine::ALL.into_iter().filter(|engine| {
-        let record = host_root.join(STATE).join(format!("{engine}.json"));
-        *engine != Engine::Docker && *engine != Engine::Podman && record.is_file()
-    });
-    let handlers: Vec<&str> = handlers.map(Engine::name).collect();
-    let ok = |text: String| Finding::new(Verdict::Ok, SUBJECT, text);
+    let handler_engines: Vec<&str> = Engine::ALL
+        .into_iter()
+        .filter(|engine| {
+            let record = host_root
+                .join(INSTALL_RECORDS)
+                .join(format!("{engine}.json"));
+            *engine != Engine::Docker && *engine != Engine::Podman && record.is_file()
+        })
+        .map(Engine::name)
+        .collect();
+    let ok_finding = |text: String| Finding::new(Verdict::Ok, SUBJECT, text);
     if !is_node {
-        if count > 0 {
-            let text = format!("{count} files with names for `--device` (`boathook cdi list`)");
+        if specification_count > 0 {
+            let text = format!(
+                "{specification_count} files with names for `--device` (`boathook cdi list`)"
+            );
             findings.push(Finding::new(Verdict::Ok, "CDI names", text));
         }
         return findings;
     }
-    match (count, handlers.as_slice()) {
+    match (specification_count, handler_engines.as_slice()) {
         (0, []) => {
             let text = "nothing brings the hook to pods";
             findings.push(Finding::new(Verdict::Warning, SUBJECT, text).fix(ADVICE));
         }
-        (0, engines) => {
-            let text = format!("by the runtime handler of {}", engines.join(", "));
-            findings.push(ok(text).fix(ADVICE));
+        (0, names) => {
+            let text = format!("by the runtime handler of {}", names.join(", "));
+            findings.push(ok_finding(text).fix(ADVICE));
         }
-        (count, []) => findings.push(ok(format!("by CDI: {count} specifications"))),
-        (count, engines) => findings.push(ok(format!(
-            "by CDI: {count} specifications; and by the runtime handler of {}, for pods that \
+        (specification_count, []) => findings.push(ok_finding(format!("by CDI: {specification_count} specifications"))),
+        (specification_count, names) => findings.push(ok_finding(format!(
+            "by CDI: {specification_count} specifications; and by the runtime handler of {}, for pods that \
              name it",
-            engines.join(", ")
+            names.join(", ")
         ))),
     }
     findings
 }
 
-fn specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
+fn read_specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
     let directories = DIRECTORIES.map(|directory| host_root.join(directory));
     let entries = directories
         .iter()
         .filter_map(|path| fs::read_dir(path).ok());
     let entries = entries.flatten().flatten();
     inserted(entries.filter_map(|entry| {
-        let text = read_own_text(&entry.path(), MAX_SPECIFICATION).ok()?;
-        let is_ours = is_generated(&entry.file_name().to_string_lossy(), &text);
-        is_ours.then(|| (entry.path(), text))
+        let text = read_own_text(&entry.path(), MAX_SPECIFICATION_BYTES).ok()?;
+        let is_generated_file = is_generated(&entry.file_name().to_string_lossy(), &text);
+        is_generated_file.then(|| (entry.path(), text))
     }))
 }
 
 /// Reports a specification whose hook program does not exist. An engine refuses to start each
 /// container that gets a device of this specification.
-fn missing_hook(host_root: &Path, file: &Path, text: &str) -> Option<Finding> {
+fn find_missing_hook(host_root: &Path, file: &Path, text: &str) -> Option<Finding> {
     let specification: Value = serde_json::from_str(text).ok()?;
     let devices = specification["devices"].as_array()?;
-    let hooks = devices
+    let hook_programs = devices
         .iter()
         .filter_map(|device| device["containerEdits"]["hooks"][0]["path"].as_str());
-    let is_there = |hook: &&str| host_root.join(hook.trim_start_matches('/')).is_file();
-    let missing = hooks.into_iter().find(|hook| !is_there(hook))?;
+    let exists = |hook: &&str| host_root.join(hook.trim_start_matches('/')).is_file();
+    let missing_program = hook_programs.into_iter().find(|hook| !exists(hook))?;
     let text = format!(
-        "{} names the hook {missing}, which does not exist",
+        "{} names the hook {missing_program}, which does not exist",
         file.display()
     );
     let finding = Finding::new(Verdict::Error, SUBJECT, text);
@@ -123,8 +130,8 @@ mod tests {
         let config = Config::parse(Path::new("config.toml"), &text).unwrap();
         let lines = || -> Vec<String> {
             let findings = check(&config);
-            let line = |one: &Finding| format!("{:?}: {}", one.verdict, one.text);
-            findings.iter().map(line).collect()
+            let to_line = |finding: &Finding| format!("{:?}: {}", finding.verdict, finding.text);
+            findings.iter().map(to_line).collect()
         };
         assert_eq!(lines(), [] as [&str; 0]);
         // Without a kubelet nothing is said of pods.

@@ -7,18 +7,18 @@ use crate::command::finding::{Finding, Verdict};
 use crate::mount::KernelCalls;
 
 pub(super) fn check() -> Vec<Finding> {
-    let mut findings = vec![privileges()];
-    // For others they fail for want of privileges, whatever the kernel has.
+    let mut findings = vec![check_privileges()];
+    // Without root, the probes fail for lack of privileges even if the kernel has the calls.
     if findings[0].verdict == Verdict::Ok {
-        findings.extend(calls());
+        findings.extend(check_kernel_calls());
     }
-    findings.push(cgroup());
-    findings.push(cgroup_driver());
-    findings.extend(jit_harden());
+    findings.push(check_cgroup());
+    findings.push(check_cgroup_driver());
+    findings.extend(check_jit_harden());
     findings
 }
 
-fn privileges() -> Finding {
+fn check_privileges() -> Finding {
     if nix::unistd::geteuid().is_root() {
         Finding::new(Verdict::Ok, "privileges", "root")
     } else {
@@ -27,7 +27,7 @@ fn privileges() -> Finding {
     }
 }
 
-fn calls() -> Vec<Finding> {
+fn check_kernel_calls() -> Vec<Finding> {
     let KernelCalls {
         openat2,
         open_tree,
@@ -37,7 +37,7 @@ fn calls() -> Vec<Finding> {
         statmount,
         unseen: _,
     } = KernelCalls::probe();
-    let table = [
+    let calls = [
         ("openat2", openat2, "5.6"),
         ("open_tree", open_tree, "5.2"),
         ("move_mount", move_mount, "5.2"),
@@ -45,7 +45,7 @@ fn calls() -> Vec<Finding> {
         ("fsopen", fsopen, "5.2"),
         ("statmount", statmount, "6.8"),
     ];
-    let finding = |(name, usable, since)| {
+    let to_finding = |(name, usable, since)| {
         let subject = format!("kernel call {name}");
         if usable {
             Finding::new(Verdict::Ok, subject, "usable")
@@ -56,12 +56,12 @@ fn calls() -> Vec<Finding> {
             Finding::new(Verdict::Warning, subject, text)
         }
     };
-    table.into_iter().map(finding).collect()
+    calls.into_iter().map(to_finding).collect()
 }
 
-fn cgroup() -> Finding {
-    let me = i32::try_from(std::process::id()).unwrap_or_default();
-    match DeviceCgroup::from_pid(me) {
+fn check_cgroup() -> Finding {
+    let own_pid = i32::try_from(std::process::id()).unwrap_or_default();
+    match DeviceCgroup::from_pid(own_pid) {
         Ok(Some(DeviceCgroup::V1(_))) => Finding::new(Verdict::Ok, "cgroup", "v1, devices.allow"),
         Ok(Some(DeviceCgroup::V2(_))) => Finding::new(Verdict::Ok, "cgroup", "v2, BPF programs"),
         Ok(None) => {
@@ -72,7 +72,7 @@ fn cgroup() -> Finding {
     }
 }
 
-fn cgroup_driver() -> Finding {
+fn check_cgroup_driver() -> Finding {
     // The directory exists if and only if systemd is the init system (sd_booted(3)).
     let text = if Path::new("/run/systemd/system").is_dir() {
         "systemd is running; engines may use its cgroup driver or cgroupfs"
@@ -82,7 +82,7 @@ fn cgroup_driver() -> Finding {
     Finding::new(Verdict::Ok, "cgroup driver", text)
 }
 
-fn jit_harden() -> Option<Finding> {
+fn check_jit_harden() -> Option<Finding> {
     hides_new_programs().then(|| {
         let text = "2: device programs cannot be read back and are regenerated from the \
                     container's spec; set 1 to have them kept as they are";

@@ -28,9 +28,9 @@ pub(super) fn run(
 ) -> Result<ExitCode, CommandError> {
     let mut findings = kernel::check();
     findings.extend(versions::check(&config.host_root));
-    findings.extend(given_config(config));
-    findings.extend(engines(&config.host_root));
-    findings.extend(runtime(config));
+    findings.extend(check_given_config(config));
+    findings.extend(check_engines(&config.host_root));
+    findings.extend(check_runtime(config));
     findings.extend(delivery::check(config));
     findings.extend(toolkit::check(config));
     findings.extend(cdi_services::check(config));
@@ -44,11 +44,11 @@ pub(super) fn run(
     Ok(exit_code(&findings))
 }
 
-fn engines(host_root: &Path) -> Vec<Finding> {
-    let engines = Engine::ALL
+fn check_engines(host_root: &Path) -> Vec<Finding> {
+    let programs = Engine::ALL
         .iter()
         .flat_map(|engine| engine.facts().programs);
-    let found: Vec<Finding> = engines
+    let findings: Vec<Finding> = programs
         .chain(&RUNTIMES)
         .filter_map(|program| {
             let paths = program_directories()
@@ -58,18 +58,18 @@ fn engines(host_root: &Path) -> Vec<Finding> {
             Some(Finding::new(Verdict::Ok, format!("engine {program}"), text))
         })
         .collect();
-    if found.is_empty() {
+    if findings.is_empty() {
         let text = "none found in the usual directories; no engine will call the hook";
         let finding = Finding::new(Verdict::Warning, "engines", text);
         return vec![finding.fix("run this on the host, or set host_root in the configuration")];
     }
-    found
+    findings
 }
 
 /// Checks the runtime that `boathook-runtime` has to start. Reports a finding if the
 /// configured program does not exist, or if no runtime is found.
-fn runtime(config: &Config) -> Option<Finding> {
-    let below = |path: &Path| {
+fn check_runtime(config: &Config) -> Option<Finding> {
+    let in_host_root = |path: &Path| {
         config
             .host_root
             .join(path.strip_prefix("/").unwrap_or(path))
@@ -78,20 +78,20 @@ fn runtime(config: &Config) -> Option<Finding> {
         let text = format!("{}, of [runtime] path, is no program", path.display());
         let finding = Finding::new(Verdict::Error, "runtime", text);
         let fix = "name runc, crun or youki by their absolute path, or remove the key";
-        return (!below(path).is_file()).then(|| finding.fix(fix));
+        return (!in_host_root(path).is_file()).then(|| finding.fix(fix));
     }
     let mut programs = RUNTIMES.iter().flat_map(|name| {
         program_directories().map(move |directory| Path::new(directory).join(name))
     });
-    let is_there = programs.any(|path| below(&path).is_file());
+    let is_installed = programs.any(|path| in_host_root(&path).is_file());
     let text = format!("none of {} in the usual directories", RUNTIMES.join(", "));
     let finding = Finding::new(Verdict::Warning, "runtime", text);
-    (!is_there).then(|| finding.fix("install one, or name it: [runtime] path in config.toml"))
+    (!is_installed).then(|| finding.fix("install one, or name it: [runtime] path in config.toml"))
 }
 
-/// Checks that the hook uses the same configuration as the cluster's plugin: the one that was
-/// given to the installation.
-fn given_config(config: &Config) -> Option<Finding> {
+/// Checks that the hook uses the configuration of the cluster's plugin. The installation was given
+/// this configuration, and keeps it at [`GIVEN_PATH`].
+fn check_given_config(config: &Config) -> Option<Finding> {
     let path = config.host_root.join(GIVEN_PATH.trim_start_matches('/'));
     if !path.exists() {
         return None;
@@ -125,39 +125,39 @@ mod tests {
     #[test]
     fn a_runtime_that_is_not_there_is_reported() {
         let host = tempfile::tempdir().unwrap();
-        let found = |text: &str| {
+        let verdict = |text: &str| {
             let config = Config {
                 host_root: host.path().into(),
                 ..Config::parse(Path::new("config.toml"), text).unwrap()
             };
-            runtime(&config).map(|finding| finding.verdict)
+            check_runtime(&config).map(|finding| finding.verdict)
         };
-        let named = "[runtime]\npath = \"/opt/crun\"\n";
-        assert_eq!(found(""), Some(Verdict::Warning));
-        assert_eq!(found(named), Some(Verdict::Error));
+        let runtime_toml = "[runtime]\npath = \"/opt/crun\"\n";
+        assert_eq!(verdict(""), Some(Verdict::Warning));
+        assert_eq!(verdict(runtime_toml), Some(Verdict::Error));
         for program in ["usr/sbin/runc", "opt/crun"] {
             let path = host.path().join(program);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "").unwrap();
         }
-        assert_eq!(found(""), None);
-        assert_eq!(found(named), None);
+        assert_eq!(verdict(""), None);
+        assert_eq!(verdict(runtime_toml), None);
     }
 
     #[test]
     fn a_configuration_other_than_the_clusters_is_reported() {
         let host = tempfile::tempdir().unwrap();
-        let of = |text: &str| Config {
+        let parse_config = |text: &str| Config {
             host_root: host.path().into(),
             ..Config::parse(Path::new("config.toml"), text).unwrap()
         };
         let replicas = |count: u16| format!("[class.a]\nreplicas = {count}\n");
-        assert!(given_config(&of(&replicas(2))).is_none());
+        assert!(check_given_config(&parse_config(&replicas(2))).is_none());
         let given = host.path().join(&GIVEN_PATH[1..]);
         std::fs::create_dir_all(given.parent().unwrap()).unwrap();
         std::fs::write(&given, replicas(2)).unwrap();
         for (count, verdict) in [(2, Verdict::Ok), (3, Verdict::Warning)] {
-            let finding = given_config(&of(&replicas(count))).unwrap();
+            let finding = check_given_config(&parse_config(&replicas(count))).unwrap();
             assert_eq!(finding.verdict, verdict, "{count}");
         }
     }

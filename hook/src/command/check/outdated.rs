@@ -19,28 +19,28 @@ use crate::planner::{self, Caller};
 use crate::trust::Origin;
 
 /// The maximum number of file names in one finding.
-const SHOWN: usize = 4;
+const MAX_SHOWN_NAMES: usize = 4;
 
 /// Returns a warning for each container with outdated files. An empty list of names means all
 /// classes.
 pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config) -> Vec<Finding> {
-    let running = containers::running(root, &config.host_root);
+    let running = containers::find_running(root, &config.host_root);
     let findings = running.filter_map(|(container, pid, directory)| {
-        let looked = || old_files(pid, &directory, names, config);
-        let Some(old) = running_root::run_in_child(looked) else {
+        let inspect = || find_old_files(pid, &directory, names, config);
+        let Some(result) = running_root::run_in_child(inspect) else {
             let text = format!(
                 "{}, pid {pid}, cannot be looked at: a file system in it does not answer",
                 excerpt(&container.id)
             );
             return Some(Finding::new(Verdict::Warning, "container", text));
         };
-        let (old, version) = old?;
-        let (shown, more) = old.split_at(old.len().min(SHOWN));
-        let more = match more.len() {
+        let (old_files, is_host_version) = result?;
+        let (shown_names, omitted) = old_files.split_at(old_files.len().min(MAX_SHOWN_NAMES));
+        let omitted = match omitted.len() {
             0 => String::new(),
-            more => format!(" and {more} more"),
+            omitted => format!(" and {omitted} more"),
         };
-        let fits = match version {
+        let version_note = match is_host_version {
             None => "",
             Some(true) => "; its libraries are of the host's version",
             Some(false) => {
@@ -49,9 +49,9 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
             }
         };
         let text = format!(
-            "{}, pid {pid}, has other files of the driver than the host has now: {}{more}{fits}",
+            "{}, pid {pid}, has other files of the driver than the host has now: {}{omitted}{version_note}",
             excerpt(&container.id),
-            shown.join(", ")
+            shown_names.join(", ")
         );
         let finding = Finding::new(Verdict::Warning, "container", text);
         Some(finding.fix(format!(
@@ -82,28 +82,35 @@ type OldFiles = (Vec<String>, Option<bool>);
 
 /// Finds the driver files that are outdated in the container. Returns `None` if no file is
 /// outdated.
-fn old_files(pid: i32, directory: &Path, names: &[ClassName], config: &Config) -> Option<OldFiles> {
+fn find_old_files(
+    pid: i32,
+    directory: &Path,
+    names: &[ClassName],
+    config: &Config,
+) -> Option<OldFiles> {
     let mut bundle = Bundle::read(directory).ok()?;
     live::add_attached(&mut bundle, directory, &config.host_root);
     let plan = planner::plan_for(&bundle, &Caller::User, config).ok()?;
-    let is_asked = |grant: &Grant| names.contains(&grant.class);
-    if !names.is_empty() && !plan.grants.iter().any(is_asked) {
+    let is_selected = |grant: &Grant| names.contains(&grant.class);
+    if !names.is_empty() && !plan.grants.iter().any(is_selected) {
         return None;
     }
     let root = RunningRoot::from_pid(pid);
     let look = |path: &Path| root.look(path);
-    let is_old =
+    let is_outdated =
         |action: &Action| apply::is_outdated(action, &config.host_root, &look) == Some(true);
-    let old = plan.steps.iter().map(|step| &step.action);
-    let old: Vec<&Action> = old.filter(|action| is_old(action)).collect();
-    let versions = old.iter().filter_map(|action| match action {
+    let outdated_actions = plan.steps.iter().map(|step| &step.action);
+    let outdated_actions: Vec<&Action> = outdated_actions
+        .filter(|action| is_outdated(action))
+        .collect();
+    let versions = outdated_actions.iter().filter_map(|action| match action {
         Action::Library { mount, .. } => Some(look(&mount.path).is_ok_and(|it| it.is_some())),
         _ => None,
     });
     // `false` is less than `true`: one library of another version makes the result `false`.
-    let version = versions.min();
-    let names: Vec<String> = old.into_iter().filter_map(file_name).collect();
-    (!names.is_empty()).then_some((names, version))
+    let is_host_version = versions.min();
+    let names: Vec<String> = outdated_actions.into_iter().filter_map(file_name).collect();
+    (!names.is_empty()).then_some((names, is_host_version))
 }
 
 fn file_name(action: &Action) -> Option<String> {

@@ -29,24 +29,30 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
     }
     names
         .iter()
-        .filter_map(|name| finding(&config.host_root, name))
+        .filter_map(|name| check_program(&config.host_root, name))
         .collect()
 }
 
-fn finding(host_root: &Path, name: &str) -> Option<Finding> {
-    let below = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
+fn check_program(host_root: &Path, name: &str) -> Option<Finding> {
+    let in_host_root = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
     let paths = program_directories().map(|directory| Path::new(directory).join(name));
-    let present = paths.filter(|path| below(path).symlink_metadata().is_ok());
-    let (own, foreign): (Vec<PathBuf>, Vec<PathBuf>) =
-        present.partition(|path| fs::read_link(below(path)).is_ok_and(|link| is_own(&link)));
-    let own = own.first()?.display();
-    Some(match foreign.first() {
-        None => Finding::new(Verdict::Ok, SUBJECT, format!("{own} leads to boathook")),
-        Some(foreign) => {
+    let present_paths = paths.filter(|path| in_host_root(path).symlink_metadata().is_ok());
+    let (own_links, foreign_programs): (Vec<PathBuf>, Vec<PathBuf>) =
+        present_paths.partition(|path| {
+            fs::read_link(in_host_root(path)).is_ok_and(|link| is_installed_program(&link))
+        });
+    let own_link = own_links.first()?.display();
+    Some(match foreign_programs.first() {
+        None => Finding::new(
+            Verdict::Ok,
+            SUBJECT,
+            format!("{own_link} leads to boathook"),
+        ),
+        Some(foreign_program) => {
             let text = format!(
-                "{own} leads to boathook, but {} does not: docker's --gpus calls the one that \
+                "{own_link} leads to boathook, but {} does not: docker's --gpus calls the one that \
                  comes first in its PATH",
-                foreign.display()
+                foreign_program.display()
             );
             Finding::new(Verdict::Warning, SUBJECT, text).fix(
                 "remove the other toolkit's package, or run `boathook-init install` without --as",
@@ -56,7 +62,7 @@ fn finding(host_root: &Path, name: &str) -> Option<Finding> {
 }
 
 /// Returns whether a link leads to a program of the installation.
-fn is_own(target: &Path) -> bool {
+fn is_installed_program(target: &Path) -> bool {
     target.parent() == Path::new(INSTALLED_HOOK).parent()
 }
 
@@ -82,21 +88,21 @@ mod tests {
             root.join("classes")
         );
         let config = Config::parse(Path::new("config.toml"), &text).unwrap();
-        let found = || {
+        let lines = || {
             let findings = check(&config);
             let lines = findings
                 .iter()
-                .map(|it| format!("{:?}: {}", it.verdict, it.text));
+                .map(|finding| format!("{:?}: {}", finding.verdict, finding.text));
             lines.collect::<Vec<_>>()
         };
-        assert_eq!(found(), Vec::<String>::new());
+        assert_eq!(lines(), Vec::<String>::new());
         symlink(INSTALLED_HOOK, root.join("usr/local/bin/a-hook")).unwrap();
-        assert_eq!(found(), ["Ok: /usr/local/bin/a-hook leads to boathook"]);
+        assert_eq!(lines(), ["Ok: /usr/local/bin/a-hook leads to boathook"]);
         fs::write(root.join("usr/bin/a-hook"), "").unwrap();
         let warning = "Warning: /usr/local/bin/a-hook leads to boathook, but /usr/bin/a-hook does \
                        not: docker's --gpus calls the one that comes first in its PATH";
-        assert_eq!(found(), [warning]);
+        assert_eq!(lines(), [warning]);
         fs::remove_file(root.join("usr/local/bin/a-hook")).unwrap();
-        assert_eq!(found(), Vec::<String>::new());
+        assert_eq!(lines(), Vec::<String>::new());
     }
 }

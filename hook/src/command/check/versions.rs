@@ -8,27 +8,30 @@ use runtime_config::{PACKAGED_VERSION, compare_versions, find_running_programs};
 
 use crate::command::finding::{Finding, Verdict};
 
-/// The link to the version that engines call.
+/// The link to the installed version, which engines call.
 const INSTALLED: &str = "opt/boathook/current";
 /// The maximum size of the file with the package's version, in bytes.
-const MAX_VERSION: u64 = 64;
+const MAX_VERSION_BYTES: u64 = 64;
 
-/// Returns a finding for each other version. The list is empty if nothing is installed.
+/// Returns a finding for each version that differs from the installed one. The list is empty if
+/// nothing is installed.
 pub(super) fn check(host_root: &Path) -> Vec<Finding> {
-    let Ok(installed) = fs::read_link(host_root.join(INSTALLED)) else {
+    let Ok(installed_link) = fs::read_link(host_root.join(INSTALLED)) else {
         return Vec::new();
     };
-    let packaged = host_root.join(PACKAGED_VERSION.trim_start_matches('/'));
-    let packaged = read_own_text(&packaged, MAX_VERSION).ok();
-    let running = find_running_programs(&host_root.join("proc"));
-    let others = compare_versions(
-        &installed.to_string_lossy(),
-        packaged.as_deref().map(str::trim_end),
-        &running,
+    let package_version = host_root.join(PACKAGED_VERSION.trim_start_matches('/'));
+    let package_version = read_own_text(&package_version, MAX_VERSION_BYTES).ok();
+    let running_programs = find_running_programs(&host_root.join("proc"));
+    let differences = compare_versions(
+        &installed_link.to_string_lossy(),
+        package_version.as_deref().map(str::trim_end),
+        &running_programs,
     );
-    others
+    differences
         .into_iter()
-        .map(|other| Finding::new(Verdict::Warning, "version", other.text).fix(other.fix))
+        .map(|difference| {
+            Finding::new(Verdict::Warning, "version", difference.text).fix(difference.fix)
+        })
         .collect()
 }
 

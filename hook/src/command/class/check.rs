@@ -21,7 +21,7 @@ use serde_json::json;
 use clashes::find_clashes;
 
 use crate::cli::CheckArguments;
-use crate::command::devices::{self, Listed};
+use crate::command::devices::{self, ListedDevice};
 use crate::command::finding::{Finding, Verdict, exit_code, print_table};
 use crate::command::output::Style;
 use crate::command::{CommandError, print_json};
@@ -74,11 +74,11 @@ pub(super) fn run(
     }
     judge_strictly(arguments, &found.inventory, &mut findings);
     let names = RequestNames::new(&class, &found.inventory);
-    let devices: Vec<Listed> = found
+    let devices: Vec<ListedDevice> = found
         .inventory
         .devices
         .iter()
-        .map(|device| Listed::new(&class, device, &names))
+        .map(|device| ListedDevice::new(&class, device, &names))
         .collect();
     if json {
         print_json(&json!({
@@ -237,7 +237,7 @@ fn outside_the_plugin(class: &DeviceClass) -> Vec<Finding> {
 fn print(
     file: &Path,
     class: &DeviceClass,
-    devices: &[Listed],
+    devices: &[ListedDevice],
     edits: &FoundEdits,
     findings: &[Finding],
 ) -> io::Result<()> {

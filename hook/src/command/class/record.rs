@@ -12,7 +12,7 @@ use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use serde_json::json;
 
-use crate::command::{CommandError, asked, print_json};
+use crate::command::{CommandError, print_json, select_sources};
 use crate::exit::ExitCode;
 use crate::planner;
 
@@ -37,7 +37,7 @@ pub(super) fn run(
         .map(|file| ClassSource::read(file, &config.classes))
         .collect();
     if files.is_empty() || !names.is_empty() {
-        sources.extend(asked(names, load::each_source(&config.classes)?)?);
+        sources.extend(select_sources(names, load::each_source(&config.classes)?)?);
     }
     for source in sources {
         let class = config.class(&source?)?;

@@ -5,54 +5,54 @@ use std::path::{Component, Path, PathBuf};
 
 use super::Container;
 
-/// Returns whether two paths lead to the same bundle. The paths can differ: CRI-O keeps
-/// config.json in two directories of one storage, where ids are unique, and below a mount of
-/// the host's root a path is longer.
-pub(in crate::command) fn is_same_bundle(one: &Path, other: &Path) -> bool {
+/// Returns whether two paths lead to the same bundle. The paths of one bundle can differ in two
+/// ways. CRI-O keeps config.json in two directories of one storage, where ids are unique. A path
+/// below a mount of the host's root begins with the mount point.
+pub(in crate::command) fn is_same_bundle(bundle: &Path, other_bundle: &Path) -> bool {
     let is_in_storage = |path: &Path| path.ends_with("userdata");
-    let is_end =
-        |long: &Path, short: &Path| long.ends_with(short.strip_prefix("/").unwrap_or(short));
-    let real = |path| fs::canonicalize(path).ok();
-    is_in_storage(one) && is_in_storage(other)
-        || is_end(one, other)
-        || is_end(other, one)
-        || real(one).is_some_and(|one| Some(one) == real(other))
+    let is_suffix =
+        |path: &Path, suffix: &Path| path.ends_with(suffix.strip_prefix("/").unwrap_or(suffix));
+    let canonicalize = |path| fs::canonicalize(path).ok();
+    is_in_storage(bundle) && is_in_storage(other_bundle)
+        || is_suffix(bundle, other_bundle)
+        || is_suffix(other_bundle, bundle)
+        || canonicalize(bundle).is_some_and(|path| Some(path) == canonicalize(other_bundle))
 }
 
-/// Returns the paths below `top` that match a pattern. A name in the pattern that ends in `*`
+/// Returns the paths below `root` that match a pattern. A name in the pattern that ends in `*`
 /// matches every name with the same beginning.
-pub(super) fn find_matching(top: &Path, pattern: &str) -> Vec<PathBuf> {
-    let mut found = vec![top.to_owned()];
+pub(super) fn find_matching(root: &Path, pattern: &str) -> Vec<PathBuf> {
+    let mut paths = vec![root.to_owned()];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
-        found = match part.strip_suffix('*') {
-            None => found.iter().map(|path| path.join(part)).collect(),
-            Some(begin) => {
-                let fits = |path: &PathBuf| {
+        paths = match part.strip_suffix('*') {
+            None => paths.iter().map(|path| path.join(part)).collect(),
+            Some(prefix) => {
+                let matches_prefix = |path: &PathBuf| {
                     let name = path.file_name().and_then(|name| name.to_str());
-                    name.is_some_and(|name| name.starts_with(begin))
+                    name.is_some_and(|name| name.starts_with(prefix))
                 };
-                let all = found.iter().flat_map(|path| read_directory(path));
-                all.filter(fits).collect()
+                let entries = paths.iter().flat_map(|path| read_directory(path));
+                entries.filter(matches_prefix).collect()
             }
         };
     }
-    found
+    paths
 }
 
 pub(super) fn has_config(bundle: &Path) -> bool {
     bundle.join("config.json").is_file()
 }
 
-/// Returns the container that a bundle is for. The container's id is the name of the bundle's directory,
-/// or, with podman and CRI-O, of the directory above `userdata`.
+/// Returns the container of a bundle. Its id is the name of the bundle's directory, or, with podman
+/// and CRI-O, of the directory above `userdata`.
 pub(super) fn read_bundle(bundle: PathBuf) -> Option<Container> {
     has_config(&bundle).then_some(())?;
-    let named = match bundle.file_name()?.to_str()? {
+    let id = match bundle.file_name()?.to_str()? {
         "userdata" => bundle.parent()?.file_name()?.to_str()?,
         name => name,
     };
     Some(Container {
-        id: named.to_owned(),
+        id: id.to_owned(),
         bundle: Some(bundle),
         ..Container::default()
     })
@@ -60,22 +60,18 @@ pub(super) fn read_bundle(bundle: PathBuf) -> Option<Container> {
 
 pub(super) fn read_directory(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten();
-    entries.filter_map(|e| e.ok().map(|e| e.path())).collect()
+    entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .collect()
 }
 
-/// Returns whether the end of a path matches the pattern of bundles, in which `*` matches any one name. The
-/// path may begin with the host's root or with a mount of it.
+/// Returns whether the end of a path matches a pattern for bundles, in which `*` matches any one
+/// name. The path may begin with the host's root or with a mount of it.
 pub(super) fn matches_pattern(path: &Path, pattern: &str) -> bool {
-    let names = path.components().rev().filter_map(|part| match part {
+    let mut names = path.components().rev().filter_map(|part| match part {
         Component::Normal(name) => name.to_str(),
         _ => None,
     });
-    let names: Vec<&str> = names.collect();
-    let mut pattern = pattern.split('/').rev().filter(|part| !part.is_empty());
-    let mut names = names.iter();
-    pattern.all(|part| {
-        names
-            .next()
-            .is_some_and(|name| part == "*" || part == *name)
-    })
+    let mut parts = pattern.split('/').rev().filter(|part| !part.is_empty());
+    parts.all(|part| names.next().is_some_and(|name| part == "*" || part == name))
 }

@@ -4,75 +4,85 @@ use std::path::Path;
 
 use device_class::name::excerpt;
 
-use super::name::{NamesInFile, names_by_file};
-use super::{Container, SHORT_ID, Unknown};
+use super::name::{NamesInFile, read_names_by_file};
+use super::{Container, SHORT_ID, UnknownContainer};
 
-/// Finds the container with the id `text`. Without such an id it finds the container with the
-/// name `text`, and without such a name the only container whose id begins with `text`. If
-/// several containers have the same id, the one whose state is in `root` is returned.
-pub(super) fn by_id_or_name(
-    text: &str,
+/// Finds the container with the id `id_or_name`. Without such an id it finds the container with
+/// this name, and without such a name the only container whose id begins with this text. If several
+/// containers have the same id, the one whose state is in `root` is returned.
+pub(super) fn select_by_id_or_name(
+    id_or_name: &str,
     root: Option<&Path>,
-    known: &[Container],
+    containers: &[Container],
     host_root: &Path,
-) -> Result<Container, Unknown> {
-    let select = |is_meant: &dyn Fn(&Container) -> bool| -> Vec<&Container> {
-        known.iter().filter(|it| is_meant(it)).collect()
+) -> Result<Container, UnknownContainer> {
+    let select = |predicate: &dyn Fn(&Container) -> bool| -> Vec<&Container> {
+        containers
+            .iter()
+            .filter(|container| predicate(container))
+            .collect()
     };
-    let exact = select(&|it| it.id == text);
-    let is_in_root = |it: &&&Container| root.is_some() && it.state_root.as_deref() == root;
-    if let Some(container) = exact.iter().find(is_in_root) {
+    let exact_matches = select(&|container| container.id == id_or_name);
+    let is_in_root =
+        |container: &&&Container| root.is_some() && container.state_root.as_deref() == root;
+    if let Some(container) = exact_matches.iter().find(is_in_root) {
         return Ok((*container).clone());
     }
-    if let Some(container) = only(text, "have the id", &exact)? {
+    if let Some(container) = require_single(id_or_name, "have the id", &exact_matches)? {
         return Ok(container);
     }
-    if let Some(container) = by_name(text, known, host_root)? {
+    if let Some(container) = find_by_name(id_or_name, containers, host_root)? {
         return Ok(container);
     }
-    let begin = select(&|it| !text.is_empty() && it.id.starts_with(text));
-    only(text, "have an id that begins with", &begin)?.ok_or_else(|| absent(text, known))
+    let prefix_matches =
+        select(&|container| !id_or_name.is_empty() && container.id.starts_with(id_or_name));
+    require_single(id_or_name, "have an id that begins with", &prefix_matches)?
+        .ok_or_else(|| unknown_container(id_or_name, containers))
 }
 
-fn by_name(
-    text: &str,
-    known: &[Container],
+fn find_by_name(
+    name: &str,
+    containers: &[Container],
     host_root: &Path,
-) -> Result<Option<Container>, Unknown> {
-    let is_named = |file: &NamesInFile| file.names.iter().any(|name| name == text);
-    let mut named = Vec::new();
-    for container in known {
-        let files = names_by_file(container, host_root);
+) -> Result<Option<Container>, UnknownContainer> {
+    let is_named = |file: &NamesInFile| file.names.iter().any(|file_name| file_name == name);
+    let mut named_containers = Vec::new();
+    for container in containers {
+        let files = read_names_by_file(container, host_root);
         if !files.iter().any(is_named) {
             continue;
         }
-        if let Some(other) = files.iter().find(|file| !is_named(file)) {
-            return Err(Unknown {
-                name: text.to_owned(),
+        if let Some(other_file) = files.iter().find(|file| !is_named(file)) {
+            return Err(UnknownContainer {
+                name: name.to_owned(),
                 reason: format!(
                     "container {} is {} only in a part of its engine's files: {} has {}",
                     excerpt(&container.id),
-                    excerpt(text),
-                    other.path.display(),
-                    excerpt(&other.names.join(", "))
+                    excerpt(name),
+                    other_file.path.display(),
+                    excerpt(&other_file.names.join(", "))
                 ),
                 fix: "give the id".to_owned(),
             });
         }
-        named.push(container);
+        named_containers.push(container);
     }
-    only(text, "have the name", &named)
+    require_single(name, "have the name", &named_containers)
 }
 
 /// Returns the only container of the list, or `None` if the list is empty. Several containers
 /// are an error, because the text is then ambiguous.
-fn only(text: &str, what: &str, containers: &[&Container]) -> Result<Option<Container>, Unknown> {
+fn require_single(
+    id_or_name: &str,
+    match_kind: &str,
+    containers: &[&Container],
+) -> Result<Option<Container>, UnknownContainer> {
     match containers {
-        [one, other, ..] => Err(Unknown {
-            name: text.to_owned(),
+        [one, other, ..] => Err(UnknownContainer {
+            name: id_or_name.to_owned(),
             reason: format!(
-                "two containers {what} {}: {one}, and {other}",
-                excerpt(text)
+                "two containers {match_kind} {}: {one}, and {other}",
+                excerpt(id_or_name)
             ),
             fix: match one.id == other.id {
                 true => "give the state directory of its runtime (`runc --root DIR`): --root DIR",
@@ -80,11 +90,11 @@ fn only(text: &str, what: &str, containers: &[&Container]) -> Result<Option<Cont
             }
             .to_owned(),
         }),
-        containers => Ok(containers.first().map(|only| (*only).clone())),
+        containers => Ok(containers.first().map(|container| (*container).clone())),
     }
 }
 
-fn absent(text: &str, known: &[Container]) -> Unknown {
+fn unknown_container(id_or_name: &str, containers: &[Container]) -> UnknownContainer {
     let hint = "give the id (docker inspect -f '{{.Id}}' NAME, crictl ps --no-trunc) or, \
                 with docker, podman and nerdctl, the name; a container that was refused is gone, and `boathook log` \
                 has the reason";
@@ -92,19 +102,25 @@ fn absent(text: &str, known: &[Container]) -> Unknown {
         true => hint,
         false => "run this as root: containers of other users are not looked at",
     };
-    let shown = known.iter().take(8).map(|container| short(&container.id));
-    let known = match known.is_empty() {
+    let short_ids = containers
+        .iter()
+        .take(8)
+        .map(|container| shorten_id(&container.id));
+    let present = match containers.is_empty() {
         true => "no container was found".to_owned(),
-        false => format!("there are {}", shown.collect::<Vec<_>>().join(", ")),
+        false => format!("there are {}", short_ids.collect::<Vec<_>>().join(", ")),
     };
-    Unknown {
-        name: text.to_owned(),
-        reason: format!("no container {} on this host; {known}", excerpt(text)),
+    UnknownContainer {
+        name: id_or_name.to_owned(),
+        reason: format!(
+            "no container {} on this host; {present}",
+            excerpt(id_or_name)
+        ),
         fix: hint.to_owned(),
     }
 }
 
-fn short(id: &str) -> String {
+fn shorten_id(id: &str) -> String {
     excerpt(&id.chars().take(SHORT_ID).collect::<String>())
 }
 
@@ -120,13 +136,13 @@ mod tests {
         let storage = host.join("storage");
         let lists = ["containers.json", "volatile-containers.json"];
         let mut names = vec![Vec::new(); 2];
-        let mut found: Vec<Container> = Vec::new();
+        let mut created: Vec<Container> = Vec::new();
         for (id, name) in containers {
             let bundle = storage.join(id).join("userdata");
             fs::create_dir_all(&bundle).unwrap();
             let forged = r#"{"annotations":{"nerdctl/name":"web"}}"#;
             fs::write(bundle.join("config.json"), forged).unwrap();
-            let mut container = Container::named(id);
+            let mut container = Container::from_id(id);
             // Two names, separated by a slash, go into the two lists of containers.
             for (name, list) in name.split('/').zip(&mut names) {
                 if name != "-" {
@@ -134,17 +150,17 @@ mod tests {
                     list.push(serde_json::json!({"id": id, "names": [name]}));
                 }
             }
-            found.push(container);
+            created.push(container);
         }
         for (file, list) in lists.iter().zip(names) {
             fs::write(storage.join(file), serde_json::json!(list).to_string()).unwrap();
         }
-        found
+        created
     }
 
     #[test]
     fn an_exact_id_comes_before_a_name_and_a_name_before_the_beginning_of_an_id() {
-        let many = &[
+        let containers_with_names = &[
             ("abc", "-"),
             ("abde", "-"),
             ("web-evil", "-"),
@@ -180,8 +196,8 @@ mod tests {
             ),
         ] {
             let host = tempfile::tempdir().unwrap();
-            let known = make_containers(host.path(), many);
-            match by_id_or_name(text, None, &known, host.path()) {
+            let containers = make_containers(host.path(), containers_with_names);
+            match select_by_id_or_name(text, None, &containers, host.path()) {
                 Ok(container) => assert_eq!(Some(container.id.as_str()), found, "{text}"),
                 Err(unknown) => assert!(
                     found.is_none() && unknown.reason.starts_with(reason),
@@ -195,17 +211,20 @@ mod tests {
     /// Two runtimes, or two namespaces of containerd, may use the same id.
     #[test]
     fn an_id_of_two_containers_means_neither() {
-        let at = |bundle: &str, root: &str| Container {
+        let make_container = |bundle: &str, root: &str| Container {
             bundle: Some(bundle.into()),
             state_root: Some(root.into()),
-            ..Container::named("web")
+            ..Container::from_id("web")
         };
-        let known = [at("/a/web", "/run/a"), at("/b/web", "/run/b")];
+        let containers = [
+            make_container("/a/web", "/run/a"),
+            make_container("/b/web", "/run/b"),
+        ];
         let host = Path::new("/");
-        let found = by_id_or_name("web", Some(Path::new("/run/b")), &known, host);
+        let found = select_by_id_or_name("web", Some(Path::new("/run/b")), &containers, host);
         let found = found.ok().and_then(|it| it.bundle);
         assert_eq!(found, Some("/b/web".into()));
-        let unknown = by_id_or_name("web", None, &known, host).unwrap_err();
+        let unknown = select_by_id_or_name("web", None, &containers, host).unwrap_err();
         let reason = "two containers have the id web: web, not running, bundle /a/web, and ";
         assert!(unknown.reason.starts_with(reason), "{}", unknown.reason);
     }

@@ -11,13 +11,14 @@ use super::Container;
 use super::bundles::read_directory;
 use crate::oci::read_json;
 
-/// The data directories of Docker, below the root of the host: the default, and that of the snap.
-const DATA: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/var-lib-docker"];
+/// The data directories of Docker, relative to the host's root: the default directory, and the
+/// directory of the snap package.
+const DATA_DIRECTORIES: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/var-lib-docker"];
 
 /// The configuration of Docker's daemon, which may name another data directory.
-const DAEMON: &str = "etc/docker/daemon.json";
+const DAEMON_CONFIG: &str = "etc/docker/daemon.json";
 
-/// The data that Docker keeps of a container that does not run.
+/// The data that Docker keeps about a container that does not run.
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::command) struct EndedContainer {
     pub(in crate::command) name: String,
@@ -25,7 +26,7 @@ pub(in crate::command) struct EndedContainer {
     /// The reason for which Docker could not start the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) error: Option<String>,
-    /// The runtime by which the container was created. `None` if a CDI name requests devices.
+    /// The runtime that created the container. `None` if a CDI name requests devices.
     #[serde(skip)]
     pub(in crate::command) runtime: Option<String>,
     /// The variables of the container, each as `NAME=VALUE`.
@@ -62,7 +63,7 @@ struct DockerContainer {
 
 #[derive(Deserialize)]
 struct DockerState {
-    /// Whether the container runs, by Docker's last entry.
+    /// Whether the container runs, according to Docker's last entry.
     #[serde(rename = "Running", default)]
     running: bool,
     #[serde(rename = "ExitCode", default)]
@@ -92,35 +93,48 @@ struct DaemonConfig {
     data_root: Option<PathBuf>,
 }
 
-/// Finds the only container with this id or name, or whose id begins with the text.
-pub(super) fn find(text: &str, host_root: &Path) -> Option<Container> {
-    let all = || {
+/// Finds the container with this id or name, or the only container whose id begins with the text.
+pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<Container> {
+    let find_directories = || {
         let directories = data_directories(host_root).into_iter();
         directories.flat_map(|data| read_directory(&data.join("containers")))
     };
-    let read = |directory: &PathBuf| -> Option<(PathBuf, DockerContainer)> {
+    let read_container = |directory: &PathBuf| -> Option<(PathBuf, DockerContainer)> {
         let container = read_json(&directory.join("config.v2.json"))?;
         Some((directory.clone(), container))
     };
     let is_named = |container: &DockerContainer| {
-        container.id == text || container.name.strip_prefix('/') == Some(text)
+        container.id == id_or_name || container.name.strip_prefix('/') == Some(id_or_name)
     };
-    let containers = all().filter_map(|directory| read(&directory));
-    let containers: Vec<_> = containers.filter(|(_, one)| !one.state.running).collect();
-    let named = containers.iter().position(|(_, one)| is_named(one));
-    let by_id = || {
-        let begins = |one: &DockerContainer| !text.is_empty() && one.id.starts_with(text);
+    let containers = find_directories().filter_map(|directory| read_container(&directory));
+    let containers: Vec<_> = containers
+        .filter(|(_, container)| !container.state.running)
+        .collect();
+    let index_by_name = containers
+        .iter()
+        .position(|(_, container)| is_named(container));
+    let find_index_by_id = || {
+        let begins_with_prefix = |container: &DockerContainer| {
+            !id_or_name.is_empty() && container.id.starts_with(id_or_name)
+        };
         let mut found = containers.iter().enumerate();
-        let mut found = found.by_ref().filter(|(_, (_, one))| begins(one));
-        let (first, other) = (found.next(), found.next());
-        first.filter(|_| other.is_none()).map(|(at, _)| at)
+        let mut found = found
+            .by_ref()
+            .filter(|(_, (_, container))| begins_with_prefix(container));
+        let (first_match, second_match) = (found.next(), found.next());
+        first_match
+            .filter(|_| second_match.is_none())
+            .map(|(index, _)| index)
     };
-    let (directory, container) = containers.get(named.or_else(by_id)?)?;
-    let host: Option<HostConfig> = read_json(&directory.join("hostconfig.json"));
-    let runtime = host.and_then(|host| {
-        let by_name = host.device_requests.is_some_and(|all| !all.is_empty());
-        host.runtime
-            .filter(|runtime| !by_name && !runtime.is_empty())
+    let (directory, container) = containers.get(index_by_name.or_else(find_index_by_id)?)?;
+    let host_config: Option<HostConfig> = read_json(&directory.join("hostconfig.json"));
+    let runtime = host_config.and_then(|host_config| {
+        let uses_cdi_name = host_config
+            .device_requests
+            .is_some_and(|requests| !requests.is_empty());
+        host_config
+            .runtime
+            .filter(|runtime| !uses_cdi_name && !runtime.is_empty())
     });
     let DockerState {
         exit_code, error, ..
@@ -139,14 +153,14 @@ pub(super) fn find(text: &str, host_root: &Path) -> Option<Container> {
 }
 
 fn data_directories(host_root: &Path) -> Vec<PathBuf> {
-    let below = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
-    let daemon: Option<DaemonConfig> = read_json(&host_root.join(DAEMON));
+    let in_host_root = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
+    let daemon: Option<DaemonConfig> = read_json(&host_root.join(DAEMON_CONFIG));
     let configured = daemon.and_then(|daemon| daemon.data_root);
-    let usual = DATA.iter().map(Path::new).map(below);
+    let default_directories = DATA_DIRECTORIES.iter().map(Path::new).map(in_host_root);
     configured
         .iter()
-        .map(|path| below(path))
-        .chain(usual)
+        .map(|path| in_host_root(path))
+        .chain(default_directories)
         .collect()
 }
 
@@ -189,7 +203,11 @@ mod tests {
             ("gone", None),
             ("", None),
         ] {
-            assert_eq!(found(text).map(|one| one.id).as_deref(), id, "{text}");
+            assert_eq!(
+                found(text).map(|container| container.id).as_deref(),
+                id,
+                "{text}"
+            );
         }
         let ended = found("zha").unwrap().ended.unwrap();
         assert_eq!(ended.error.as_deref(), Some("refused"));

@@ -12,16 +12,16 @@ use crate::oci::{open_regular, read_capped, read_json};
 
 /// The beginning of the directory name in which containerd keeps bundles. The bundle's path
 /// ends in `io.containerd.runtime.v2.task/NAMESPACE/ID`; the version in it can change.
-const CONTAINERD: &str = "io.containerd.runtime.";
+const CONTAINERD_DIRECTORY_PREFIX: &str = "io.containerd.runtime.";
 
 /// Docker's namespace in containerd (dockerd, `--containerd-namespace`).
-const MOBY: &str = "moby";
+const MOBY_NAMESPACE: &str = "moby";
 
 /// nerdctl's default data directories. There is one for each socket of containerd.
-const NERDCTL: &str = "var/lib/nerdctl/*";
+const NERDCTL_DATA: &str = "var/lib/nerdctl/*";
 
 /// The maximum size, in bytes, of a file that contains an id and a newline.
-const MAX_ID: usize = 256;
+const MAX_ID_BYTES: usize = 256;
 
 /// The part of config.json whose mounts lead to the engine's files about the container.
 #[derive(Deserialize)]
@@ -61,32 +61,37 @@ pub(super) struct NamesInFile {
 
 /// Returns whether a bundle is in Docker's namespace of any containerd, such as that of the host,
 /// which Debian's Docker uses.
-pub(super) fn is_bundle_of_docker(bundle: &Path) -> bool {
-    let mut above = bundle.ancestors().skip(1);
-    let mut next_name = || above.next()?.file_name()?.to_str();
-    let (namespace, top) = (next_name(), next_name());
-    namespace == Some(MOBY) && top.is_some_and(|top| top.starts_with(CONTAINERD))
+pub(super) fn is_docker_bundle(bundle: &Path) -> bool {
+    let mut ancestors = bundle.ancestors().skip(1);
+    let mut next_name = || ancestors.next()?.file_name()?.to_str();
+    let (namespace, version_directory) = (next_name(), next_name());
+    namespace == Some(MOBY_NAMESPACE)
+        && version_directory.is_some_and(|version_directory| {
+            version_directory.starts_with(CONTAINERD_DIRECTORY_PREFIX)
+        })
 }
 
-/// Returns the names of a container, with each file of its engine that has a name.
-pub(super) fn names_by_file(container: &Container, host_root: &Path) -> Vec<NamesInFile> {
+/// Returns the names of a container by the engine's file from which they were read.
+pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec<NamesInFile> {
     let Some(bundle) = container.bundle.as_deref() else {
         return Vec::new();
     };
-    let mut above = bundle.ancestors();
-    let mut next_name = || above.next()?.file_name()?.to_str();
-    let (own, namespace, top) = (next_name(), next_name(), next_name());
-    if own == Some("userdata") && namespace == Some(&container.id) {
+    let mut ancestors = bundle.ancestors();
+    let mut next_name = || ancestors.next()?.file_name()?.to_str();
+    let (directory_name, namespace, version_directory) = (next_name(), next_name(), next_name());
+    if directory_name == Some("userdata") && namespace == Some(&container.id) {
         let storage = bundle.ancestors().nth(2).unwrap_or(bundle);
-        return names_in_storage(container, storage);
+        return read_storage_names(container, storage);
     }
-    let is_containerds = top.is_some_and(|top| top.starts_with(CONTAINERD));
+    let is_containerds = version_directory.is_some_and(|version_directory| {
+        version_directory.starts_with(CONTAINERD_DIRECTORY_PREFIX)
+    });
     match namespace {
-        Some(namespace) if is_containerds && own == Some(&container.id) => {
+        Some(namespace) if is_containerds && directory_name == Some(&container.id) => {
             let directories = mounted_directories(bundle);
             match namespace {
-                MOBY => names_in_docker(container, &directories, host_root),
-                namespace => names_in_nerdctl(container, namespace, &directories, host_root),
+                MOBY_NAMESPACE => read_docker_names(container, &directories, host_root),
+                namespace => read_nerdctl_names(container, namespace, &directories, host_root),
             }
         }
         _ => Vec::new(),
@@ -96,13 +101,13 @@ pub(super) fn names_by_file(container: &Container, host_root: &Path) -> Vec<Name
 /// Reads the names from the storage of podman or CRI-O. The bundle `ID/userdata` is beside the
 /// two lists of containers; the second list has the containers of `podman run --rm`
 /// (containers/storage, containers.go).
-fn names_in_storage(container: &Container, storage: &Path) -> Vec<NamesInFile> {
+fn read_storage_names(container: &Container, storage: &Path) -> Vec<NamesInFile> {
     let files = ["containers.json", "volatile-containers.json"];
     let files = files.map(|name| storage.join(name)).into_iter();
     let found = files.filter_map(|path| {
-        let list: Vec<StorageContainer> = read_json(&path)?;
-        let mut own = list.into_iter().filter(|it| it.id == container.id);
-        let names = own.next()?.names;
+        let entries: Vec<StorageContainer> = read_json(&path)?;
+        let mut own_entries = entries.into_iter().filter(|entry| entry.id == container.id);
+        let names = own_entries.next()?.names;
         Some(NamesInFile { path, names })
     });
     found.collect()
@@ -110,14 +115,14 @@ fn names_in_storage(container: &Container, storage: &Path) -> Vec<NamesInFile> {
 
 /// Reads the name from Docker's config.v2.json. This file is in the directory `containers/ID`
 /// of Docker's data, from which Docker mounts /etc/hostname and other files.
-fn names_in_docker(
+fn read_docker_names(
     container: &Container,
     directories: &[PathBuf],
     host_root: &Path,
 ) -> Vec<NamesInFile> {
     let is_containers = |it: &&PathBuf| it.ends_with(Path::new("containers").join(&container.id));
     let found = directories.iter().filter(is_containers).filter_map(|it| {
-        let path = below(host_root, it).join("config.v2.json");
+        let path = in_host_root(host_root, it).join("config.v2.json");
         let read: DockerContainer = read_json(&path)?;
         let name = read.name.strip_prefix('/')?.to_owned();
         let names = vec![name];
@@ -129,33 +134,33 @@ fn names_in_docker(
 /// Reads the names from nerdctl's data. The file `names/NAMESPACE/NAME` contains the id of the
 /// container. /etc/resolv.conf and other files are mounted from `containers/NAMESPACE/ID`,
 /// which is beside `names` (nerdctl, pkg/namestore).
-fn names_in_nerdctl(
+fn read_nerdctl_names(
     container: &Container,
     namespace: &str,
     directories: &[PathBuf],
     host_root: &Path,
 ) -> Vec<NamesInFile> {
-    let own = Path::new("containers").join(namespace).join(&container.id);
-    let mut stores = find_matching(host_root, NERDCTL);
-    for directory in directories.iter().filter(|it| it.ends_with(&own)) {
+    let own_directory = Path::new("containers").join(namespace).join(&container.id);
+    let mut stores = find_matching(host_root, NERDCTL_DATA);
+    for directory in directories.iter().filter(|it| it.ends_with(&own_directory)) {
         if let Some(store) = directory.ancestors().nth(3) {
-            add(&mut stores, &below(host_root, store));
+            add_path(&mut stores, &in_host_root(host_root, store));
         }
     }
-    let mut found = Vec::new();
+    let mut names_in_files = Vec::new();
     for store in stores {
         for path in read_directory(&store.join("names").join(namespace)) {
-            let file = open_regular(&path).and_then(|file| read_capped(file, MAX_ID));
+            let file = open_regular(&path).and_then(|file| read_capped(file, MAX_ID_BYTES));
             let Ok(Some(id)) = file else { continue };
             if let Some(name) = path.file_name().and_then(|name| name.to_str())
                 && id.trim_ascii() == container.id.as_bytes()
             {
                 let names = vec![name.to_owned()];
-                found.push(NamesInFile { path, names });
+                names_in_files.push(NamesInFile { path, names });
             }
         }
     }
-    found
+    names_in_files
 }
 
 /// Returns the directories of the files that are mounted into a container, without duplicates.
@@ -166,19 +171,19 @@ fn mounted_directories(bundle: &Path) -> Vec<PathBuf> {
     let mounts = config.map(|config| config.mounts).unwrap_or_default();
     let mut directories = Vec::new();
     for directory in mounts.iter().filter_map(|mount| mount.source.parent()) {
-        add(&mut directories, directory);
+        add_path(&mut directories, directory);
     }
     directories
 }
 
 /// Adds a path to the list if the list does not contain it.
-fn add(paths: &mut Vec<PathBuf>, path: &Path) {
-    if !paths.iter().any(|known| known == path) {
+fn add_path(paths: &mut Vec<PathBuf>, path: &Path) {
+    if !paths.iter().any(|existing| existing == path) {
         paths.push(path.to_owned());
     }
 }
 
-fn below(host_root: &Path, path: &Path) -> PathBuf {
+fn in_host_root(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
@@ -236,11 +241,11 @@ data/containers/3e/config.v2.json {"ID":"3e","Name":"/plain"}
         ] {
             let container = Container {
                 bundle: Some(host.path().join(bundle)),
-                ..Container::named(id)
+                ..Container::from_id(id)
             };
-            let found = names_by_file(&container, host.path()).into_iter();
-            let found: Vec<String> = found.flat_map(|it| it.names).collect();
-            assert_eq!(found, expected, "{id}");
+            let names = read_names_by_file(&container, host.path()).into_iter();
+            let names: Vec<String> = names.flat_map(|file| file.names).collect();
+            assert_eq!(names, expected, "{id}");
         }
     }
 }

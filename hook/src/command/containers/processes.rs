@@ -12,7 +12,7 @@ use crate::container::read_start_time as start_time;
 use crate::sys::statmount::device_and_inode;
 
 /// The maximum number of bytes read from a file in /proc. The files read here are smaller.
-const MAX: usize = 256 << 10;
+const MAX_FILE_BYTES: usize = 256 << 10;
 
 /// The containerd program that monitors the containers of a pod. The kernel shortens the name of a
 /// process to 15 characters.
@@ -50,7 +50,7 @@ impl Processes {
             let pid = path.file_name()?.to_str()?.parse().ok()?;
             Some(Process {
                 pid,
-                cgroup: read(pid, "cgroup")?,
+                cgroup: read_file(pid, "cgroup")?,
             })
         });
         Processes(pids.collect())
@@ -64,9 +64,13 @@ impl Processes {
     }
 
     /// Returns the oldest process of a container.
-    pub(super) fn first_of(&self, id: &str) -> Option<i32> {
-        let inside = |process: &&Process| is_of_container(&process.cgroup, id);
-        let pids = self.0.iter().filter(inside).map(|process| process.pid);
+    pub(super) fn find_first_process(&self, id: &str) -> Option<i32> {
+        let is_in_container = |process: &&Process| is_in_container_cgroup(&process.cgroup, id);
+        let pids = self
+            .0
+            .iter()
+            .filter(is_in_container)
+            .map(|process| process.pid);
         pids.min_by_key(|pid| (start_time(*pid).unwrap_or(u64::MAX), *pid))
     }
 
@@ -75,18 +79,18 @@ impl Processes {
     /// result may contain paths that are not bundles.
     pub(super) fn bundles(&self) -> impl Iterator<Item = PathBuf> {
         self.0.iter().flat_map(|process| {
-            let name = program(process.pid).unwrap_or_default();
+            let name = find_program(process.pid).unwrap_or_default();
             if name.starts_with(SHIM) {
                 // One shim serves all containers of a pod. Its working directory is the bundle
                 // of the sandbox, and the bundles of the other containers are beside it.
-                let cwd = fs::read_link(directory(process.pid).join("cwd"));
-                let above = cwd.ok().and_then(|cwd| Some(cwd.parent()?.to_owned()));
-                above
-                    .map(|above| read_directory(&above))
+                let cwd = fs::read_link(process_directory(process.pid).join("cwd"));
+                let parent = cwd.ok().and_then(|cwd| Some(cwd.parent()?.to_owned()));
+                parent
+                    .map(|parent| read_directory(&parent))
                     .unwrap_or_default()
             } else if name == CONMON {
-                let line = read(process.pid, "cmdline").unwrap_or_default();
-                let bundle = option(&line, &["-b", "--bundle"]);
+                let line = read_file(process.pid, "cmdline").unwrap_or_default();
+                let bundle = find_option(&line, &["-b", "--bundle"]);
                 bundle.map(PathBuf::from).into_iter().collect()
             } else {
                 Vec::new()
@@ -98,46 +102,47 @@ impl Processes {
 /// Returns whether a process with these cgroups, one line for each hierarchy, belongs to a
 /// container. The name of a container's cgroup is its id. If systemd makes the cgroup, the engine's
 /// prefix comes before the id, and `.scope` after it.
-pub(super) fn is_of_container(cgroups: &str, id: &str) -> bool {
-    let is_its = |name: &str| {
+pub(super) fn is_in_container_cgroup(cgroups: &str, id: &str) -> bool {
+    let names_container = |name: &str| {
         let name = name.strip_suffix(".scope").unwrap_or(name);
-        let before = name.strip_suffix(id);
-        before.is_some_and(|it| it.is_empty() || SCOPE_PREFIXES.contains(&it))
+        let prefix = name.strip_suffix(id);
+        prefix.is_some_and(|it| it.is_empty() || SCOPE_PREFIXES.contains(&it))
     };
     let mut names = cgroups.lines().flat_map(|line| line.split('/'));
-    !id.is_empty() && names.any(is_its)
+    !id.is_empty() && names.any(names_container)
 }
 
 /// Returns the file name of the program that a process runs, if the process belongs to this user
 /// and is not in a container. The name and the command line of a process are not trusted,
 /// because every user can choose them, and a container can have files of any name.
-fn program(pid: i32) -> Option<String> {
+fn find_program(pid: i32) -> Option<String> {
     // If a program is on a file system that does not answer, reading its metadata could block for
     // ever. So the process's name is compared first.
-    let name = read(pid, "comm")?;
+    let name = read_file(pid, "comm")?;
     if !MONITORS.iter().any(|monitor| name.starts_with(monitor)) {
         return None;
     }
-    let status = read(pid, "status")?;
+    let status = read_file(pid, "status")?;
     let ids = |key| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
         let ids = line.split_whitespace().map(|id| id.parse().ok());
         ids.collect::<Option<Vec<u32>>>()
     };
-    let me = geteuid().as_raw();
+    let own_uid = geteuid().as_raw();
     // `NSpid` has more than one pid if the process is in a container's pid namespace.
-    let is_ours = ids("Uid:")?.iter().all(|uid| *uid == me) && ids("NSpid:")?.len() == 1;
-    let runs = directory(pid).join("exe");
-    let path = is_ours.then(|| fs::read_link(&runs).ok())??;
+    let is_own_process =
+        ids("Uid:")?.iter().all(|uid| *uid == own_uid) && ids("NSpid:")?.len() == 1;
+    let exe = process_directory(pid).join("exe");
+    let path = is_own_process.then(|| fs::read_link(&exe).ok())??;
     let identity = |path: &Path| {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         device_and_inode(&path).ok()
     };
-    let is_hosts = identity(&runs).is_some_and(|runs| identity(&path) == Some(runs));
-    is_hosts.then(|| path.file_name()?.to_str().map(str::to_owned))?
+    let is_on_host = identity(&exe).is_some_and(|exe| identity(&path) == Some(exe));
+    is_on_host.then(|| path.file_name()?.to_str().map(str::to_owned))?
 }
 
-fn option<'a>(line: &'a str, names: &[&str]) -> Option<&'a str> {
+fn find_option<'a>(line: &'a str, names: &[&str]) -> Option<&'a str> {
     let mut arguments = line.split('\0');
     while let Some(argument) = arguments.next() {
         if names.contains(&argument) {
@@ -148,13 +153,13 @@ fn option<'a>(line: &'a str, names: &[&str]) -> Option<&'a str> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-fn read(pid: i32, file: &str) -> Option<String> {
-    let file = fs::File::open(directory(pid).join(file)).ok()?;
-    let bytes = crate::oci::read_capped(file, MAX).ok()??;
+fn read_file(pid: i32, file: &str) -> Option<String> {
+    let file = fs::File::open(process_directory(pid).join(file)).ok()?;
+    let bytes = crate::oci::read_capped(file, MAX_FILE_BYTES).ok()??;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn directory(pid: i32) -> PathBuf {
+fn process_directory(pid: i32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
@@ -190,19 +195,19 @@ mod tests {
             ("0::/", false),
         ] {
             assert_eq!(
-                is_of_container(cgroups, "abcdefghijkl"),
+                is_in_container_cgroup(cgroups, "abcdefghijkl"),
                 is_its,
                 "{cgroups}"
             );
         }
-        assert!(!is_of_container("0::/", ""));
+        assert!(!is_in_container_cgroup("0::/", ""));
     }
 
     #[test]
     fn an_option_has_the_next_argument_as_its_value() {
         let line = "/usr/bin/conmon\0-c\0abc\0-b\0/bundle\0";
-        assert_eq!(option(line, &["-b", "--bundle"]), Some("/bundle"));
-        assert_eq!(option(line, &["-x"]), None);
+        assert_eq!(find_option(line, &["-b", "--bundle"]), Some("/bundle"));
+        assert_eq!(find_option(line, &["-x"]), None);
     }
 
     /// Another user cannot fake a monitor by a process with the same name as an engine's.
@@ -217,11 +222,11 @@ mod tests {
         // The copy is made by another process: a process that another test starts meanwhile would
         // inherit the open copy, which then could not be executed (ETXTBSY).
         let mut cp = std::process::Command::new("cp");
-        let copied = cp.args(["--dereference", "/bin/sh"]).arg(&conmon).status();
-        assert!(copied.unwrap().success());
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(directory.path(), open).unwrap();
-        for (uid, believed) in [(0, true), (1000, false)] {
+        let copy_status = cp.args(["--dereference", "/bin/sh"]).arg(&conmon).status();
+        assert!(copy_status.unwrap().success());
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(directory.path(), permissions).unwrap();
+        for (uid, is_trusted) in [(0, true), (1000, false)] {
             let bundle = directory.path().join(uid.to_string());
             let mut process = std::process::Command::new(&conmon);
             process.args(["-c", "sleep 60; exit", "-b"]).arg(&bundle);
@@ -230,7 +235,7 @@ mod tests {
             let group = nix::unistd::Pid::from_raw(i32::try_from(process.id()).unwrap());
             nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).unwrap();
             process.wait().unwrap();
-            assert_eq!(found.contains(&bundle), believed, "{uid}");
+            assert_eq!(found.contains(&bundle), is_trusted, "{uid}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::oci::read_json;
 
 /// The default state directories of runtimes, relative to /run or to /run/user/UID. A state
 /// directory has one directory for each container.
-const PLACES: [&str; 5] = [
+const STATE_DIRECTORIES: [&str; 5] = [
     "runc/*",
     "crun/*",
     "youki/*",
@@ -36,22 +36,27 @@ struct RuncConfig {
 }
 
 /// Returns the containers in the default state directories, and in `root` if it is given.
-pub(super) fn containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
+pub(super) fn find_containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
     let run = host_root.join("run");
     // The directories of other users are not read, because their content is not trusted.
-    let own = crate::process::host_user().map(|uid| run.join(format!("user/{uid}")));
-    let tops: Vec<PathBuf> = [run].into_iter().chain(own).collect();
-    let places = |top| {
-        PLACES
+    let own_directory = crate::process::host_user().map(|uid| run.join(format!("user/{uid}")));
+    let run_directories: Vec<PathBuf> = [run].into_iter().chain(own_directory).collect();
+    let find_in = |run_directory| {
+        STATE_DIRECTORIES
             .iter()
-            .flat_map(move |place| find_matching(top, place))
+            .flat_map(move |pattern| find_matching(run_directory, pattern))
     };
-    let given = root.iter().flat_map(|root| read_directory(root));
-    let directories = tops.iter().flat_map(|top| places(top)).chain(given);
-    directories.filter_map(|path| container(&path)).collect()
+    let given_directories = root.iter().flat_map(|root| read_directory(root));
+    let directories = run_directories
+        .iter()
+        .flat_map(|run_directory| find_in(run_directory))
+        .chain(given_directories);
+    directories
+        .filter_map(|path| read_container(&path))
+        .collect()
 }
 
-fn container(directory: &Path) -> Option<Container> {
+fn read_container(directory: &Path) -> Option<Container> {
     let id = directory.file_name()?.to_str()?.to_owned();
     let mut files = ["state.json", "status"].iter();
     let state: State = files.find_map(|name| read_json(&directory.join(name)))?;
@@ -65,7 +70,7 @@ fn container(directory: &Path) -> Option<Container> {
         id,
         state_root: directory.parent().map(Path::to_owned),
         pid: state.pid.filter(|pid| *pid > 0),
-        started: state.started,
+        start_time: state.started,
         bundle: state.bundle.or_else(|| label.map(PathBuf::from)),
         ..Container::default()
     })
@@ -92,9 +97,9 @@ runc/broken {
     fn the_state_of_each_runtime_is_understood() {
         let host = tempfile::tempdir().unwrap();
         let user = crate::process::host_user().unwrap();
-        let written = STATES.trim().replace("$OTHER", &(user + 1).to_string());
-        let written = written.replace("$USER", &user.to_string());
-        for (path, text) in written.lines().map(|line| line.split_once(' ').unwrap()) {
+        let states = STATES.trim().replace("$OTHER", &(user + 1).to_string());
+        let states = states.replace("$USER", &user.to_string());
+        for (path, text) in states.lines().map(|line| line.split_once(' ').unwrap()) {
             let name = if path == "crun/c" {
                 "status"
             } else {
@@ -104,11 +109,17 @@ runc/broken {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         }
-        let mut found: Vec<_> = containers(None, host.path())
+        let mut containers: Vec<_> = find_containers(None, host.path())
             .into_iter()
-            .map(|c| (c.id, c.pid, c.bundle.unwrap().display().to_string()))
+            .map(|container| {
+                (
+                    container.id,
+                    container.pid,
+                    container.bundle.unwrap().display().to_string(),
+                )
+            })
             .collect();
-        found.sort();
+        containers.sort();
         let expected = [
             ("a", Some(7), "/b/a"),
             ("c", Some(8), "/b/c"),
@@ -117,6 +128,6 @@ runc/broken {
             ("y", None, "/b/y"),
         ];
         let expected = expected.map(|(id, pid, bundle)| (id.into(), pid, bundle.into()));
-        assert_eq!(found, expected);
+        assert_eq!(containers, expected);
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn findings(name: &str, config: &Config) -> Vec<Finding> {
         };
         return vec![finding.fix(fix)];
     };
-    let files = cdi_names::specifications(config);
+    let files = cdi_names::read_specifications(config);
     let named: Vec<&(PathBuf, Vec<String>)> = files
         .iter()
         .filter(|(_, names)| names.iter().any(|known| known == name))
@@ -64,7 +64,7 @@ fn describe_unresolvable(
     files: &[(PathBuf, Vec<String>)],
     config: &Config,
 ) -> Finding {
-    let unread = cdi_names::unread_specifications(config);
+    let unread = cdi_names::find_unreadable_specifications(config);
     if !unread.is_empty() {
         let unread: Vec<String> = unread
             .iter()

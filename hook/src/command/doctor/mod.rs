@@ -23,7 +23,7 @@ use device_class::config::Config;
 use injection_plan::plan::Grant;
 use serde::Serialize;
 
-use super::containers::{self, Container, Unknown};
+use super::containers::{self, Container, UnknownContainer};
 use super::engine_words::Launcher;
 use super::finding::{Finding, Verdict, print_table};
 use super::running_root::RunningRoot;
@@ -91,7 +91,7 @@ fn examine_all(
     verbose: bool,
     config: &Config,
 ) -> Vec<Examination> {
-    match containers::find(whose, root, &config.host_root) {
+    match containers::find_selected(whose, root, &config.host_root) {
         Ok(containers) => containers
             .into_iter()
             .map(|container| examine(container, whose, verbose, config))
@@ -103,7 +103,7 @@ fn examine_all(
 /// Finds the bundle of a container of this host. The container is named by its id, its name, or
 /// the first characters of its id.
 pub(super) fn bundle_of(container: &str, config: &Config) -> Result<PathBuf, CommandError> {
-    let found = containers::named(container, None, &config.host_root);
+    let found = containers::find_by_id_or_name(container, None, &config.host_root);
     let found = found.map_err(CommandError::no_container)?;
     found.bundle.ok_or_else(|| CommandError::NoContainer {
         reason: format!("the bundle of container {} is not known", found.id),
@@ -126,8 +126,8 @@ fn print(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Returns the examination of a container that does not exist.
-fn nobody(unknown: Unknown, config: &Config) -> Examination {
-    let container = Container::named(&unknown.name);
+fn nobody(unknown: UnknownContainer, config: &Config) -> Examination {
+    let container = Container::from_id(&unknown.name);
     let finding = Finding::fault(ExitCode::NoContainer, "container", unknown.reason);
     let mut findings = vec![finding.fix(unknown.fix)];
     let about = logged::find_messages(&unknown.name, config);

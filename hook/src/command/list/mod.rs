@@ -11,7 +11,7 @@ use std::mem;
 use device_class::config::Config;
 use device_class::name::ClassName;
 
-use super::devices::{self, Listed, RequestColumn};
+use super::devices::{self, ListedDevice, RequestColumn};
 use super::engine_words::Launcher;
 use super::holders::Holders;
 use super::output::Style;
@@ -53,17 +53,17 @@ pub(super) fn run(
     let mut scan = Scan::run(&options.classes(), holders, config)?;
     scan.report_problems();
     if options.used {
-        let is_held = |device: &Listed| device.holders.iter().flatten().next().is_some();
+        let is_held = |device: &ListedDevice| device.holders.iter().flatten().next().is_some();
         scan.devices.retain(is_held);
     }
-    let waiting: Vec<_> = match holders {
+    let waiting_containers: Vec<_> = match holders {
         Some(holders) if options.used => holders.find_waiting(&scan.classes).collect(),
         _ => Vec::new(),
     };
     if options.json {
         let mut list = scan.to_json();
         if options.used {
-            list["waiting"] = serde_json::to_value(&waiting)?;
+            list["waiting"] = serde_json::to_value(&waiting_containers)?;
         }
         print_json(&list)?;
         return Ok(scan.exit_code());
@@ -75,14 +75,14 @@ pub(super) fn run(
             true => style.text(&mut out, "no container that runs has a device")?,
             false => print_devices(&scan, style, &mut out)?,
         }
-        for waiting in &waiting {
-            style.text(&mut out, &waiting.text())?;
+        for container in &waiting_containers {
+            style.text(&mut out, &container.text())?;
         }
         if !scan.devices.is_empty() {
             print_requests(&scan, config, style, &mut out)?;
         }
     } else {
-        print(&scan, options, config, style, &mut out)?;
+        print_scan(&scan, options, config, style, &mut out)?;
     }
     Ok(scan.exit_code())
 }
@@ -99,8 +99,8 @@ impl Scan {
     }
 }
 
-/// Prints the devices, how containers request them, and why some are not there.
-fn print(
+/// Prints the devices, the ways to request them, and the reasons why devices are missing.
+fn print_scan(
     scan: &Scan,
     options: &ListOptions<'_>,
     config: &Config,
@@ -121,17 +121,17 @@ fn print(
     // A user who names a class may look for a device's alias. A list of all classes would have
     // too many aliases.
     if names_classes {
-        print_names(style, out, &scan.devices)?;
+        print_aliases(style, out, &scan.devices)?;
     }
-    let mut ill = scan
+    let mut unhealthy_devices = scan
         .devices
         .iter()
         .filter(|device| !device.healthy)
         .peekable();
-    if ill.peek().is_some() {
+    if unhealthy_devices.peek().is_some() {
         writeln!(out)?;
     }
-    for Listed { id, reason, .. } in ill {
+    for ListedDevice { id, reason, .. } in unhealthy_devices {
         let reason = reason.as_deref().unwrap_or_default();
         style.text(out, &format!("{id} is unhealthy: {reason}"))?;
     }
@@ -149,14 +149,14 @@ fn print(
         style.text(out, &text)?;
     }
     if !scan.not_enabled.is_empty() && (scan.is_node || options.verbose) {
-        let who = match scan.is_node {
+        let explanation = match scan.is_node {
             true => "not offered to pods unless config.toml enables the class",
             false => "virtual devices",
         };
         let classes = scan.not_enabled.join(", ");
         style.text(
             out,
-            &format!("{who}, and shown by name or with --all: {classes}"),
+            &format!("{explanation}, and shown by name or with --all: {classes}"),
         )?;
     }
     Ok(())
@@ -170,8 +170,8 @@ fn print_devices(scan: &Scan, style: Style, out: &mut impl Write) -> io::Result<
     devices::print_table_with(column, style, out, &scan.devices)
 }
 
-/// Prints by what containers request the devices: on a node the variables beside the resources
-/// of the table, elsewhere a line to copy for each engine of the host.
+/// Prints how containers request the devices. On a node these are the variables, beside the
+/// resources of the table. On another host it is a line to copy for each engine of the host.
 fn print_requests(
     scan: &Scan,
     config: &Config,
@@ -190,18 +190,18 @@ fn print_requests(
         let text = format!("containers request {}", variables.join(", "));
         return style.text(out, &text);
     }
-    let is_healthy = |device: &&Listed| device.healthy;
+    let is_healthy = |device: &&ListedDevice| device.healthy;
     let mut devices = scan.devices.iter();
-    let example = devices.clone().find(is_healthy).or_else(|| devices.next());
-    let Some(device) = example else {
+    let example_device = devices.clone().find(is_healthy).or_else(|| devices.next());
+    let Some(device) = example_device else {
         return Ok(());
     };
-    let request = |launcher: Launcher| {
+    let describe_request = |launcher: Launcher| {
         launcher.describe_request(&device.variable, &device.id, &device.resource)
     };
     let requests: Vec<_> = Launcher::find_all(config)
         .into_iter()
-        .map(request)
+        .map(describe_request)
         .collect();
     style.text(
         out,
@@ -214,9 +214,9 @@ fn print_requests(
 
 /// Prints the aliases of each device. An alias of several devices, such as the name of a GPU
 /// that all its parts share, is left out.
-fn print_names(style: Style, out: &mut impl Write, listed: &[Listed]) -> io::Result<()> {
+fn print_aliases(style: Style, out: &mut impl Write, devices: &[ListedDevice]) -> io::Result<()> {
     let mut is_first = true;
-    for device in listed {
+    for device in devices {
         let names = device.own_aliases.iter().map(String::as_str);
         let names: Vec<&str> = names.filter(|name| *name != device.id).collect();
         if names.is_empty() {

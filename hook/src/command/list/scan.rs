@@ -8,11 +8,11 @@ use device_class::load;
 use device_class::name::ClassName;
 use injection_plan::request::RequestNames;
 
-use crate::command::devices::Listed;
+use crate::command::devices::ListedDevice;
 use crate::command::engine_words::is_node;
 use crate::command::finding::no_class_file;
 use crate::command::holders::Holders;
-use crate::command::{CommandError, asked};
+use crate::command::{CommandError, select_sources};
 use crate::exit::ExitCode;
 use crate::planner;
 
@@ -27,7 +27,7 @@ pub(super) struct ListedClasses<'a> {
 /// The classes and devices of this host.
 #[derive(Default)]
 pub(super) struct Scan {
-    pub(super) devices: Vec<Listed>,
+    pub(super) devices: Vec<ListedDevice>,
     /// The names of the listed classes.
     pub(super) classes: Vec<String>,
     pub(super) without_devices: Vec<String>,
@@ -45,7 +45,7 @@ pub(super) struct Scan {
 impl Scan {
     /// Scans the host. A class file that cannot be used does not prevent the scan of the others.
     pub(super) fn run(
-        wanted: &ListedClasses<'_>,
+        selection: &ListedClasses<'_>,
         holders: Option<&Holders>,
         config: &Config,
     ) -> Result<Self, CommandError> {
@@ -60,11 +60,12 @@ impl Scan {
         }
         // A class file that cannot be read could be the class that is missing.
         if sources.iter().all(Result::is_ok) {
-            let known = sources.iter().flatten();
-            let known = known.map(|source| source.name.as_str());
-            scan.warnings.extend(config.warn_of_unknown_classes(known));
+            let class_names = sources.iter().flatten();
+            let class_names = class_names.map(|source| source.name.as_str());
+            scan.warnings
+                .extend(config.warn_of_unknown_classes(class_names));
         }
-        for source in asked(wanted.names, sources)? {
+        for source in select_sources(selection.names, sources)? {
             let class = match source.and_then(|source| config.class(&source)) {
                 Ok(class) => class,
                 Err(error) => {
@@ -72,15 +73,15 @@ impl Scan {
                     continue;
                 }
             };
-            scan.add(&class, wanted, holders, &host);
+            scan.add_class(&class, selection, holders, &host);
         }
         Ok(scan)
     }
 
-    fn add(
+    fn add_class(
         &mut self,
         class: &DeviceClass,
-        wanted: &ListedClasses<'_>,
+        selection: &ListedClasses<'_>,
         holders: Option<&Holders>,
         host: &impl device_class::HostView,
     ) {
@@ -89,7 +90,7 @@ impl Scan {
             inventory.refuse(&reason);
         }
         inventory.refuse_mixed(class);
-        if wanted.names.is_empty() && !wanted.all && !is_offered(class, self.is_node) {
+        if selection.names.is_empty() && !selection.all && !is_offered(class, self.is_node) {
             if !inventory.devices.is_empty() {
                 let entry = format!("{} ({})", class.name, inventory.devices.len());
                 self.not_enabled.push(entry);
@@ -102,8 +103,8 @@ impl Scan {
                 .extend(Facts::describe_absence(class, host));
         }
         let capabilities = class.spec.request.capabilities_by_default();
-        let lacks = discover::find_lacks(class, &capabilities, &inventory, host);
-        inventory.warnings.extend(lacks);
+        let missing_parts = discover::find_lacks(class, &capabilities, &inventory, host);
+        inventory.warnings.extend(missing_parts);
         let warnings = inventory.warnings.iter();
         self.warnings
             .extend(warnings.map(|warning| format!("class {}: {warning}", class.name)));
@@ -117,8 +118,8 @@ impl Scan {
         self.classes.push(class.name.to_string());
         let request_names = RequestNames::new(class, &inventory);
         self.devices.extend(inventory.devices.iter().map(|device| {
-            let mut listed = Listed::new(class, device, &request_names);
-            listed.holders = holders.map(|holders| holders.holders_of(&class.name, device));
+            let mut listed = ListedDevice::new(class, device, &request_names);
+            listed.holders = holders.map(|holders| holders.find_holders(&class.name, device));
             listed
         }));
     }

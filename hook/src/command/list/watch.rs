@@ -11,9 +11,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::json;
 
 use super::scan::Scan;
-use super::{ListOptions, print};
+use super::{ListOptions, print_scan};
 use crate::command::CommandError;
-use crate::command::devices::Listed;
+use crate::command::devices::ListedDevice;
 use crate::command::output::Style;
 use crate::exit::ExitCode;
 use crate::log;
@@ -21,12 +21,12 @@ use crate::sys::uevent::Uevents;
 
 /// The time in milliseconds after which the host is scanned again although no event came: the
 /// kernel does not report all changes, such as those of a driver's health.
-const RESCAN: u16 = 5000;
+const RESCAN_MILLISECONDS: u16 = 5000;
 
-/// The time in milliseconds that udev gets to make its links after an event.
-const SETTLE: Duration = Duration::from_millis(200);
+/// The time that udev gets to create its links after an event.
+const UDEV_DELAY: Duration = Duration::from_millis(200);
 
-type Devices = BTreeMap<(String, String), Listed>;
+type Devices = BTreeMap<(String, String), ListedDevice>;
 
 /// Prints the devices, and then each change, until the process is stopped or nobody reads its
 /// output.
@@ -42,12 +42,12 @@ pub(in crate::command) fn watch(
         write_line(&scan.to_json())?;
     } else {
         let mut out = io::stdout().lock();
-        print(&scan, options, config, Style::of_stdout(), &mut out)?;
+        print_scan(&scan, options, config, Style::of_stdout(), &mut out)?;
     }
-    let mut devices = by_name(scan);
+    let mut devices = index_devices(scan);
     loop {
         wait(events.as_ref()).map_err(CommandError::Uevents)?;
-        let current = by_name(Scan::run(&options.classes(), None, config)?);
+        let current = index_devices(Scan::run(&options.classes(), None, config)?);
         for (change, device) in find_changes(&devices, &current) {
             report(change, device, options.json)?;
         }
@@ -55,43 +55,48 @@ pub(in crate::command) fn watch(
     }
 }
 
-fn by_name(scan: Scan) -> Devices {
-    let key = |device: &Listed| (device.class.clone(), device.id.clone());
+fn index_devices(scan: Scan) -> Devices {
+    let key = |device: &ListedDevice| (device.class.clone(), device.id.clone());
     let devices = scan.devices.into_iter();
     devices.map(|device| (key(&device), device)).collect()
 }
 
 /// Waits for an event of a device, or for the time of the next scan.
 fn wait(events: Option<&Uevents>) -> Result<(), Errno> {
-    let mut watched: Vec<_> = events
+    let mut poll_fds: Vec<_> = events
         .iter()
         .map(|events| PollFd::new(events.as_fd(), PollFlags::POLLIN))
         .collect();
-    match poll(&mut watched, PollTimeout::from(RESCAN)) {
+    match poll(&mut poll_fds, PollTimeout::from(RESCAN_MILLISECONDS)) {
         Ok(0) | Err(Errno::EINTR) => return Ok(()),
         Err(errno) => return Err(errno),
         Ok(_) => {}
     }
-    std::thread::sleep(SETTLE);
+    std::thread::sleep(UDEV_DELAY);
     events.map_or(Ok(false), Uevents::take)?;
     Ok(())
 }
 
 /// Returns the devices that went, came or changed, in this order, each with the word for it.
-fn find_changes<'a>(before: &'a Devices, now: &'a Devices) -> Vec<(&'static str, &'a Listed)> {
-    let gone = before.iter().filter(|(key, _)| !now.contains_key(*key));
-    let gone = gone.map(|(_, device)| ("removed", device));
-    let present = now
+fn find_changes<'a>(
+    previous: &'a Devices,
+    current: &'a Devices,
+) -> Vec<(&'static str, &'a ListedDevice)> {
+    let removed = previous
         .iter()
-        .filter_map(|(key, device)| match before.get(key) {
+        .filter(|(key, _)| !current.contains_key(*key));
+    let removed = removed.map(|(_, device)| ("removed", device));
+    let present = current
+        .iter()
+        .filter_map(|(key, device)| match previous.get(key) {
             None => Some(("added", device)),
             Some(old) if old != device => Some(("changed", device)),
             Some(_) => None,
         });
-    gone.chain(present).collect()
+    removed.chain(present).collect()
 }
 
-fn report(change: &str, device: &Listed, json: bool) -> Result<(), CommandError> {
+fn report(change: &str, device: &ListedDevice, json: bool) -> Result<(), CommandError> {
     let time = log::now();
     if json {
         return write_line(&json!({ "time": time, "change": change, "device": device }));
