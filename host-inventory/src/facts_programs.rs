@@ -1,6 +1,6 @@
 //! Runs the programs that report driver facts of a class: at the start, when the devices change,
-//! and every five minutes. They run in a thread, and no scan waits for them. Until they have
-//! ended, the facts of the last run of this boot are used, and a device whose name depends on
+//! and every five minutes. They run in a thread, and no scan of the plugin waits for them. Until
+//! they have ended, the facts of the last run of this boot are used, and a device whose name depends on
 //! facts is held back if it would get another name afterwards.
 
 use std::collections::BTreeSet;
@@ -59,7 +59,6 @@ impl FactsPrograms {
         {
             return BTreeSet::new();
         }
-        self.collect(now);
         let nodes: BTreeSet<PathBuf> = inventory.devices.iter().flat_map(nodes).collect();
         let is_changed = self.last.as_ref().is_none_or(|(known, _)| *known != nodes);
         let rest = if discover::is_unhealthy_by_facts(class, inventory) {
@@ -77,8 +76,22 @@ impl FactsPrograms {
         held.map(|device| device.id.clone()).collect()
     }
 
-    /// Keeps the result of the run if it has ended.
-    fn collect(&mut self, now: Instant) {
+    /// Waits until the programs that run have ended. Returns whether any ran.
+    pub(crate) fn wait(&mut self, now: Instant) -> bool {
+        let Some(run) = self.under_way.take() else {
+            return false;
+        };
+        self.faults = run
+            .ended
+            .recv()
+            .unwrap_or_else(|_| vec!["facts cannot be renewed".to_owned()]);
+        self.last = Some((run.nodes, now));
+        true
+    }
+
+    /// Keeps the result of the run if it has ended. It is called before the devices are looked up,
+    /// so that they have the facts of a run that counts as the last one.
+    pub(crate) fn collect(&mut self, now: Instant) {
         let Some(run) = &self.under_way else {
             return;
         };
@@ -97,7 +110,9 @@ impl FactsPrograms {
             |(known, _): &(BTreeSet<PathBuf>, _)| !nodes(device).all(|node| known.contains(&node));
         match device.naming {
             Naming::Files => false,
-            Naming::Facts => self.last.as_ref().is_some_and(is_new),
+            // The last run may have been before the device was divided in another way, and its parts
+            // have the numbers of earlier ones.
+            Naming::Facts => self.last.as_ref().map_or(device.part_of.is_some(), is_new),
             Naming::Defaults => self.last.as_ref().is_none_or(is_new),
         }
     }
@@ -295,6 +310,34 @@ mod tests {
         assert_eq!(held("| 0\ta\n| 2\tc\n", 4), "");
         // One is gone, and the others keep their names.
         assert_eq!(held("| 0\ta\n| 2\tc\n", 3), "");
+    }
+
+    /// A device may have been divided in another way since the last run, and a part have the number
+    /// of an earlier one.
+    #[test]
+    fn parts_are_held_back_until_the_first_run_has_ended() {
+        let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                    discover = [{ path = '/dev/x{n:number}', attributes = [\
+                    { name = 'serial', fact = '{n}', default = 'none-{n}' }] }]\n\
+                    device = { id = '{serial}', nodes = ['/dev/x{n}'] }\n\
+                    [[facts]]\nprogram = ['/no-such-program']\nlines = []\n";
+        let name = "x".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let facts = "char /dev/x0 5:0\nchar /dev/x1 5:1\nfile /run/boathook/facts/x\n\
+                     | boathook uptime\t7\n| 0\ta\n| 1\tb\n";
+        let mut host = RecordedHost::parse(facts).unwrap();
+        host.add_file("/proc/uptime", "9.00 1.00\n");
+        let mut inventory = discover::look(&class, &host);
+        inventory.devices[1].part_of = Some(inventory.devices[0].id.clone());
+        let mut programs = FactsPrograms::default();
+        let now = Instant::now();
+        for expected in [vec!["b"], vec![]] {
+            let held = programs.renew(&class, &inventory, root.path(), now, None);
+            let held: Vec<&str> = held.iter().map(DeviceId::as_str).collect();
+            assert_eq!(held, expected);
+            finish(&mut programs, now);
+        }
     }
 
     /// If a program fails, the earlier facts of this boot stay, however old they are, and the

@@ -10,6 +10,7 @@ use std::time::Instant;
 use device_class::HostView;
 use device_class::class::{DeviceClass, NameConflict, NameOwners};
 use device_class::discover::{self, FoundNode, HealthHistory, Inventory, KernelLine, OverTime};
+use device_class::host::RealHost;
 use device_class::name::{ClassName, DeviceId, ResourceName};
 use device_class::template::Attributes;
 
@@ -69,6 +70,8 @@ pub struct ScanMemory {
     host_root: Option<PathBuf>,
     /// Notified when a program has reported something that a scan has to judge.
     pub(crate) notifier: Option<Notifier>,
+    /// Whether a scan waits until programs that report driver facts have ended.
+    pub(crate) waits_for_facts: bool,
 }
 
 #[derive(Debug, Default)]
@@ -182,6 +185,9 @@ pub fn scan_host<'a>(
     memory
         .classes
         .retain(|name, _| classes.iter().any(|class| class.name == *name));
+    for class in memory.classes.values_mut() {
+        class.facts.collect(now);
+    }
     let mut scan = HostScan::default();
     let mut byte_checks = Vec::new();
     for class in classes {
@@ -213,6 +219,14 @@ pub fn scan_host<'a>(
         if let Some(root) = &memory.host_root {
             let programs = &mut remembered.facts;
             held = programs.renew(class, &inventory, root, now, notifier);
+            // The host is opened again, because a view of it does not notice later changes.
+            if memory.waits_for_facts
+                && programs.wait(now)
+                && let Ok(host) = RealHost::open(root)
+            {
+                inventory = discover::look(class, &host);
+                held.clear();
+            }
             let faults = programs.faults().iter();
             warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
         }

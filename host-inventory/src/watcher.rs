@@ -278,6 +278,9 @@ impl HostWatcher {
         let mut memory = std::mem::replace(&mut self.memory, ScanMemory::of_host(&root));
         memory.unmounted = Arc::clone(&self.unmounted);
         memory.notifier = Some(self.program.clone());
+        // The DRA driver holds the locks of divisible devices during a scan. A program that ended
+        // later could overwrite the facts that the making of a part has changed.
+        memory.waits_for_facts = self.server == Server::Dra;
         let scanning = tokio::task::spawn_blocking(move || {
             let made = match RealHost::open(&root) {
                 Ok(host) => {

@@ -42,8 +42,11 @@ impl PodCgroups {
     /// of pods where they are searched.
     pub(crate) fn may_exist(&self, pod_uid: &str) -> bool {
         // A kubelet with another root of its cgroups has them below any directory.
-        let has_pods_somewhere =
-            |path: &PathBuf| has_pods(path) || subdirectories(path).iter().any(|one| has_pods(one));
+        // The kubelet's own service has a cgroup as well, which says nothing about pods.
+        let has_pods_somewhere = |hierarchy: &PathBuf| {
+            let mut below = subdirectories(hierarchy).into_iter();
+            has_pods(hierarchy) || below.any(|directory| has_kubepods(&directory))
+        };
         !self.hierarchies.iter().any(has_pods_somewhere) || !self.find_pod(pod_uid).is_empty()
     }
 
@@ -74,6 +77,13 @@ fn has_pods(hierarchy: &Path) -> bool {
     let children = subdirectories(hierarchy);
     let mut names = children.iter().map(|child| name_of(child));
     names.any(|name| name.contains("kubepods") || name.starts_with("kubelet"))
+}
+
+/// Returns whether a directory has the cgroup of all pods (`kubepods`, `kubepods.slice`).
+fn has_kubepods(directory: &Path) -> bool {
+    let children = subdirectories(directory);
+    let mut names = children.iter().map(|child| name_of(child));
+    names.any(|name| name.contains("kubepods"))
 }
 
 fn name_of(path: &Path) -> String {
@@ -185,6 +195,7 @@ mod tests {
             let hierarchy = root.path().join(hierarchy);
             fs::create_dir_all(&hierarchy).unwrap();
             fs::write(hierarchy.join("cgroup.procs"), "").unwrap();
+            fs::create_dir_all(hierarchy.join("system.slice/kubelet.service")).unwrap();
             let pods = PodCgroups::new(root.path());
             assert!(pods.may_exist(uid), "{parent}: no pod has a cgroup");
             let parent = hierarchy.join(parent);

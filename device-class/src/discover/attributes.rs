@@ -262,7 +262,7 @@ fn paths(
 }
 
 /// Whether the content of a file, or the value of one of its lines with this key, is one of
-/// `wanted`. A file that cannot be read counts as empty.
+/// `expected_values`. A file that cannot be read counts as empty.
 pub(super) fn has_expected_content(
     path: &Path,
     key: Option<&str>,

@@ -34,7 +34,6 @@ pub(super) fn run(
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let root = &config.host_root;
-    let host = planner::open_host(config)?;
     let mut lines = Vec::new();
     for source in select_sources(names, load::each_source(&config.classes)?)? {
         let class = config.class(&source?)?;
@@ -50,6 +49,8 @@ pub(super) fn run(
             command.args(arguments);
             command
         });
+        // A view of the host does not notice changes, and the programs may have made some.
+        let host = planner::open_host(config)?;
         let write_result = reported_facts.write(&class, root, &host);
         let file = Path::new(device_class::facts::DIRECTORY).join(class.name.as_str());
         let (path, exists) =

@@ -138,9 +138,9 @@ struct Process {
 #[derive(Default, Deserialize)]
 struct Capabilities {
     /// The bounding set, which limits the capabilities of every program in the container.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "deserialize_or_default")]
     bounding: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "deserialize_or_default")]
     ambient: Vec<String>,
 }
 

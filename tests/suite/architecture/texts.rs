@@ -14,7 +14,7 @@ use super::read;
 /// said about a container's cgroups.
 const FOR_PEOPLE: &str = "InjectionPlan RequestSource Authority StepUser CapabilityNeed \
     SpecificationChange SystemdReport UnitOutcome LinkReport LevelReport Outcome PresentNode \
-    OpenBy Pod FileError DeviceError Health Inventory Candidate Entry";
+    OpenBy Pod FileErrorDetails DeviceError Health Inventory Candidate Entry";
 
 /// The types whose `Display` is a format that is read again, by the kernel, by systemd, by engines
 /// or by the type itself. A program's own files, such as attachment records, have formats of their
