@@ -16,12 +16,11 @@ pub enum Caller {
     Engine,
     /// A hook of a CDI specification. Only the devices that specifications grant count.
     Cdi(CdiGrant),
-    /// A user who wants to see the whole plan. Requests of every kind count.
-    User,
-    /// A user who changes a container that runs. Only the requests for which the hook was
-    /// called count, because the requests of the image were never granted to another
-    /// container.
-    Running,
+    /// A user who wants to see the whole plan. Every source of requests is taken into account.
+    Inspect,
+    /// A user who changes a running container. Only the requests for which an engine called the
+    /// hook are taken into account, because nobody has authorized the other requests of its image.
+    ChangeRunning,
     /// A user who attaches devices. Only these devices count.
     Attach,
 }
@@ -33,7 +32,7 @@ pub(crate) enum SourceKind {
     Variable,
     /// The annotation of the device plugin.
     Annotation,
-    /// The arguments of the hook in a CDI specification, which only root can write.
+    /// The arguments of a hook in a CDI specification. Only root can write such a specification.
     Cdi,
     /// `boathook attach`.
     Attach,
@@ -117,9 +116,9 @@ pub(crate) fn counts(caller: &Caller, source: SourceKind, has_hook: bool) -> boo
         (Caller::Engine, Variable | Annotation) => true,
         (Caller::Cdi(_), Cdi) => true,
         (Caller::Engine | Caller::Cdi(_), _) => false,
-        (Caller::User, _) => true,
-        (Caller::Running, Variable | Annotation) => has_hook,
-        (Caller::Running, Cdi | Attach | ForcedAttach) => true,
+        (Caller::Inspect, _) => true,
+        (Caller::ChangeRunning, Variable | Annotation) => has_hook,
+        (Caller::ChangeRunning, Cdi | Attach | ForcedAttach) => true,
         (Caller::Attach, Attach | ForcedAttach) => true,
         (Caller::Attach, _) => false,
     }
@@ -200,9 +199,9 @@ mod tests {
         [
             (Caller::Engine, true),
             (Caller::Cdi(grant), false),
-            (Caller::User, false),
-            (Caller::Running, true),
-            (Caller::Running, false),
+            (Caller::Inspect, false),
+            (Caller::ChangeRunning, true),
+            (Caller::ChangeRunning, false),
             (Caller::Attach, true),
         ]
     }

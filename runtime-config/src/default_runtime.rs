@@ -23,7 +23,7 @@ pub(crate) struct DefaultRuntime {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuntimeKind {
-    /// A program with the command line of an OCI runtime. The value is an absolute path, or a
+    /// A program that accepts the command line of an OCI runtime. The value is an absolute path, or a
     /// name that the engine searches in its PATH.
     Program(PathBuf),
     /// A runtime that `boathook-runtime` cannot call, such as a shim. The text describes the

@@ -27,8 +27,8 @@ pub(crate) fn hook_entry(options: &Options) -> serde_json::Value {
 
 /// Returns the text of the hooks.d file.
 ///
-/// The file names only the stage `prestart`. Every version has this stage, and versions that
-/// prefer `createRuntime` convert it. With both stages the hook would run twice.
+/// The file lists only the stage `prestart`. Every version of the engines supports this stage, and
+/// versions that prefer `createRuntime` convert it. With both stages the hook would run twice.
 pub(crate) fn file_text(options: &Options) -> String {
     let hook = json!({
         "version": "1.0.0",

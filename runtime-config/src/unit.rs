@@ -130,7 +130,7 @@ fn parse_service_settings(text: &str) -> Vec<(String, String)> {
 /// is joined with the next one; comments between the two are left out.
 fn joined_lines(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    let mut goes_on = false;
+    let mut is_continuation = false;
     for line in text.lines().map(str::trim) {
         if line.starts_with(['#', ';']) {
             continue;
@@ -139,11 +139,11 @@ fn joined_lines(text: &str) -> Vec<String> {
             Some(start) => (start, true),
             None => (line, false),
         };
-        match lines.last_mut().filter(|_| goes_on) {
+        match lines.last_mut().filter(|_| is_continuation) {
             Some(last) => *last = format!("{last} {line}"),
             None => lines.push(line.to_owned()),
         }
-        goes_on = continued;
+        is_continuation = continued;
     }
     lines.retain(|line| !line.trim().is_empty());
     lines

@@ -145,7 +145,7 @@ pub(super) fn from_candidate(
     })
 }
 
-/// Finds the programs of health checks that are not at the path of the class.
+/// Finds the programs of health checks that are not at the path in the class file.
 fn find_programs(
     class: &DeviceClass,
     attributes: &Attributes,

@@ -11,9 +11,9 @@ use crate::template::Attributes;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostProgram {
     pub path: PathBuf,
-    /// The directories with libraries that the host's loader does not know. It needs them only
-    /// for a program that is not at the path of the class, since such a driver is in a directory
-    /// of its own.
+    /// The directories with libraries that the host's loader does not know. Only a program that is
+    /// not at the path in the class file needs them, because such a driver is in a directory of its
+    /// own.
     pub library_path: Vec<PathBuf>,
 }
 

@@ -102,9 +102,9 @@ fn find_paths(
     paths.map(|path| (path.clone(), nodes.find(path))).collect()
 }
 
-/// Finds the devices of a class, and the nodes that a container with the default capabilities of
-/// the class gets in addition, with the kernel's lists of devices that it sees. Libraries and files
-/// are not looked up. `paths` are paths of the host by which devices may be requested.
+/// Finds the devices of a class, and the additional nodes and the kernel's lists of devices that a
+/// container with the default capabilities of the class gets. Libraries and files are not looked
+/// up. `paths` are paths on the host by which devices may be requested.
 pub fn look_up_nodes(
     class: &DeviceClass,
     paths: &[PathBuf],

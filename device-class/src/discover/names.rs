@@ -109,7 +109,7 @@ impl<'a> DeviceNames<'a> {
 }
 
 impl Device {
-    /// Whether the device has exactly this text as a name of the kind.
+    /// Whether `text` is exactly one of the device's names of the given kind.
     fn has_name(&self, text: &str, kind: NameKind) -> bool {
         match kind {
             NameKind::Id => self.id.as_str() == text,

@@ -1,4 +1,4 @@
-//! Compares a container that runs with an injection plan.
+//! Compares a running container to an injection plan.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -22,7 +22,7 @@ pub(super) fn run(pause: NonZeroU32, config: &Config) -> Result<ExitCode, Comman
     crate::process::confine_opened()?;
     let mut follower = Follower::new(pause, events, config)?;
     follower.begin();
-    // The line tells a program that started this process that devices are followed now.
+    // The line tells the program that started this process that it watches devices from now on.
     writeln!(io::stdout().lock(), "following devices")?;
     loop {
         follower.wait().map_err(CommandError::Uevents)?;

@@ -330,7 +330,7 @@ impl InspectedContainer {
         if bundle.hooks.boathook_hooks().next().is_none() {
             return Ok(());
         }
-        let plan = planner::plan_for(&bundle, &Caller::User, config)?;
+        let plan = planner::plan_for(&bundle, &Caller::Inspect, config)?;
         let look = |path: &Path| root.look(path);
         // An unplugged device may have no step in the plan.
         let is_present = |device: &DeviceRef| {

@@ -306,7 +306,7 @@ fn explain(bundle: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, Comman
     let directory = bundle;
     let mut bundle = Bundle::read(directory)?;
     live::add_attached(&mut bundle, directory, &config.host_root);
-    let mut plan = planner::plan_for(&bundle, &Caller::User, config)?;
+    let mut plan = planner::plan_for(&bundle, &Caller::Inspect, config)?;
     if cli.json {
         print_json(&plan)?;
     } else {

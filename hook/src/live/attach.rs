@@ -54,7 +54,7 @@ impl Attaching {
         bundle.attached = [known.clone(), requested.clone()].concat();
         let mut earlier: Vec<&ClassName> = known.iter().map(|it| &it.grant.class).collect();
         let mut unplanned = None;
-        let mut plan = match planner::plan_for(bundle, &Caller::Running, config) {
+        let mut plan = match planner::plan_for(bundle, &Caller::ChangeRunning, config) {
             Ok(plan) => plan,
             // Alone, the device would cover one that the container has at this path.
             Err(error) if error.is_conflict() => return Err(error.into()),

@@ -32,7 +32,7 @@ impl Refreshing {
         Stage::Planning.begin();
         let bundle = &mut locked.container.bundle;
         bundle.attached = locked.record.attached_grants();
-        let mut plan = planner::plan_for(bundle, &Caller::Running, config)?;
+        let mut plan = planner::plan_for(bundle, &Caller::ChangeRunning, config)?;
         let look = |path: &Path| {
             let found = locked.container.namespace.open_file(path);
             found.map_err(|error| crate::log::chain(&error))

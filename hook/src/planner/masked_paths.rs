@@ -34,7 +34,7 @@ pub(super) fn apply_masked_paths(
              --security-opt unmask={masked})"
         ));
     }
-    if matches!(caller, Caller::Running | Caller::Attach) {
+    if matches!(caller, Caller::ChangeRunning | Caller::Attach) {
         plan.remove_masked_files(&paths.masked);
     }
     for path in plan.find_read_only_directories(&paths.read_only) {

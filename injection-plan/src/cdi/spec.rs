@@ -109,7 +109,7 @@ impl ContainerEdits {
         args.extend(["--cdi".to_owned(), grant.to_owned()]);
         ContainerEdits {
             env: format_variables(plan),
-            device_nodes: select_nodes(plan, host_root, NodeSelection::AsOnHost),
+            device_nodes: select_nodes(plan, host_root, NodeSelection::SamePathOnHost),
             hooks: vec![CdiHook {
                 hook_name: "createRuntime",
                 path: hook.program.to_owned(),
@@ -216,7 +216,7 @@ enum NodeSelection {
     /// the host lacks would be written with a number that may change later. For a node with
     /// another path on the host, runc ignores `hostPath` in a user namespace, and mounts the
     /// host's file at the path of the container.
-    AsOnHost,
+    SamePathOnHost,
     /// All nodes, because there is no hook.
     All,
 }

@@ -123,15 +123,15 @@ pub enum RequestError {
         "it names {count} devices that this host does not have; a container may wait for {MAX_AWAITED}"
     )]
     TooManyAwaited { count: usize },
-    #[error("{}? may come later, and {whose} gives what is there; write it without `?`", excerpt(.item))]
+    #[error("{}? may come later, and {requester} gives what is there; write it without `?`", excerpt(.item))]
     CannotWait {
         item: String,
-        /// The party that would have to wait, as text.
-        whose: &'static str,
+        /// Who requests the device and cannot wait, as text for the message.
+        requester: &'static str,
     },
     /// A request whose devices others choose, or make in the container, has a path.
     #[error(
-        "{} is requested at {} in the container, which {whose} cannot keep; write it without the \
+        "{} is requested at {} in the container, which {requester} cannot keep; write it without the \
          path, or a class with `container_path`",
         excerpt(.item),
         excerpt(.path)
@@ -139,8 +139,8 @@ pub enum RequestError {
     UnkeptContainerPath {
         item: String,
         path: String,
-        /// The party that decides the path, as text.
-        whose: &'static str,
+        /// Who requests the device and cannot keep the path, as text for the message.
+        requester: &'static str,
     },
     /// All devices are requested, and no device is healthy.
     #[error(

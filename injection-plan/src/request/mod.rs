@@ -187,14 +187,14 @@ impl Request {
             return Ok(None);
         }
         if matches!(source, RequestSource::Cdi { .. }) {
-            let whose = "a CDI specification";
-            selection.check_no_path(whose).map_err(refused)?;
-            selection.check_no_wait(whose).map_err(refused)?;
+            let requester = "a CDI specification";
+            selection.check_no_path(requester).map_err(refused)?;
+            selection.check_no_wait(requester).map_err(refused)?;
         }
         match &source {
             RequestSource::Attach { .. } => {
-                let whose = "`boathook attach`";
-                selection.check_no_wait(whose).map_err(refused)?;
+                let requester = "`boathook attach`";
+                selection.check_no_wait(requester).map_err(refused)?;
             }
             RequestSource::Env { .. } if class.spec.late => selection.let_names_wait(&class.spec),
             _ => {}

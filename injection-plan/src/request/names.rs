@@ -144,19 +144,22 @@ impl<'a> RequestNames<'a> {
         })
     }
 
-    /// Returns the only device that an item means by an alias or by a link. The name of the
-    /// device's node does not count: the kernel gives it to the device that comes first.
+    /// Returns the device to which an item refers by an alias or by a link, if it is exactly one. The
+    /// name of a device node is not accepted, because the kernel gives such names in the order in
+    /// which it detects devices.
     pub(super) fn find_named_device(&self, item: &Item) -> Option<&'a Device> {
         let (_, text) = split_kind(item, &self.class.spec);
-        let is_name = as_path(text).is_some()
+        let is_alias_or_path = as_path(text).is_some()
             || self.names.find_kind(text, NameKind::Id).is_empty()
                 && !self.names.find_kind(text, NameKind::Alias).is_empty();
         let Ok(Meaning::Devices(meant)) = self.resolve(item) else {
             return None;
         };
-        let (true, true, [position]) =
-            (is_name, meant.divided.is_empty(), meant.devices.as_slice())
-        else {
+        let (true, true, [position]) = (
+            is_alias_or_path,
+            meant.divided.is_empty(),
+            meant.devices.as_slice(),
+        ) else {
             return None;
         };
         let device = &self.inventory.devices[*position];

@@ -58,7 +58,7 @@ pub enum RequestedPlace {
     },
 }
 
-/// Checks the path in the container that an item names, without looking at any host.
+/// Checks the container path of an item. No files of the host are needed for this.
 pub(super) fn check_path(item: &Item) -> Result<(), RequestError> {
     let Some(path) = &item.container_path else {
         return Ok(());
@@ -122,7 +122,7 @@ pub(super) fn several(item: &Item, meant: String) -> RequestError {
 impl Selection {
     /// Returns an error if an item has a path in the container. `whose` is the party that decides
     /// the paths of the request's devices, as text.
-    pub(crate) fn check_no_path(&self, whose: &'static str) -> Result<(), RequestError> {
+    pub(crate) fn check_no_path(&self, requester: &'static str) -> Result<(), RequestError> {
         let Selection::These(items) = self else {
             return Ok(());
         };
@@ -134,7 +134,7 @@ impl Selection {
         Err(RequestError::UnkeptContainerPath {
             item: item.name_text(),
             path: path.to_string_lossy().into_owned(),
-            whose,
+            requester,
         })
     }
 

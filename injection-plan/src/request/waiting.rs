@@ -142,14 +142,14 @@ impl Selection {
 
     /// Returns an error if an item may come later. `whose` is the party that would have to wait,
     /// as text.
-    pub(super) fn check_no_wait(&self, whose: &'static str) -> Result<(), RequestError> {
+    pub(super) fn check_no_wait(&self, requester: &'static str) -> Result<(), RequestError> {
         let Selection::These(items) = self else {
             return Ok(());
         };
         match items.iter().find(|item| item.may_wait) {
             Some(item) => Err(RequestError::CannotWait {
                 item: item.name_text(),
-                whose,
+                requester,
             }),
             None => Ok(()),
         }

@@ -153,7 +153,7 @@ fn start(
     };
     let write = |nodes: &[&Path]| fs::write(bundle.join("config.json"), spec(nodes).to_string());
     write(&[]).map_err(failed)?;
-    let plan = planner::plan_for(&Bundle::read(&bundle)?, &Caller::User, &config)?;
+    let plan = planner::plan_for(&Bundle::read(&bundle)?, &Caller::Inspect, &config)?;
     write(&nodes(&plan).collect::<Vec<_>>()).map_err(failed)?;
     let runtime = wrapper::real_runtime(&config.runtime)
         .map_err(|error| CommandError::Trial(crate::log::chain(&error)))?;

@@ -209,7 +209,7 @@ fn examine_spec(
     if has_fault(&findings) {
         return findings;
     }
-    let plan = match planner::plan_for(&spec.bundle, &Caller::User, config) {
+    let plan = match planner::plan_for(&spec.bundle, &Caller::Inspect, config) {
         Ok(plan) => plan,
         Err(error) => {
             let fault = granted::fault_of(&error);

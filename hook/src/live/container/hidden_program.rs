@@ -42,7 +42,7 @@ pub(in crate::live) fn was_given_nothing(bundle: &Bundle, config: &Config) -> bo
     // `bundle` may have grants for attached devices. The one from the file has none.
     let as_started = Bundle::read(&bundle.directory);
     bundle.hooks.boathook_hooks().next().is_none()
-        || as_started.is_ok_and(|it| planner::requests_nothing(&it, &Caller::User, config))
+        || as_started.is_ok_and(|it| planner::requests_nothing(&it, &Caller::Inspect, config))
 }
 
 impl AttachmentRecord {

@@ -200,8 +200,8 @@ pub(in crate::live) fn run_in_child(
     }
 }
 
-/// Does `work`, and once more if it fails: a single system call that fails must not be the reason
-/// that something stays in a container. Returns the first error.
+/// Calls `work`, and retries once if it fails, so that one failed system call does not leave a
+/// device in a container. Returns the first error.
 pub(in crate::live) fn try_twice<T>(
     mut work: impl FnMut() -> Result<T, LiveError>,
 ) -> Result<T, LiveError> {

@@ -192,7 +192,7 @@ impl Prediction<'_> {
         Ok(None)
     }
 
-    /// Adds a file, and before it the directories that its path lacks.
+    /// Adds a file, and before it the directories of its path that do not exist.
     fn add(&mut self, path: &Path, kind: CreatedKind, users: &[StepUser]) -> container::Result<()> {
         let mut missing = Vec::new();
         for directory in path.ancestors().skip(1) {
