@@ -126,7 +126,7 @@ pub enum RequestError {
     #[error("{}? may come later, and {requester} gives what is there; write it without `?`", excerpt(.item))]
     CannotWait {
         item: String,
-        /// Who requests the device and cannot wait, as text for the message.
+        /// The requester, which cannot wait, as text for the message.
         requester: &'static str,
     },
     /// A request whose devices others choose, or make in the container, has a path.
@@ -139,7 +139,7 @@ pub enum RequestError {
     UnkeptContainerPath {
         item: String,
         path: String,
-        /// Who requests the device and cannot keep the path, as text for the message.
+        /// The requester, which cannot keep the path, as text for the message.
         requester: &'static str,
     },
     /// All devices are requested, and no device is healthy.

@@ -1,5 +1,5 @@
-//! What programs of a container learn of a device node: the properties that the kernel and the
-//! host's udev have of it.
+//! The announcement of a device node to the programs of a container: its properties in the kernel
+//! and in the host's udev database.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

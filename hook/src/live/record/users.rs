@@ -1,5 +1,5 @@
-//! Which devices need the rules and files of a record: what is added for a device is shared with
-//! devices that need it as well, and goes with the last of them.
+//! The devices that need the rules and files of a record. Several devices can share a rule or a
+//! file, which is removed together with the last device that needs it.
 
 use device_class::device::DeviceRule;
 use injection_plan::plan::{InjectionStep, StepUser};

@@ -10,21 +10,21 @@ use crate::real_kubernetes::node::Node;
 use crate::real_kubernetes::overlay::{DEVICES, Overlay};
 use crate::real_kubernetes::pod::Pod;
 
-/// How often the plugin is updated, and how often it is killed.
+/// The number of updates of the plugin, and of its kills.
 const ROUNDS: usize = 10;
 
-/// How many pods arrive in one round at least.
-const PODS: usize = 20;
+/// The minimum number of pods that arrive in one round.
+const MIN_PODS: usize = 20;
 
-/// How many pods arrive at once.
-const AT_ONCE: usize = 4;
+/// The number of pods that arrive at one time.
+const PODS_AT_ONCE: usize = 4;
 
 /// The time between two arrivals, for ten pods per second.
 const PERIOD: Duration = Duration::from_millis(400);
 
-/// How many pods may run at a time: a machine that starts less than ten pods per second would
-/// otherwise get slower with each one.
-const MOST: usize = 16;
+/// The maximum number of pods that run at one time. A machine that starts fewer than ten pods per
+/// second would otherwise get slower with each pod.
+const MAX_RUNNING_PODS: usize = 16;
 
 /// The sockets that a kubelet may have more after ten updates than before: those of the streams
 /// of the present instance, and of requests at that moment.
@@ -74,11 +74,11 @@ impl<'node> Arrivals<'node> {
     fn round(&mut self, has_ended: impl Fn() -> Result<bool>) -> Result<()> {
         let start = Instant::now();
         let mut names: Vec<String> = Vec::new();
-        while names.len() < PODS || !has_ended()? {
-            ensure!(names.len() < 20 * PODS, "the plugin is not there again");
+        while names.len() < MIN_PODS || !has_ended()? {
+            ensure!(names.len() < 20 * MIN_PODS, "the plugin is not there again");
             let arrival = Instant::now();
             let first = self.arrived + names.len();
-            let pods = (first..first + AT_ONCE)
+            let pods = (first..first + PODS_AT_ONCE)
                 .map(|number| Pod::new(Overlay::Cdi, &format!("arrives-{number}"), 1));
             let pods: Vec<Pod> = pods.collect();
             let manifests: Vec<String> = pods.iter().map(Pod::text).collect();
@@ -89,7 +89,7 @@ impl<'node> Arrivals<'node> {
                 let listed = self
                     .node
                     .kubectl(&["get", "pods", "-o", "name", unfinished])?;
-                Ok(listed.lines().count() <= MOST)
+                Ok(listed.lines().count() <= MAX_RUNNING_PODS)
             })?;
             sleep(PERIOD.saturating_sub(arrival.elapsed()));
         }
