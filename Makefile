@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build programs install uninstall dist dist-check unit test test-release test-drivers test-gpu test-dist test-arm64 test-kubernetes test-vm attacks failures load fuzz demo bench bench-cluster lint site deny msrv
+.PHONY: help build programs install uninstall dist source-package dist-check unit test test-release test-drivers test-gpu compare-nvidia test-dist test-arm64 test-kubernetes test-vm attacks failures load fuzz demo recordings bench bench-cluster lint site deny msrv
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -26,8 +26,8 @@ RELEASE_TREE = $(or $(CARGO_TARGET_DIR),target)/release-tree
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-build: ## Build the programs, optimised and static
-	scripts/build-programs release $(TARGET)
+build: ## Build the programs, optimised and static; SETS="hook node" without those of the cluster
+	scripts/build-programs release $(TARGET) $(SETS)
 
 install: ## Install what was built in DESTDIR/PREFIX (/usr/local); boathook-init install then configures the engines
 	scripts/release-tree $(TARGET) $(RELEASE_PROGRAMS) $(RELEASE_TREE)
@@ -39,6 +39,10 @@ uninstall: ## Remove what make install installed
 dist: ## Make the files of a release in target/dist: archives, packages, image, sums; ARCHES="amd64 arm64"
 	scripts/install-test-packages rpm go-md2man gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	scripts/dist target/dist
+
+source-package: ## Make the source packages in target/source: an archive with all crates, Debian's and RPM's
+	scripts/install-test-packages rpm
+	scripts/source-package $(or $(CARGO_TARGET_DIR),target)/source
 
 dist-check: ## Make the release of HEAD twice in different directories, and compare the bytes (long)
 	scripts/install-test-packages rpm go-md2man gcc-aarch64-linux-gnu libc6-dev-arm64-cross
@@ -55,10 +59,11 @@ unit: ## Run the tests that need no root, no packages and no other program
 	cargo test --workspace --lib --test classes --test plans --test engines
 
 test: ## Install what the tests need, build, and run every test
-	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm go-md2man mandoc secilc \
+	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm go-md2man mandoc lintian rpmlint secilc \
 		qemu-system-$(if $(filter aarch64-%,$(TARGET)),arm,x86) kmod e2fsprogs debian-archive-keyring
 	scripts/install-helm
 	scripts/install-schemas
+	cargo fetch --locked --quiet
 	$(MAKE) --no-print-directory programs
 	rm -f $(SKIPPED)
 	scripts/leftovers record $(BEFORE)
@@ -80,10 +85,16 @@ test-gpu: ## Compute on the NVIDIA GPUs of this machine in containers, with the 
 	$(MAKE) --no-print-directory build
 	BOATHOOK_TESTS_PROGRAMS=$(RELEASE_PROGRAMS) cargo test --package boathook-tests --test suite drivers::gpu -- --ignored --nocapture
 
+compare-nvidia: ## Print a table of what NVIDIA's container toolkit in DIR and this tree give containers on this machine's GPUs (as root)
+	$(if $(DIR),,$(error set DIR to the directory with nvidia-container-runtime, nvidia-container-runtime-hook and nvidia-ctk))
+	scripts/install-test-packages runc busybox-static
+	$(MAKE) --no-print-directory build
+	tests/compare-nvidia $(DIR) $(RELEASE_PROGRAMS)
+
 test-dist: ## Install the release in target/dist in clean roots and on engines (as root; long; after make dist)
-	scripts/install-test-packages debootstrap rpm qemu-user-static containerd docker.io busybox-static
+	scripts/install-test-packages debhelper go-md2man debootstrap rpm qemu-user-static containerd docker.io busybox-static
 	$(MAKE) --no-print-directory programs
-	BOATHOOK_RELEASE=$(abspath target/dist) cargo test --package boathook-tests --test suite release::roots -- --ignored --nocapture --test-threads 1
+	BOATHOOK_RELEASE=$(abspath target/dist) cargo test --package boathook-tests --test suite release:: -- --ignored --nocapture --test-threads 1
 
 # qemu-user 7.2 has no bpf(2), openat2(2) and open_tree(2), and bounds on time do not hold
 # under an emulator.
@@ -166,6 +177,12 @@ demo: ## Show the main job: two devices into a real container (as root); CLASS=F
 	scripts/build-programs dev $(TARGET) hook node
 	cargo build $(addprefix --bin ,demo $(IN_CONTAINERS))
 	cargo run $(HARNESS) demo -- $(CLASS) $(HOST)
+
+recordings: ## Record the terminals of docs/pictures anew, and draw them (as root)
+	scripts/install-test-packages runc busybox-static debootstrap containerd docker.io
+	$(MAKE) --no-print-directory programs
+	UPDATE_RECORDINGS=1 cargo test --package boathook-tests --test suite engines::recordings::
+	scripts/draw-recordings
 
 bench: ## Measure what the hook adds to starting a container, and the plugin (as root, on a quiet machine); AGAINST=PROGRAM: only this hook with another
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap e2fsprogs

@@ -1,6 +1,7 @@
-//! The programs that run once per cluster: a scheduler extender that fills devices up
-//! (`boathook-scheduler`), and a mutating webhook with names for FPGAs
-//! (`boathook-webhook`). The hook and the plugin work without either.
+//! The programs that run beside the nodes, once per cluster. `boathook-scheduler` is a scheduler
+//! extender that prefers nodes whose devices are partly used. `boathook-webhook` is a mutating
+//! webhook by which pods request FPGAs under names that people can remember. The hook and the
+//! plugin work without either.
 
 #![cfg_attr(
     test,

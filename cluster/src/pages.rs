@@ -1,21 +1,21 @@
-//! `/healthz`, `/readyz` and `/metrics`.
+//! Serves the pages `/healthz`, `/readyz` and `/metrics` of the programs.
 
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
 
 use anyhow::Context;
-use http_server::{Limits, Method, probe};
+use http_server::{Limits, Method, answer_probe};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::runtime;
 
-/// Serves the pages of a process until it ends. `not_ready_reason` returns the reason why the
-/// process is not ready, or `None` if it is ready.
+/// Starts to serve the pages of this process at `address`, until the process ends.
+/// `not_ready_reason` returns the reason why the process is not ready, or `None` if it is ready.
 ///
-/// The pages have a thread of their own, so that they do not wait for the handshakes and
-/// requests of the other port.
+/// A separate thread serves the pages, so that the kubelet's probes are answered in time even if
+/// many clients occupy the port for requests.
 pub fn start(
     address: SocketAddr,
     registry: Registry,
@@ -29,11 +29,13 @@ pub fn start(
     };
     let ready =
         move || not_ready_reason().map_or(Ok("ok".to_owned()), |reason| Err(reason.to_owned()));
-    let pages = move |method: &Method, path: &str, _: &[u8]| probe(method, path, &metrics, &ready);
+    let pages =
+        move |method: &Method, path: &str, _: &[u8]| answer_probe(method, path, &metrics, &ready);
     let listener = listen(address)?.into_std()?;
     let serve = move || {
-        // The runtime is created in this function: a runtime must not be dropped inside
-        // another runtime, which would happen after an error.
+        // The runtime is created inside this closure, which only the new thread runs. If spawning
+        // the thread fails, the caller's thread drops the closure, and dropping a runtime inside
+        // another runtime panics.
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -52,7 +54,7 @@ pub fn start(
     thread.map(drop).context("cannot start a thread")
 }
 
-/// Listens at an address from the command line.
+/// Returns a socket that listens at `address`. The error names the address.
 pub fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     http_server::listen(address).with_context(|| format!("cannot listen on {address}"))
 }

@@ -1,4 +1,5 @@
-//! Starts the programs, handles their signals and raises their limits.
+//! The start and the end of the scheduler and the webhook: exit codes, the asynchronous runtime,
+//! signals and the limit of open files.
 
 use std::process::ExitCode;
 
@@ -9,8 +10,9 @@ use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Runs a program by its command line, and reports its failure.
-pub fn main<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<()>) -> ExitCode {
+/// Parses the command line of this process and calls `run` with it. If `run` fails, the error is
+/// printed on stderr with the program's name.
+pub fn run_program<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<()>) -> ExitCode {
     match run(command_line::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -20,8 +22,11 @@ pub fn main<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<()>) ->
     }
 }
 
-/// Serves until SIGTERM or SIGINT.
-pub(crate) fn run(serve: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+/// Runs `serve` on a new asynchronous runtime until it ends, or until this process receives
+/// SIGTERM or SIGINT. Both signals count as success.
+pub(crate) fn serve_until_signal(
+    serve: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
     raise_open_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -30,25 +35,28 @@ pub(crate) fn run(serve: impl Future<Output = anyhow::Result<()>>) -> anyhow::Re
         .context("cannot start the asynchronous runtime")?;
     runtime.block_on(async {
         tokio::select! {
-            ended = serve => ended,
-            requested = wait_for_end_signal() => requested,
+            result = serve => result,
+            result = wait_for_end_signal() => result,
         }
     })
 }
 
-pub(crate) async fn client() -> anyhow::Result<Client> {
+/// Returns a client of the API server, configured by the pod's service account or by a kubeconfig
+/// file.
+pub(crate) async fn connect_to_api_server() -> anyhow::Result<Client> {
     Client::try_default()
         .await
         .context("cannot configure the client of the API server")
 }
 
-/// Raises the limit of open files to the maximum for an unprivileged process. Each connection
-/// is a file, and engines start containers with a limit of 1,024, for programs that use
-/// select(2).
+/// Raises the soft limit of open files to the hard limit. Each connection needs an open file, and
+/// engines start containers with a soft limit of 1,024, because programs that use select(2)
+/// cannot handle more.
 fn raise_open_file_limit() {
     let files = Resource::RLIMIT_NOFILE;
-    let raised = getrlimit(files).and_then(|(_, most)| setrlimit(files, most, most));
-    if let Err(error) = raised {
+    let result =
+        getrlimit(files).and_then(|(_, hard_limit)| setrlimit(files, hard_limit, hard_limit));
+    if let Err(error) = result {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }
 }

@@ -1,12 +1,12 @@
-//! Kubernetes quantities of extended resources, which are whole numbers. The API
-//! server writes them in its short form: 2000 is `2k`.
+//! Parses Kubernetes quantities of extended resources. They are whole numbers, but the API server
+//! may write them with a suffix: 2000 becomes `2k`.
 
-/// The maximum length in bytes of a quantity.
+/// The maximum length in bytes of a quantity. The API server writes much shorter ones.
 const MAX_LENGTH: usize = 64;
 
 /// Returns the number of units that a quantity represents. Returns `None` if the text is not a
 /// quantity, or not a whole number from 0 to 2⁶³ − 1.
-pub fn units(text: &str) -> Option<u64> {
+pub fn parse_units(text: &str) -> Option<u64> {
     if text.len() > MAX_LENGTH {
         return None;
     }
@@ -19,7 +19,7 @@ pub fn units(text: &str) -> Option<u64> {
     let (number, suffix) = unsigned.split_at(end.unwrap_or(unsigned.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = format!("{whole}{fraction}");
-    let (twos, tens) = multiplier(suffix)?;
+    let (twos, tens) = parse_suffix(suffix)?;
     if digits.is_empty() || fraction.contains('.') {
         return None;
     }
@@ -27,12 +27,12 @@ pub fn units(text: &str) -> Option<u64> {
     if significant.is_empty() {
         return Some(0);
     }
-    // Trailing zeros are counted as powers of ten, so that the parsing of a long number does
-    // not overflow.
-    let kept = significant.trim_end_matches('0');
-    let zeros = i32::try_from(significant.len() - kept.len()).ok()?;
+    // Trailing zeros are counted as powers of ten instead of being parsed, so that a number with
+    // many zeros and a small suffix, such as 1000…000n, does not overflow.
+    let mantissa = significant.trim_end_matches('0');
+    let zeros = i32::try_from(significant.len() - mantissa.len()).ok()?;
     let tens = tens + zeros - i32::try_from(fraction.len()).ok()?;
-    let number = kept.parse::<u128>().ok()?.checked_mul(1 << twos)?;
+    let number = mantissa.parse::<u128>().ok()?.checked_mul(1 << twos)?;
     let power = 10_u128.checked_pow(tens.unsigned_abs())?;
     let value = if tens < 0 {
         number.is_multiple_of(power).then(|| number / power)?
@@ -44,15 +44,16 @@ pub fn units(text: &str) -> Option<u64> {
         .filter(|units| !negative && i64::try_from(*units).is_ok())
 }
 
-/// Returns the powers of two and of ten that a suffix represents.
-fn multiplier(suffix: &str) -> Option<(u32, i32)> {
+/// Parses the suffix of a quantity. Returns the exponents of two and of ten by which the number
+/// is multiplied: (10, 0) for `Ki` and (0, 3) for `k`. Returns `None` for an unknown suffix.
+fn parse_suffix(suffix: &str) -> Option<(u32, i32)> {
     const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
-    if let Some(at) = BINARY.iter().position(|name| *name == suffix) {
-        return Some((10 * (u32::try_from(at).ok()? + 1), 0));
+    if let Some(index) = BINARY.iter().position(|name| *name == suffix) {
+        return Some((10 * (u32::try_from(index).ok()? + 1), 0));
     }
-    if let Some(at) = DECIMAL.iter().position(|name| *name == suffix) {
-        return Some((0, 3 * (i32::try_from(at).ok()? - 3)));
+    if let Some(index) = DECIMAL.iter().position(|name| *name == suffix) {
+        return Some((0, 3 * (i32::try_from(index).ok()? - 3)));
     }
     let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
     (exponent.abs() <= 64).then_some((0, exponent))
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn quantities_are_read_as_the_api_server_writes_them() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("0", Some(0)),
             ("8", Some(8)),
             ("+8", Some(8)),
@@ -101,21 +102,21 @@ mod tests {
             ("ä", None),
             ("99999999999999999999999999999999999999999", None),
         ] {
-            assert_eq!(units(text), wanted, "{text}");
+            assert_eq!(parse_units(text), expected, "{text}");
         }
     }
 
     proptest! {
         #[test]
-        fn a_number_is_itself_in_every_form(number in 0..=i64::MAX.unsigned_abs() / 1000) {
-            prop_assert_eq!(units(&number.to_string()), Some(number));
-            prop_assert_eq!(units(&format!("{number}000m")), Some(number));
-            prop_assert_eq!(units(&format!("{number}k")), Some(number * 1000));
+        fn a_number_has_the_same_value_with_every_suffix(number in 0..=i64::MAX.unsigned_abs() / 1000) {
+            prop_assert_eq!(parse_units(&number.to_string()), Some(number));
+            prop_assert_eq!(parse_units(&format!("{number}000m")), Some(number));
+            prop_assert_eq!(parse_units(&format!("{number}k")), Some(number * 1000));
         }
 
         #[test]
-        fn no_text_stops_the_reader(text in ".{0,80}") {
-            let _ = units(&text);
+        fn no_text_makes_the_parser_panic(text in ".{0,80}") {
+            let _ = parse_units(&text);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Prints failures as text and as JSON.
+//! Prints the failure of a program as text on stderr and, with `--json`, as JSON on stdout.
 
 use std::io::{self, Write};
 
@@ -7,14 +7,15 @@ use serde_json::json;
 
 use crate::print_json;
 
-/// The exit code of a failure, as `--help` lists it.
+/// The exit code of a program that fails, except for a wrong command line. `--help` of each program
+/// lists it.
 pub const FAILURE: u8 = 1;
 
-/// Parses the command line of this process. The process ends if the command line is wrong or
-/// requests help.
+/// Parses the command line of this process. If it is wrong or requests help, the function prints that
+/// and ends the process.
 pub fn parse<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|error| {
-        // clap does not return the options that it parsed before the error.
+        // After an error clap does not return the options, so `--json` is searched in the arguments.
         if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
             print_failure(&format_clap_error(&error), "usage", error.exit_code());
         }
@@ -22,7 +23,8 @@ pub fn parse<C: Parser>() -> C {
     })
 }
 
-/// Prints why the program fails. With `json`, also prints it as a JSON document on stdout.
+/// Prints the reason why the program fails on stderr. With `json`, also prints the reason as a JSON
+/// document on stdout.
 pub fn report(program: &str, message: &str, json: bool) {
     warn(program, message);
     if json {
@@ -30,7 +32,7 @@ pub fn report(program: &str, message: &str, json: bool) {
     }
 }
 
-/// Prints a line on stderr.
+/// Prints a line on stderr, after the name of the program. An error of printing is ignored.
 pub fn warn(program: &str, message: &str) {
     let _ = writeln!(io::stderr(), "{program}: {}", printable::line(message));
 }
@@ -43,7 +45,7 @@ fn format_clap_error(error: &clap::Error) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Prints a failure in the form of `boathook --json`.
+/// Prints a failure as a JSON document on stdout. `boathook --json` has the same form.
 fn print_failure(message: &str, kind: &str, code: i32) {
     let error = json!({ "message": message, "kind": kind, "exit_code": code });
     let _ = print_json(&json!({ "error": error }));

@@ -1,5 +1,7 @@
-//! The common parts of the command lines of all programs except the hook. The hook has its
-//! own, because it is started for each container and must be small.
+//! The parts of a command line that several programs have in common: failures, output, and the
+//! options of the log and of nodes. The plugin, the DRA driver, the installer, the scheduler and
+//! the webhook use them. The hook must not, because it is started for each container and must be
+//! small.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The log on stderr of the programs that serve.
+//! The log of the programs that run as services, which they write to stderr.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use printable::{Form, Printable};
 use tracing_subscriber::filter::LevelFilter;
 
-/// The options of the log.
+/// The options for the level and the format of the log.
 #[derive(Debug, Args)]
 pub struct LogOptions {
     /// Which messages are logged
@@ -31,8 +31,7 @@ enum Format {
     Json,
 }
 
-/// The level of the log. Messages of this level, and of the levels listed before it, are
-/// logged.
+/// The least severe level of messages that are logged.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Level {
     /// Errors, such as a resource that cannot be served
@@ -46,9 +45,9 @@ enum Level {
 }
 
 impl LogOptions {
-    /// Starts the log. This must be called only once.
+    /// Starts the log with these options. The function panics if it is called twice.
     pub fn start(&self) {
-        // Each event is written to stderr with one call.
+        // Each event is one write, as `Form::Line` requires.
         let form = match self.log_format {
             Format::Text => Form::Line,
             Format::Json => Form::Json,

@@ -1,4 +1,4 @@
-//! Options of the programs that serve the kubelet on a node.
+//! The options that the programs on a node have in common: the device plugin and the DRA driver.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,7 +8,8 @@ use clap::Args;
 
 use crate::listen_address;
 
-/// The paths of the host's files, and the interval between scans.
+/// The options for the paths of the host's files, the interval between scans, and the addresses of the
+/// pages.
 #[derive(Debug, Args)]
 pub struct NodeOptions {
     /// Configuration file [default: /etc/boathook/config.toml, if it exists]

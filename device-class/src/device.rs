@@ -24,10 +24,8 @@ pub enum DeviceKind {
     Block,
 }
 
-/// The operations that are allowed on a device: a non-empty combination of reading, writing and
-/// creating a node.
-///
-/// The bits are those of the kernel's `BPF_DEVCG_ACC_*`.
+/// The operations that a device rule allows: a non-empty combination of reading, writing, and
+/// creating a device node. The bits are those of the kernel's `BPF_DEVCG_ACC_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Access(u8);
@@ -36,8 +34,8 @@ pub struct Access(u8);
 #[error("access `{0}` is not a combination of the letters r, w and m")]
 pub struct BadAccess(String);
 
-/// A rule that allows access to one device. Its text form is that of the control files of the
-/// cgroup v1 device controller: `c 10:183 rw`.
+/// A rule of a container's cgroup that allows access to one device. Its text form is that of the
+/// cgroup v1 device controller's control files, such as `c 10:183 rw`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct DeviceRule {
     #[serde(flatten)]
@@ -118,7 +116,7 @@ impl Access {
             .filter(move |subset| self.contains(*subset))
     }
 
-    /// Yields each single access that this one contains: to read, to write, to make a node.
+    /// Returns each single operation that this access allows.
     pub fn iter(self) -> impl Iterator<Item = Self> {
         let all = Self::LETTERS.into_iter().map(|(access, _)| access);
         all.filter(move |access| self.contains(*access))

@@ -16,14 +16,14 @@ use crate::name::ClassName;
 /// The directory of the files, on the host.
 pub const DIRECTORY: &str = "/run/boathook/facts";
 
-/// The largest file, in bytes.
+/// The maximum size in bytes of a file with driver facts. A larger file is not read.
 const MAX_FILE: usize = 1 << 20;
 
-/// The longest key and the longest value, in bytes.
+/// The maximum length in bytes of a key, and of a value.
 const MAX_TEXT: usize = 256;
 
-/// The age at which facts are not used any more, in seconds. Facts are renewed every few minutes,
-/// but the program that renews them may be absent for a while.
+/// The age in seconds from which on driver facts are ignored. The plugin renews them every few
+/// minutes, but it may not run for some hours, for example during an upgrade.
 const MAX_AGE: u64 = 24 * 60 * 60;
 
 /// The keys that every file has: the time of writing in seconds since the boot, the version of
@@ -41,8 +41,8 @@ pub fn file(class: &ClassName) -> PathBuf {
 }
 
 impl Facts {
-    /// Collects the keys and values that a program printed. A pair that is not plain text, or is
-    /// too long, is left out.
+    /// Collects the keys and values that a program printed. A pair with control characters, or with
+    /// a key or value that is too long, is left out.
     pub fn from_pairs(facts: impl IntoIterator<Item = (String, String)>) -> Self {
         let fits = |text: &str| {
             let odd = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
@@ -90,8 +90,8 @@ impl Facts {
         }
     }
 
-    /// Returns a note if the host could have facts of a class, but the programs of the class were
-    /// not run.
+    /// Returns a note for the administrator if the host has a program that reports facts of the
+    /// class, and no facts of this boot exist because the program was not run.
     pub fn describe_absence(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
         let is_there = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
         let mut programs = class.spec.facts.iter();
@@ -166,7 +166,8 @@ impl Facts {
         self.0.is_empty()
     }
 
-    /// Returns the text of a file with these facts, which were read from these programs now.
+    /// Returns the text of a file with these facts. `programs` are the programs whose output they
+    /// were read from, and the present uptime of the host is written as their age.
     pub fn text(&self, host: &dyn HostView, programs: &[String]) -> String {
         let mut text = String::new();
         let programs = programs.iter().map(|program| (PROGRAM, program.as_str()));

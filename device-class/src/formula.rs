@@ -1,5 +1,5 @@
-//! Evaluates formulas of whole numbers. Some drivers number their nodes by a formula over an
-//! address, so that a class must compute the number.
+//! Evaluates formulas of whole numbers. A class file needs them for drivers that compute the number
+//! of a device node from an address of the hardware.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -7,7 +7,7 @@ use std::str::Chars;
 /// The reason why a formula has no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FormulaError {
-    /// The text has something else than numbers, `+`, `-`, `*`, `/` and parentheses.
+    /// The text is not made of numbers, `+`, `-`, `*`, `/` and parentheses, or is nested too deep.
     #[error("is not a formula of whole numbers, + - * / and parentheses")]
     Syntax,
     /// The value is negative or too large, or the formula divides by zero.

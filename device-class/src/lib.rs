@@ -1,6 +1,7 @@
-//! Reads class files ([`DeviceClass`]), and finds the devices and files that a class describes
-//! on a host ([`discover::FoundClass`]). Nothing in this crate changes the system. The data
-//! flows in one direction:
+//! Reads class files ([`DeviceClass`]), and finds the devices and files that a class describes on
+//! a host ([`discover::FoundClass`]). Every program calls it: the hook, the plugin and the DRA
+//! driver, the installer, and the commands for administrators. Discovery reads the host only
+//! through [`HostView`], and nothing here changes the system. The data flows in one direction:
 //!
 //! ```text
 //! classes/*.toml ─load─▶ DeviceClass ─look_up(HostView)─▶ FoundClass: Inventory, FoundEdits
@@ -30,9 +31,9 @@ pub mod template;
 pub use class::DeviceClass;
 pub use host::HostView;
 
-/// Collects items into a set or map by inserting each of them. It replaces `collect`, which
-/// sorts the items first and compiles to 5 kB of code for each type of items. Inserting is fast
-/// enough for few items, and for items that are sorted already.
+/// Collects items into a set or map by inserting them one by one. The hook uses this function in
+/// place of `collect`, because `collect` sorts the items first and is compiled to 5 kB of machine
+/// code for each type of items. Inserting is fast enough for few items and for sorted items.
 pub fn inserted<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
     let mut all = C::default();
     all.extend(items);

@@ -19,15 +19,15 @@ use crate::strict_toml::{FileError, Layer};
 
 pub use unusable::{has_request_form, is_requested_by_variable};
 
-/// The largest class file, in bytes.
+/// The maximum size in bytes of a class file. A larger one cannot be used.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The most unusable files that are kept: files that cannot be read, or that users other than
-/// root can change. Each file costs time at a container's start, and a local user may be able
-/// to create any number of them.
+/// The maximum number of unusable class files that are remembered: files that cannot be read, or
+/// that users other than root can change. The number is bounded because a local user may be able to
+/// create any number of them, and each one costs time at every start of a container.
 const MAX_UNUSABLE: usize = 256;
 
-/// The text of a class file, not parsed yet.
+/// The text of a class file and of the files that it extends, before it is parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassSource {
     /// The name of the class, which is the name of the file without `.toml`.
@@ -36,8 +36,8 @@ pub struct ClassSource {
     text: String,
     /// The files that this one extends, directly or indirectly, in this order.
     bases: Vec<Base>,
-    /// Set if others than root can change one of the files, or one is missing: the class
-    /// cannot be used.
+    /// The reason why the class cannot be used: users other than root can change one of the files,
+    /// or an extended file is missing.
     fault: Option<FileError>,
 }
 
@@ -112,14 +112,15 @@ impl ClassSource {
         })
     }
 
-    /// Whether the file is empty. An empty file disables the class of its name.
+    /// Returns whether the file is empty. An empty file disables the class of the same name from an
+    /// earlier directory.
     pub fn is_empty(&self) -> bool {
         self.fault.is_none() && self.text.trim().is_empty()
     }
 
-    /// Returns whether a container may request this class, so that its file must be parsed.
-    /// `is_set` says whether the container has a variable. The result `false` is certain, and
-    /// `true` means that only parsing can tell.
+    /// Returns whether a container may request this class. `is_set` returns whether the container
+    /// has a variable. The result `false` is certain. After `true` the caller has to parse the file
+    /// to find out.
     pub fn may_be_requested(&self, is_set: impl Fn(&str) -> bool) -> bool {
         let bases = self.bases.iter().map(|base| &base.text);
         let mut texts = [&self.text].into_iter().chain(bases);
@@ -180,7 +181,8 @@ pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
 pub fn each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
-    // Each file with its directory, and whether it masks a file of an earlier directory.
+    // The value is the directory of the file, and whether the file masks one of an earlier
+    // directory.
     let mut files: BTreeMap<OsString, (&Directory<'_>, bool)> = BTreeMap::new();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
     let directories: Vec<Directory> = directories.collect();

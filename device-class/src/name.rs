@@ -75,8 +75,8 @@ fn check(
     }
 }
 
-/// Returns the beginning of an untrusted text, for a message. Quotes stay as they are: a name in a
-/// request may be in quotes.
+/// Returns at most the first 64 characters of an untrusted text, for a message. Control characters
+/// are escaped. Quotes are not, so that the message shows a name in quotes as it was requested.
 pub fn excerpt(text: &str) -> String {
     const SHOWN: usize = 64;
     let mut shown: String = text
@@ -94,8 +94,9 @@ pub fn excerpt(text: &str) -> String {
     shown
 }
 
-/// Declares a type of names. The arguments are the word for it in messages, the longest length
-/// in characters, the allowed characters for messages, and the check of one character.
+/// Declares a type for names with certain characters. The arguments are the word for such a name in
+/// messages, the maximum length in characters, a description of the allowed characters for messages,
+/// and a function that checks one character.
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident($what:expr, $max:expr, $allowed:expr, $fits:expr)) => {
         name! { $(#[$doc])* $type }
@@ -136,8 +137,8 @@ macro_rules! name {
 }
 
 name! {
-    /// The name of a class: its file's name without `.toml`. It is part of
-    /// annotation keys, whose name part has 63 characters at most in Kubernetes, and log lines.
+    /// The name of a class: the name of the class file without `.toml`. It is part of the keys of
+    /// annotations, whose last part has at most 63 characters in Kubernetes.
     ClassName("class name", 63, "a-z A-Z 0-9 - _ .", is_label)
 }
 
@@ -149,9 +150,9 @@ name! {
 }
 
 name! {
-    /// The id of a device, for the kubelet and in requests. At most
-    /// [`DeviceId::MAX`] characters, none of which is special in a shell, a
-    /// path or a comma-separated list.
+    /// The id by which the kubelet and requests name a device of a class. It has at most
+    /// [`DeviceId::MAX`] characters, none of which has a special meaning in a shell, a path or a
+    /// comma-separated list.
     DeviceId("device id", DeviceId::MAX, "a-z A-Z 0-9 - _ . :", DeviceId::fits)
 }
 
@@ -261,8 +262,8 @@ impl AttributeName {
 }
 
 impl DeviceId {
-    /// The longest id, in characters (kubelet device plugin API v1beta1:
-    /// `Device.ID` is at most 63 characters).
+    /// The maximum length of an id in characters (device plugin API v1beta1: `Device.ID` has at
+    /// most 63 characters).
     pub const MAX: usize = 63;
 
     /// Returns whether a character may be part of an id.
@@ -270,21 +271,21 @@ impl DeviceId {
         is_label(c) || c == ':'
     }
 
-    /// Makes an id from a text of the hardware. A text that is too long or has invalid characters
-    /// is shortened and gets a hash of the whole text, so that the id is stable and unique. A
-    /// reserved word such as `all` gets a hash too, because hardware must not name its device
-    /// with a word that requests use for several devices.
+    /// Creates an id from a text that the hardware reports, such as a serial number. If the text is
+    /// too long or has invalid characters, it is shortened and a hash of the whole text is appended,
+    /// so that the id is stable and unique. A reserved word such as `all` gets a hash, too: in a
+    /// request it means several devices.
     pub fn from_hardware(text: &str) -> Result<Self, NameError> {
         Self::shorten_to(text, Self::MAX)
     }
 
-    /// Makes an id from a text of the hardware as [`DeviceId::from_hardware`] does, but shorter,
-    /// so that the number that [`DeviceId::replica`] adds still fits.
+    /// Creates an id as [`DeviceId::from_hardware`] does, but leaves room for the number that
+    /// [`DeviceId::replica`] appends.
     pub fn shared_from_hardware(text: &str) -> Result<Self, NameError> {
         Self::shorten_to(text, Self::MAX - Self::REPLICA)
     }
 
-    /// The length of the longest addition for a replica, `::65534`.
+    /// The length of the longest text that [`DeviceId::replica`] appends, `::65534`.
     const REPLICA: usize = 7;
 
     /// Returns the id of one replica of this device: the id, `::` and the number.
@@ -306,21 +307,22 @@ impl DeviceId {
     }
 }
 
-/// Returns whether a text, in upper or lower case, is a word of requests that means all devices or
-/// none. No device may have such a name.
+/// Returns whether a text is `all`, `none` or `void`, in upper or lower case. In a request these
+/// words mean all devices or none, so no device may have such a name.
 pub fn is_reserved_name(text: &str) -> bool {
     let mut words = ["all", "none", "void"].into_iter();
     words.any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// Returns whether the text means something else in a request than a device of that name.
+/// Returns whether a request would not understand the text as the name of a device, but as a
+/// reserved word, an index or a range.
 fn is_request_word(text: &str) -> bool {
     let is_range = text.contains('-') && text.chars().all(|c| c.is_ascii_digit() || c == '-');
     is_range || is_reserved_name(text)
 }
 
-/// FNV-1a, 64 bits: a fixed and published hash, so that an id never changes
-/// with the compiler's version (Fowler, Noll, Vo; RFC 9923).
+/// Returns the 64-bit FNV-1a hash of the bytes (RFC 9923). Ids contain this hash, so that they stay
+/// the same for every version of Boathook. Rust's own hashes may change with the compiler.
 pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

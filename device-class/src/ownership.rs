@@ -1,5 +1,5 @@
-//! Checks files that decide what runs as root: class files, config.toml, and the programs that they
-//! name. Such a file is used only if root alone can change it.
+//! Checks who can change a file. Class files, config.toml and the programs that they name decide
+//! what runs as root, so such a file is used only if root alone can change it.
 //!
 //! The rule, for the file, for each directory on the way to it and for each
 //! symbolic link on the way: the owner is root or the user of this process, and
@@ -11,8 +11,9 @@
 //! The rule for files of the host that a container gets is weaker, since a daemon may own its
 //! socket and the socket's directory; see [`Tree`].
 //!
-//! Each check is made on an open descriptor, from which the next name is
-//! opened, so that the file that was checked is the file that is read.
+//! Each check reads the metadata of an open descriptor, and the next name of the path is opened
+//! relative to that descriptor. Therefore the file that was checked is also the file that is read,
+//! even if the path changes meanwhile.
 
 use std::ffi::OsStr;
 use std::io;
@@ -55,7 +56,7 @@ pub enum OwnershipError {
         path: PathBuf,
         mode: u32,
     },
-    /// A directory in which every user of the host can create files.
+    /// Every user of the host can create files in the directory.
     #[error("{} is writable by every user of the host (mode {mode:04o})", path.display())]
     Shared { path: PathBuf, mode: u32 },
     /// Users other than root can create or replace a symbolic link on the path.

@@ -1,8 +1,8 @@
-//! Path patterns, which are globs that also read attributes from the matching names.
+//! Path patterns: globs whose captures read attributes from the names that match.
 //!
-//! `/sys/class/apex/apex_{index:number}` matches `apex_0` and `apex_12`, and
-//! gives the attribute `index`. A capture whose attribute is already known
-//! matches only that value; this joins two directory trees.
+//! `/sys/class/apex/apex_{index:number}` matches `apex_0` and `apex_12`, and sets the attribute
+//! `index`. If an attribute is known already, its capture matches only the known value. This finds
+//! the entry for a device in a second directory tree.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use crate::template::Attributes;
 
 /// An absolute path whose components may be globs.
 ///
-/// Within a component `*` matches any characters, `?` any single one, `[a-f]`
-/// one of a set. `{name}` matches any characters and stores them as an
-/// attribute, `{name:number}` digits only. No pattern matches a slash, and `*`
-/// and `?` at the start do not match a dot (glob(7)).
+/// Within a component, `*` matches any characters, `?` a single one, and `[a-f]` one of a set.
+/// `{name}` matches any characters and stores them as an attribute. `{name:number}` matches only
+/// digits. No pattern matches a slash, and `*` and `?` at the beginning of a component do not match
+/// a dot (glob(7)).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PathPattern {

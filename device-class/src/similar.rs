@@ -1,4 +1,4 @@
-//! Suggests the known name that a user probably meant ("did you mean").
+//! Finds the known name that is most similar to a mistyped one, for messages with "did you mean".
 
 use std::cmp::Reverse;
 
@@ -43,6 +43,25 @@ pub fn is_typo(chosen: &str, known: &str) -> bool {
     bound && distance(chosen, known) <= allowed
 }
 
+/// The minimum length in bytes of a part of a name by which the whole name is found.
+const MIN_PART: usize = 6;
+
+/// Returns the known name that somebody probably meant by a name that no device has. The comparison
+/// is as strict as [`is_typo`], because the device with the chosen name may only be absent. A part of
+/// a known name is accepted, too.
+pub fn find_intended<'a>(
+    chosen: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let part = chosen.to_ascii_lowercase();
+    let is_intended = |name: &&str| {
+        let has_part = chosen.len() >= MIN_PART && name.to_ascii_lowercase().contains(&part);
+        has_part || is_typo(chosen, name)
+    };
+    let intended = known.into_iter().filter(is_intended);
+    intended.min_by_key(|name| distance(chosen, name))
+}
+
 /// Removes the common words at the end of two names. Words are separated by `_`.
 fn strip_common_words<'a>(mut one: &'a str, mut other: &'a str) -> (&'a str, &'a str) {
     while let (Some((one_start, one_end)), Some((other_start, other_end))) =
@@ -76,6 +95,23 @@ mod tests {
             ("replicas", None),
         ] {
             assert_eq!(find_most_similar(mistyped, known), wanted, "{mistyped}");
+        }
+    }
+
+    #[test]
+    fn the_intended_name_differs_in_few_letters_or_has_the_chosen_one() {
+        let known = ["serial-1-2:1.0", "f074cc5adcc9ed11", "a10k8wvb", "0001"];
+        for (chosen, wanted) in [
+            ("f074cc5adcc9ed12", Some("f074cc5adcc9ed11")),
+            ("F074CC5ADCC9ED1", Some("f074cc5adcc9ed11")),
+            ("cc5adcc9", Some("f074cc5adcc9ed11")),
+            ("a10k8vwb", Some("a10k8wvb")),
+            ("cc5ad", None),
+            ("9f3ad8e21b44c001", None),
+            ("", None),
+            ("0003", Some("0001")),
+        ] {
+            assert_eq!(find_intended(chosen, known), wanted, "{chosen}");
         }
     }
 

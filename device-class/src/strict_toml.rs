@@ -17,8 +17,8 @@ use error::{Details, Error, Example};
 pub(crate) use layers::{EXTENDS, Layer, parse_layers};
 use value::Value;
 
-/// An error of a class file or config.toml, with the file and, if known, line and key. It is a
-/// pointer for the reason that [`Error`] is one.
+/// An error in a class file or config.toml, with the file and, if they are known, the line and the
+/// key. It is a pointer, so that the code that returns it from many places is short.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(Box<FileErrorDetails>);
@@ -60,8 +60,8 @@ impl FileError {
     }
 }
 
-/// An error about several values of a file that do not fit together, although each value alone
-/// is right. It is a pointer for the reason that [`Error`] is one.
+/// An error about several values of a file that contradict each other, although each value alone is
+/// valid. It is a pointer, so that the code that returns it from many places is short.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.message)]
 pub(crate) struct BrokenRule(Box<RuleDetails>);
@@ -108,7 +108,7 @@ impl FileError {
         .into()
     }
 
-    /// An error about the value of a key at the beginning of a line.
+    /// Creates an error about the value of the first key `key` at the beginning of a line.
     pub(crate) fn of_key(path: &Path, text: &str, key: &str, message: String) -> Self {
         let begins = |line: &str| line.trim_start().starts_with(key);
         FileErrorDetails {
@@ -125,10 +125,10 @@ impl FileError {
         let in_table = |text: &str| {
             let (header, number) = rule.0.table?;
             let (begin, _) = text.match_indices(header).nth(number)?;
-            Some(begin + text[begin..].find(rule.0.culprit.as_deref()?)?)
+            Some(begin + find_culprit(&text[begin..], rule.0.culprit.as_deref()?)?)
         };
         // A table may be written inline, without a header. Then the whole text is searched.
-        let anywhere = |text: &str| text.find(rule.0.culprit.as_deref()?);
+        let anywhere = |text: &str| find_culprit(text, rule.0.culprit.as_deref()?);
         let find = |find: &dyn Fn(&str) -> Option<usize>| {
             let mut layers = layers.iter();
             layers.find_map(|layer| Some((layer, find(layer.text)?)))
@@ -199,12 +199,48 @@ fn write_example(example: &Example, key: Option<&str>, is_whole: bool) -> String
 /// Parses the whole text of the file at `path`.
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
     let table = DeTable::parse(text).map_err(Error::from);
-    let parsed = table.and_then(|table| T::deserialize(Value::of_table(table)));
+    let parsed = table.and_then(|table| deserialize(Value::of_table(table)));
     parsed.map_err(|error| {
         let error = error.details();
         let at = error.at.map(|at| at.min(text.len()));
         FileError::from_parse_error(path, text, at, error)
     })
+}
+
+/// Deserializes a file. The error of a key that stands in a table and belongs before all tables
+/// says so.
+fn deserialize<T: DeserializeOwned>(file: Value<'_>) -> Result<T, Error> {
+    let with_hint = |error: Error| {
+        let unknown = error.details().unknown_key.as_deref();
+        if unknown.is_none_or(|key| !list_keys::<T>().contains(&key)) {
+            return error;
+        }
+        error.for_misplaced_key()
+    };
+    T::deserialize(file).map_err(with_hint)
+}
+
+/// Returns the keys that a file of the type `T` may have before its first table. They are known to
+/// the deserializer alone, which names them in the error of an unknown key.
+fn list_keys<T: DeserializeOwned>() -> &'static [&'static str] {
+    let probe = DeTable::parse("\"\" = 0").map_err(Error::from);
+    let read = probe.and_then(|table| T::deserialize(Value::of_table(table)));
+    read.map_or_else(|error| error.details().known_keys, |_| &[])
+}
+
+/// Returns the byte offset of a key or value in a text. Where the key is set or the value is a whole
+/// string is preferred to any other place, and a comment comes last.
+fn find_culprit(text: &str, culprit: &str) -> Option<usize> {
+    let rank = |at: usize| {
+        let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let (before, after) = (&text[line..at], &text[at + culprit.len()..]);
+        let is_key = before.trim_end().is_empty() || before.trim_end().ends_with(['{', ',']);
+        let is_key = is_key && after.trim_start_matches(' ').starts_with('=');
+        let is_string = before.ends_with(['"', '\'']) && after.starts_with(['"', '\'']);
+        (before.contains('#'), !(is_key || is_string))
+    };
+    let places = text.match_indices(culprit).map(|(at, _)| at);
+    places.min_by_key(|at| rank(*at))
 }
 
 fn line_of(text: &str, at: usize) -> usize {

@@ -1,4 +1,4 @@
-//! The blobs of an OCI Image Layout.
+//! Reads and writes the blobs of an OCI Image Layout (OCI Image Format Specification).
 
 use std::fmt::Write;
 use std::fs;
@@ -8,16 +8,16 @@ use anyhow::{Context, Result, ensure};
 use ring::digest::SHA256;
 use serde_json::{Value, json};
 
-/// The directory `blobs/sha256` of a layout. Each file in it is named by its digest.
+/// The directory `blobs/sha256` of a layout. The name of each file in it is the file's SHA-256 digest.
 pub(crate) struct Blobs(PathBuf);
 
 impl Blobs {
-    /// Returns the directory of the layout `layout`.
+    /// Returns the blobs of the layout in the directory `layout`.
     pub(crate) fn from_layout(layout: &Path) -> Self {
         Self(layout.join("blobs/sha256"))
     }
 
-    /// Makes the directory of the layout `layout`.
+    /// Creates the directory for the blobs of the layout in the directory `layout`.
     pub(crate) fn create(layout: &Path) -> Result<Self> {
         let blobs = Self::from_layout(layout);
         fs::create_dir_all(&blobs.0)
@@ -25,7 +25,7 @@ impl Blobs {
         Ok(blobs)
     }
 
-    /// Writes a blob, and returns its descriptor.
+    /// Writes a blob, and returns its descriptor: media type, digest and size.
     pub(crate) fn add(&self, media_type: &str, contents: &[u8]) -> Result<Value> {
         let digest = compute_digest(contents);
         let name = digest.trim_start_matches("sha256:");
@@ -33,12 +33,16 @@ impl Blobs {
         Ok(json!({"mediaType": media_type, "digest": digest, "size": contents.len()}))
     }
 
-    /// Writes a blob of JSON, and returns its descriptor.
+    /// Writes a JSON document as a blob, and returns its descriptor.
     pub(crate) fn add_json(&self, media_type: &str, value: &Value) -> Result<Value> {
         self.add(media_type, value.to_string().as_bytes())
     }
 
-    /// Reads the blob of a descriptor, and compares its size and digest with the descriptor's.
+    /// Reads the blob of a descriptor.
+    ///
+    /// # Errors
+    /// Returns an error if the blob cannot be read, or if its size or digest is not that of the
+    /// descriptor.
     pub(crate) fn read(&self, descriptor: &Value) -> Result<Vec<u8>> {
         let digest = descriptor["digest"].as_str().unwrap_or_default();
         let name = digest.strip_prefix("sha256:").unwrap_or_default();

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use crate::blobs::Blobs;
 use crate::image::{INDEX, MANIFEST};
 
+/// The media type of the metadata of a chart in a registry.
 const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
+/// The media type of a packed chart in a registry.
 const CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 
 /// A packed chart on the command line.
@@ -21,19 +23,19 @@ pub(crate) struct PackedChart {
     /// The chart as `helm package` packs it
     #[arg(long)]
     chart: PathBuf,
-    /// Its Chart.yaml
+    /// The Chart.yaml of the packed chart
     #[arg(long)]
     metadata: PathBuf,
-    /// When it was made, as in 2026-11-21T18:00:00Z
+    /// The time at which the chart was packed, such as 2026-11-21T18:00:00Z
     #[arg(long)]
     created: String,
 }
 
-/// Writes a layout with one artefact to `dir`, and returns the digest of its manifest.
+/// Writes a layout with the chart to `dir`, and returns the digest of the chart's manifest.
 pub(crate) fn write_layout(dir: &Path, packed: &PackedChart) -> Result<String> {
     let text = fs::read_to_string(&packed.metadata)
         .with_context(|| format!("cannot read {}", packed.metadata.display()))?;
-    // The values of ours are texts.
+    // Every value in the Chart.yaml of this project is a string, which Chart.yaml files need not be.
     let metadata: BTreeMap<String, String> = serde_saphyr::from_str(&text)
         .with_context(|| format!("cannot parse {}", packed.metadata.display()))?;
     let chart = fs::read(&packed.chart)

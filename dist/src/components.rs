@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::linked::{ProgramSet, ToolchainLibrary};
 
-/// The part of `cargo metadata` that is used.
+/// The fields of `cargo metadata` that are read.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -27,7 +27,7 @@ struct Package {
     version: String,
     license: Option<String>,
     repository: Option<String>,
-    /// The registry. `None` means that the package is in this workspace.
+    /// The registry of the package. `None` means that the package is in this workspace.
     source: Option<String>,
     manifest_path: PathBuf,
 }
@@ -36,21 +36,23 @@ struct Package {
 struct Components {
     /// The packages, by name and version.
     packages: BTreeMap<(String, String), Package>,
-    /// The libraries of the toolchain.
+    /// The libraries of the toolchain, such as the C library.
     toolchain: BTreeSet<ToolchainLibrary>,
-    needs: BTreeMap<String, BTreeSet<String>>,
-    /// The package URLs of the programs.
+    /// The package URLs of each component's dependencies, by the component's own URL.
+    dependencies: BTreeMap<String, BTreeSet<String>>,
+    /// The package URLs of the programs themselves.
     programs: BTreeSet<String>,
 }
 
 impl Components {
-    /// Finds what is linked into the programs of a set for `target`. What is linked is found by
-    /// `cargo tree`, which knows the features of each build; licences are in `cargo metadata`.
+    /// Finds the components that are linked into the programs of a set for `target`. `cargo tree` lists
+    /// the packages, because it knows the features of each build. Their licences are in `cargo
+    /// metadata`.
     fn resolve(set: ProgramSet, target: &str) -> Result<Self> {
-        let mut found = Self {
+        let mut components = Self {
             packages: BTreeMap::new(),
             toolchain: BTreeSet::new(),
-            needs: BTreeMap::new(),
+            dependencies: BTreeMap::new(),
             programs: BTreeSet::new(),
         };
         let mut linked = BTreeSet::new();
@@ -60,17 +62,22 @@ impl Components {
             for (name, version) in &crates {
                 if build.packages.contains(&name.as_str()) {
                     let url = package_url(name, version);
-                    let needs = toolchain.iter().map(ToolchainLibrary::url);
-                    found.needs.insert(url.clone(), needs.collect());
-                    found.programs.insert(url);
+                    let dependencies = toolchain.iter().map(ToolchainLibrary::url).collect();
+                    components.dependencies.insert(url.clone(), dependencies);
+                    components.programs.insert(url);
                 }
             }
             linked.extend(crates);
-            found.toolchain.extend(toolchain);
+            components.toolchain.extend(toolchain);
         }
-        let metadata = read_metadata(target)?;
+        let metadata = read_metadata(&[target.to_owned(), target.replace("-gnu", "-musl")])?;
         let nodes = metadata.resolve["nodes"].as_array().into_iter().flatten();
         let nodes: HashMap<_, _> = nodes.map(|n| (n["id"].as_str(), n)).collect();
+        if set == ProgramSet::Sources {
+            let resolved = metadata.packages.iter();
+            let resolved = resolved.filter(|package| nodes.contains_key(&Some(&*package.id)));
+            linked.extend(resolved.map(|package| (package.name.clone(), package.version.clone())));
+        }
         let is_linked = |p: &Package| linked.contains(&(p.name.clone(), p.version.clone()));
         let packages: Vec<Package> = metadata.packages.into_iter().filter(is_linked).collect();
         ensure!(
@@ -86,22 +93,44 @@ impl Components {
                 let mut kinds = d["dep_kinds"].as_array().into_iter().flatten();
                 kinds.any(|kind| kind["kind"].is_null())
             };
-            let needs = node["deps"].as_array().into_iter().flatten();
-            let needs = needs.filter(is_normal).filter_map(|d| d["pkg"].as_str());
-            let needs = needs.filter_map(|id| urls.get(id).cloned());
-            found.needs.entry(package.url()).or_default().extend(needs);
+            let dependencies = node["deps"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter(is_normal)
+                .filter_map(|d| urls.get(d["pkg"].as_str()?).cloned());
+            components
+                .dependencies
+                .entry(package.url())
+                .or_default()
+                .extend(dependencies);
             let key = (package.name.clone(), package.version.clone());
-            found.packages.insert(key, package);
+            components.packages.insert(key, package);
         }
-        Ok(found)
+        Ok(components)
     }
 }
 
-fn read_metadata(target: &str) -> Result<Metadata> {
+/// Returns the directory names, as `cargo vendor --versioned-dirs` makes them, of all packages that
+/// a build of this workspace or of its tests can compile for `targets`.
+pub(crate) fn list_packages(targets: &[String]) -> Result<BTreeSet<String>> {
+    let metadata = read_metadata(targets)?;
+    let nodes = metadata.resolve["nodes"].as_array().into_iter().flatten();
+    let resolved: BTreeSet<&str> = nodes.filter_map(|node| node["id"].as_str()).collect();
+    let packages = metadata.packages.iter();
+    let packages = packages.filter(|package| resolved.contains(&*package.id));
+    Ok(packages
+        .map(|package| format!("{}-{}", package.name, package.version))
+        .collect())
+}
+
+fn read_metadata(targets: &[String]) -> Result<Metadata> {
+    let platforms = targets
+        .iter()
+        .map(|target| format!("--filter-platform={target}"));
     let output = Command::new("cargo")
         .args(["metadata", "--format-version=1", "--locked"])
-        .args(["--filter-platform", target])
-        .args(["--filter-platform", &target.replace("-gnu", "-musl")])
+        .args(platforms)
         .output()
         .context("cannot run cargo metadata")?;
     let problem = String::from_utf8_lossy(&output.stderr);
@@ -119,15 +148,15 @@ impl Package {
         package_url(&self.name, &self.version)
     }
 
-    /// Returns the licence as an SPDX expression. Old packages write a slash for `OR`.
+    /// Returns the licence as an SPDX expression. Old packages have a slash in place of `OR`.
     fn license(&self) -> Result<String> {
         let license = self.license.as_ref();
         let license = license.with_context(|| format!("{} states no licence", self.name))?;
         Ok(license.replace('/', " OR "))
     }
 
-    /// Reads the licences, copyright lines and notices in the package's directory.
-    fn texts(&self) -> Result<Vec<String>> {
+    /// Reads the files with licences, copyright lines and notices in the package's directory.
+    fn read_license_texts(&self) -> Result<Vec<String>> {
         let dir = self
             .manifest_path
             .parent()
@@ -137,7 +166,7 @@ impl Package {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let name = name.to_uppercase();
-            let begins = [
+            let prefixes = [
                 "LICENSE",
                 "LICENCE",
                 "COPYING",
@@ -145,7 +174,7 @@ impl Package {
                 "NOTICE",
                 "UNLICENSE",
             ];
-            if path.is_file() && begins.iter().any(|begin| name.starts_with(begin)) {
+            if path.is_file() && prefixes.iter().any(|prefix| name.starts_with(prefix)) {
                 files.push(path);
             }
         }
@@ -156,16 +185,16 @@ impl Package {
     }
 }
 
-/// Writes a list of the components with their licences, followed by the texts of the licences.
-/// A text that several components share is written once.
+/// Writes a list of all components with their licences, followed by the texts of the licences. A text
+/// that several components have in common is written once.
 pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     let mut list = String::new();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut found = Components::resolve(ProgramSet::Node, target)?;
+    let mut components = Components::resolve(ProgramSet::Node, target)?;
     let cluster = Components::resolve(ProgramSet::Cluster, target)?;
-    found.packages.extend(cluster.packages);
-    found.toolchain.extend(cluster.toolchain);
-    for library in &found.toolchain {
+    components.packages.extend(cluster.packages);
+    components.toolchain.extend(cluster.toolchain);
+    for library in &components.toolchain {
         let ToolchainLibrary {
             name,
             version,
@@ -173,17 +202,17 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
         } = library;
         writeln!(list, "{name} {version}: {license}, of the toolchain")?;
     }
-    for package in found.packages.values().filter(|p| p.source.is_some()) {
+    for package in components.packages.values().filter(|p| p.source.is_some()) {
         let name = format!("{} {}", package.name, package.version);
         let license = package.license()?;
-        let found = package.texts()?;
-        let note = if found.is_empty() {
+        let license_texts = package.read_license_texts()?;
+        let note = if license_texts.is_empty() {
             ", whose package holds no text of it"
         } else {
             ""
         };
         writeln!(list, "{name}: {license}{note}")?;
-        for text in found {
+        for text in license_texts {
             texts
                 .entry(text.trim().to_owned())
                 .or_default()
@@ -208,12 +237,12 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     fs::write(file, all).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Writes the list of components (SBOM) of a set of programs in the format CycloneDX 1.5. The
-/// optional serial number is left out, so that the same sources give the same bytes.
+/// Writes the list of components (SBOM) of a set of programs in the format CycloneDX 1.5. The list
+/// lacks the optional serial number, so that the same sources give the same bytes.
 pub(crate) fn write_sbom(file: &Path, set: ProgramSet, target: &str, created: &str) -> Result<()> {
-    let found = Components::resolve(set, target)?;
+    let resolved = Components::resolve(set, target)?;
     let mut components = Vec::new();
-    for package in found.packages.values() {
+    for package in resolved.packages.values() {
         let mut component = json!({
             "type": "library",
             "bom-ref": package.url(),
@@ -227,7 +256,7 @@ pub(crate) fn write_sbom(file: &Path, set: ProgramSet, target: &str, created: &s
         }
         components.push(component);
     }
-    components.extend(found.toolchain.iter().map(|library| {
+    components.extend(resolved.toolchain.iter().map(|library| {
         json!({
             "type": "library",
             "bom-ref": library.url(),
@@ -240,12 +269,14 @@ pub(crate) fn write_sbom(file: &Path, set: ProgramSet, target: &str, created: &s
     let name = match set {
         ProgramSet::Node => "boathook",
         ProgramSet::Cluster => "boathook-cluster",
+        ProgramSet::Sources => "boathook-source",
     };
-    let needs = found.needs.iter();
-    let mut needs: Vec<Value> = needs
-        .map(|(one, all)| json!({"ref": one, "dependsOn": all}))
+    let mut dependencies: Vec<Value> = resolved
+        .dependencies
+        .iter()
+        .map(|(component, urls)| json!({"ref": component, "dependsOn": urls}))
         .collect();
-    needs.push(json!({"ref": name, "dependsOn": found.programs}));
+    dependencies.push(json!({"ref": name, "dependsOn": resolved.programs}));
     let supplier =
         json!({"name": "The Boathook maintainers", "url": [env!("CARGO_PKG_REPOSITORY")]});
     let sbom = json!({
@@ -271,7 +302,7 @@ pub(crate) fn write_sbom(file: &Path, set: ProgramSet, target: &str, created: &s
             },
         },
         "components": components,
-        "dependencies": needs,
+        "dependencies": dependencies,
     });
     let text = serde_json::to_string_pretty(&sbom)? + "\n";
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))

@@ -5,14 +5,14 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 
-use crate::completions::{self, make};
+use crate::completions::{self, create_dir};
 
-/// Writes the manual pages and completions below `dir/share`. A package installs them below
+/// Writes the manual pages and the shell completions below `dir/share`. Packages install them below
 /// `/usr/share`.
 pub(crate) fn write(dir: &Path) -> Result<()> {
     let share = dir.join("share");
     for command in programs() {
-        pages(&command, &share.join("man/man1"))?;
+        write_manual_pages(&command, &share.join("man/man1"))?;
         completions::write(&command, &share)?;
     }
     Ok(())
@@ -26,9 +26,9 @@ fn programs() -> [Command; 3] {
     ]
 }
 
-/// Writes a manual page for the program and one for each of its commands.
-fn pages(command: &Command, dir: &Path) -> Result<()> {
-    make(dir)?;
+/// Writes a manual page for a program and one for each of its commands.
+fn write_manual_pages(command: &Command, dir: &Path) -> Result<()> {
+    create_dir(dir)?;
     // The command `help`, which clap adds, needs no page.
     let command = command.clone().disable_help_subcommand(true);
     clap_mangen::generate_to(command, dir)

@@ -1,6 +1,6 @@
-//! Writes an image archive. It is an OCI Image Layout (OCI Image Format Specification 1.1) with
-//! an index of platforms. It also has the `manifest.json` of `docker save`, because Docker
-//! without containerd's image store reads only this file.
+//! Writes the contents of an image archive: an OCI Image Layout (OCI Image Format Specification 1.1)
+//! with an index of platforms. It also has the file `manifest.json` of `docker save`, which is the
+//! only one that Docker reads without containerd's image store.
 
 use std::fs;
 use std::io::Write;
@@ -18,12 +18,12 @@ pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// The architecture of a platform in Go's names, such as `amd64`, and the path of the platform's
-/// only layer, a tar archive.
+/// The architecture of a platform by Go's name, such as `amd64`, and the path of the tar archive with
+/// the platform's only layer.
 pub(crate) type Layer = (String, PathBuf);
 
-/// Parses `ARCHITECTURE=FILE` of the command line.
-pub(crate) fn layer(text: &str) -> Result<Layer, &'static str> {
+/// Parses the argument `ARCHITECTURE=FILE` for clap.
+pub(crate) fn parse_layer(text: &str) -> Result<Layer, &'static str> {
     let (architecture, file) = text.split_once('=').ok_or("not ARCHITECTURE=FILE")?;
     Ok((architecture.to_owned(), file.into()))
 }
@@ -39,22 +39,22 @@ pub(crate) struct ImageDescription {
     description: String,
     /// A platform and its layer, such as amd64=layer.tar; the first is the one of
     /// `docker load`
-    #[arg(long = "layer", required = true, value_parser = layer)]
+    #[arg(long = "layer", required = true, value_parser = parse_layer)]
     layers: Vec<Layer>,
     /// The program to run
     #[arg(long)]
     entrypoint: String,
-    /// When it was created, as in 2026-11-21T18:00:00Z
+    /// The creation time of the image, such as 2026-11-21T18:00:00Z
     #[arg(long)]
     created: String,
-    /// The commit of the sources
+    /// The git commit of the sources, as the label org.opencontainers.image.revision has it
     #[arg(long)]
     revision: String,
 }
 
 impl ImageDescription {
-    /// Returns the annotations of the image, with the keys of the OCI Image Format Specification.
-    /// They are the labels of the configuration too, which `docker inspect` shows.
+    /// Returns the annotations of the image, with the keys of the OCI Image Format Specification. The
+    /// configuration has them as labels, too, because `docker inspect` shows only labels.
     fn annotations(&self) -> Value {
         let (title, version) = self.name.rsplit_once(':').unwrap_or((&self.name, ""));
         let source = env!("CARGO_PKG_REPOSITORY");
@@ -73,14 +73,14 @@ impl ImageDescription {
     }
 }
 
-/// Writes the files of the archive to `dir`. `scripts/dist` packs them.
+/// Writes the contents of the archive to `dir`. `scripts/dist` packs them.
 pub(crate) fn write(dir: &Path, image: &ImageDescription) -> Result<()> {
     let name = &image.name;
     let blobs = Blobs::create(dir)?;
     let mut manifests = Vec::new();
     let mut docker = Vec::new();
     for layer in &image.layers {
-        let (manifest, entry) = platform(&blobs, layer, image)?;
+        let (manifest, entry) = write_platform(&blobs, layer, image)?;
         manifests.push(manifest);
         docker.push(entry);
     }
@@ -96,8 +96,8 @@ pub(crate) fn write(dir: &Path, image: &ImageDescription) -> Result<()> {
         "org.opencontainers.image.ref.name": name.rsplit(':').next(),
     });
     let top = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]});
-    // `docker load` assumes that every entry is for its own machine, so only the first platform
-    // gets an entry.
+    // `docker load` takes every entry of manifest.json for an image of its own platform, so only the
+    // first platform gets an entry.
     let mut first: Vec<Value> = docker.into_iter().take(1).collect();
     first[0]["RepoTags"] = json!([name]);
     let layout = json!({"imageLayoutVersion": "1.0.0"});
@@ -113,7 +113,7 @@ pub(crate) fn write(dir: &Path, image: &ImageDescription) -> Result<()> {
 
 /// Writes the blobs of a platform. Returns the descriptor of the platform's manifest, and the
 /// platform's entry in `manifest.json`.
-fn platform(
+fn write_platform(
     blobs: &Blobs,
     (architecture, file): &Layer,
     image: &ImageDescription,

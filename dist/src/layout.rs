@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::blobs::Blobs;
 
-/// The properties that the image of a release has.
+/// The properties that the image of a release must have.
 #[derive(Debug, Args)]
 pub(crate) struct ExpectedImage {
     /// The directory of the layout
@@ -18,21 +18,21 @@ pub(crate) struct ExpectedImage {
     /// The name of the image, without a registry
     #[arg(long)]
     name: String,
-    /// The version, which is the tag
+    /// The version, which is also the tag of the image
     #[arg(long)]
     version: String,
-    /// The commit of the sources
+    /// The git commit of the sources, as the label org.opencontainers.image.revision has it
     #[arg(long)]
     revision: String,
-    /// An architecture that the image has
+    /// An architecture of the image, such as amd64; may be repeated
     #[arg(long = "arch", required = true)]
     architectures: Vec<String>,
 }
 
-/// Reads every blob of a layout, and compares the image with the expected one. Returns the digest
-/// of the image, which the image keeps in a registry.
+/// Reads every blob of a layout, and compares the image with the expected properties. Returns the
+/// digest of the image, which does not change when the image is pushed to a registry.
 pub(crate) fn check_image(expected: &ExpectedImage) -> Result<String> {
-    let top = read_top(&expected.dir)?;
+    let top = read_top_index(&expected.dir)?;
     let blobs = Blobs::from_layout(&expected.dir);
     let entry = &top["manifests"][0];
     let tag = &entry["annotations"]["org.opencontainers.image.ref.name"];
@@ -66,17 +66,17 @@ pub(crate) fn check_image(expected: &ExpectedImage) -> Result<String> {
         let architecture = descriptor["platform"]["architecture"].as_str();
         architectures.extend(architecture.map(str::to_owned));
     }
-    let wanted = expected.architectures.iter().cloned().collect();
+    let required = expected.architectures.iter().cloned().collect();
     ensure!(
-        architectures == wanted,
-        "the image {} is for {architectures:?} and not for {wanted:?}; make the release again",
+        architectures == required,
+        "the image {} is for {architectures:?} and not for {required:?}; make the release again",
         expected.name
     );
     Ok(entry["digest"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Reads the top file of a layout.
-fn read_top(dir: &Path) -> Result<Value> {
+/// Reads `index.json`, the file from which all blobs of a layout are reached.
+fn read_top_index(dir: &Path) -> Result<Value> {
     let path = dir.join("index.json");
     let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", path.display()))

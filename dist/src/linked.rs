@@ -1,5 +1,5 @@
-//! Finds what is linked into the programs of an image, an archive or a package: the crates, the
-//! standard library of Rust, and the C library, which is linked statically.
+//! Finds the libraries that are linked into released programs: crates, the standard library of Rust,
+//! and the C library, which is linked statically.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,16 +9,18 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
-/// Programs that are released together.
+/// A set of programs that are released together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgramSet {
     /// The programs of a node, which the archive, the packages and the node image contain.
     Node,
     /// The programs of the cluster, which the cluster image contains.
     Cluster,
+    /// Everything that the source archive contains: what its programs and their tests are built of.
+    Sources,
 }
 
-/// Packages that are built together, for one C library (`scripts/build-programs`).
+/// Packages that `scripts/build-programs` builds by one call of cargo, for one C library.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Build {
     pub(crate) packages: &'static [&'static str],
@@ -46,11 +48,13 @@ impl ProgramSet {
                 packages: &["boathook-cluster", "boathook-dra"],
                 is_musl: false,
             }],
+            // Nothing in the archive is linked.
+            Self::Sources => &[],
         }
     }
 }
 
-/// A library that cargo does not list.
+/// A library that is part of the toolchain, so that cargo does not list it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ToolchainLibrary {
     pub(crate) name: &'static str,
@@ -67,7 +71,7 @@ impl ToolchainLibrary {
 
 impl Build {
     /// Returns the name and version of each package that is linked into the programs. Procedural
-    /// macros and what only they need run in the compiler and are left out.
+    /// macros and their dependencies are left out, because they run in the compiler.
     pub(crate) fn crates(self, target: &str) -> Result<BTreeSet<(String, String)>> {
         let mut tree = Command::new("cargo");
         tree.args(["tree", "--locked", "--edges=normal,no-proc-macro"]);
@@ -76,7 +80,7 @@ impl Build {
         for package in self.packages {
             tree.args(["--package", package]);
         }
-        let text = print_output(&mut tree)?;
+        let text = read_output(&mut tree)?;
         let lines = text.lines().filter(|line| !line.is_empty());
         lines
             .map(|line| {
@@ -94,7 +98,7 @@ impl Build {
 
     /// Returns the libraries of the toolchain that are linked into the programs.
     pub(crate) fn toolchain(self, target: &str) -> Result<[ToolchainLibrary; 2]> {
-        let compiler = print_output(Command::new("rustc").arg("-vV"))?;
+        let compiler = read_output(Command::new("rustc").arg("-vV"))?;
         let release = compiler
             .lines()
             .find_map(|line| line.strip_prefix("release: "));
@@ -103,15 +107,15 @@ impl Build {
             version: release.context("rustc prints no release")?.to_owned(),
             license: "MIT OR Apache-2.0",
         };
-        let libc = if self.is_musl {
+        let libc = if self.uses_musl() {
             ToolchainLibrary {
                 name: "musl",
-                version: musl_version(&self.target(target))?,
+                version: find_musl_version(&self.target(target))?,
                 license: "MIT",
             }
         } else {
-            // The cross compiler's packages have the version of this machine's, too.
-            let text = print_output(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
+            // The packages of the cross compiler have the same version as this machine's C library.
+            let text = read_output(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
             let version = text.trim().strip_prefix("glibc ");
             ToolchainLibrary {
                 name: "glibc",
@@ -124,8 +128,14 @@ impl Build {
         Ok([std, libc])
     }
 
+    /// Returns whether the programs are linked with musl. `scripts/build-programs` builds all of them
+    /// for glibc where `$BOATHOOK_LIBC` says so, as packages of distributions do.
+    fn uses_musl(self) -> bool {
+        self.is_musl && std::env::var_os("BOATHOOK_LIBC").is_none_or(|libc| libc != "glibc")
+    }
+
     fn target(self, target: &str) -> String {
-        if self.is_musl {
+        if self.uses_musl() {
             target.replace("-gnu", "-musl")
         } else {
             target.to_owned()
@@ -133,17 +143,16 @@ impl Build {
     }
 }
 
-/// Returns the version of the musl that is part of the toolchain, from the text of its own
-/// version in the library.
-fn musl_version(target: &str) -> Result<String> {
-    let sysroot = print_output(Command::new("rustc").args(["--print", "sysroot"]))?;
+/// Finds the version of musl in the C library of the toolchain, which contains its version as a text.
+fn find_musl_version(target: &str) -> Result<String> {
+    let sysroot = read_output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let libraries = format!("lib/rustlib/{target}/lib/self-contained/libc.a");
     let file = Path::new(sysroot.trim()).join(libraries);
     let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
     find_version(&bytes).with_context(|| format!("{} has no version of musl", file.display()))
 }
 
-/// Returns the first text in a library that is nothing but a version of three numbers.
+/// Returns the first printable text in a library that consists of a version of three numbers only.
 fn find_version(bytes: &[u8]) -> Option<String> {
     let is_text = |byte: &u8| (b' '..=b'~').contains(byte);
     let is_version = |text: &&[u8]| {
@@ -155,7 +164,8 @@ fn find_version(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(version).into_owned())
 }
 
-fn print_output(command: &mut Command) -> Result<String> {
+/// Runs a command and returns its output.
+fn read_output(command: &mut Command) -> Result<String> {
     let output = command
         .output()
         .with_context(|| format!("cannot run {command:?}"))?;
@@ -169,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_of_a_library_is_a_text_of_its_own() {
+    fn a_version_is_found_only_as_a_whole_text() {
         for (bytes, version) in [
             (&b"\x7fELF\0lib 1.2.3\0 1.2\x001.2.5\0"[..], Some("1.2.5")),
             (b"10.0.0.1\0a1.2.3\0..\0", None),

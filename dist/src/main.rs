@@ -1,5 +1,5 @@
-//! `boathook-dist`: makes the files of a release other than the programs. `scripts/dist` calls
-//! it. The same sources give the same bytes.
+//! The program `boathook-dist`, by which `scripts/dist` makes all files of a release other than the
+//! programs. The same sources give the same bytes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -23,6 +23,7 @@ mod manual;
 mod notes;
 mod registry;
 mod texts;
+mod vendored;
 
 /// Makes what a release holds in addition to the programs
 #[derive(Debug, Parser)]
@@ -42,29 +43,29 @@ enum Command {
     CleanManual {
         /// The directory with the sections, such as share/man
         dir: PathBuf,
-        /// The date, as in 2026-11-21
+        /// The date of the manual pages, such as 2026-11-21
         #[arg(long)]
         date: String,
     },
     /// Write the licences of all components that are linked into the programs
     Licenses {
-        /// The file to write
+        /// The output file
         file: PathBuf,
-        /// The target of the programs
+        /// The Rust target triple of the programs
         #[arg(long)]
         target: String,
     },
     /// Write the list of components (SBOM) in the format CycloneDX 1.5
     Sbom {
-        /// The file to write
+        /// The output file
         file: PathBuf,
-        /// The programs
+        /// The set of programs whose components are listed
         #[arg(long)]
         set: linked::ProgramSet,
-        /// The target of the programs
+        /// The Rust target triple of the programs
         #[arg(long)]
         target: String,
-        /// When they were made, as in 2026-11-21T18:00:00Z
+        /// The time at which the programs were built, such as 2026-11-21T18:00:00Z
         #[arg(long)]
         created: String,
     },
@@ -85,6 +86,15 @@ enum Command {
         /// The chart.
         #[command(flatten)]
         chart: chart::PackedChart,
+    },
+    /// Remove compiled files, and crates that Linux does not compile, from the directory of `cargo
+    /// vendor --versioned-dirs`
+    PruneVendored {
+        /// The directory
+        dir: PathBuf,
+        /// The Rust target triples for which crates are kept
+        #[arg(long = "target", required = true)]
+        targets: Vec<String>,
     },
     /// Check the name of a registry, below which a release is published
     CheckRegistry {
@@ -108,7 +118,7 @@ fn main() -> Result<()> {
     match Command::parse() {
         Command::Documents { dir } => {
             documents::write(&dir)?;
-            // The current directory is the top of the source tree, as for cargo.
+            // The current directory must be the top of the source tree.
             texts::write(Path::new("."), &dir)
         }
         Command::ManualSource { file } => {
@@ -135,6 +145,7 @@ fn main() -> Result<()> {
             println!("{}", chart::write_layout(&dir, &chart)?);
             Ok(())
         }
+        Command::PruneVendored { dir, targets } => vendored::prune(&dir, &targets),
         Command::CheckRegistry { registry } => {
             println!("{registry}");
             Ok(())
@@ -145,7 +156,7 @@ fn main() -> Result<()> {
             is_final,
         } => {
             let changelog = std::fs::read_to_string(file)?;
-            print!("{}", notes::cut_notes(&changelog, &version, is_final)?);
+            print!("{}", notes::extract_notes(&changelog, &version, is_final)?);
             Ok(())
         }
     }

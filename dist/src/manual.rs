@@ -1,14 +1,15 @@
-//! Makes manual pages readable in a terminal. Pages about file formats are made by `go-md2man` from
-//! documents, whose tables are too wide for a terminal; the makers of pages also write what
-//! `mandoc -T lint` rejects.
+//! Prepares manual pages for terminals. `go-md2man` makes the pages about file formats from documents,
+//! whose tables are too wide for a terminal and are converted first. It and clap also generate lines
+//! that `mandoc -T lint` rejects, and these are removed.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Returns a Markdown document with each table as a list of definitions, and so each list whose items
-/// begin with code and a colon. The first column has the terms. Links, which lead nowhere from a manual page, become their text.
+/// Returns a Markdown document in which tables are lists of definitions, whose terms are the cells of
+/// the first column. Lists of items such as "`key`: meaning" are converted, too. Links are replaced by
+/// their texts, because a manual page cannot have them.
 pub(crate) fn convert_tables(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.lines().peekable();
@@ -33,25 +34,26 @@ pub(crate) fn convert_tables(text: &str) -> String {
             continue;
         }
         let header = split_cells(line);
-        // The line between the header and the rows.
+        // The line `|---|---|` between the header and the rows is skipped.
         lines.next();
         while let Some(row) = lines.next_if(|line| line.starts_with('|')) {
-            out += &define(&header, &split_cells(row));
+            out += &format_definition(&header, &split_cells(row));
         }
     }
     out
 }
 
-/// Splits an item of a list, such as "- `key` (text): meaning", which is on one line.
+/// Splits an item of a list, such as "- `key` (text): meaning", into its term and its text. Returns
+/// `None` for any other line.
 fn split_item(line: &str) -> Option<(&str, &str)> {
     let item = line.strip_prefix("- ")?;
     let is_term = item.starts_with('`') || item.starts_with("**`");
     item.split_once(": ").filter(|_| is_term)
 }
 
-/// Returns a row as the definition of its first cell. The last cell is the text; the others are
-/// named by their column.
-fn define(header: &[String], row: &[String]) -> String {
+/// Returns a row of a table as the definition of its first cell. The last cell is the text. The cells
+/// between them follow the names of their columns, as in "type: list.".
+fn format_definition(header: &[String], row: &[String]) -> String {
     let Some((term, cells)) = row.split_first() else {
         return String::new();
     };
@@ -71,7 +73,7 @@ fn define(header: &[String], row: &[String]) -> String {
     format!("\n{}\n: {}\n", remove_links(term), remove_links(text))
 }
 
-/// Splits a row of a table. A bar with a backslash is part of a cell.
+/// Splits a row of a table into cells. A bar after a backslash is part of a cell.
 fn split_cells(row: &str) -> Vec<String> {
     let row = row.trim().trim_start_matches('|');
     let row = row.strip_suffix('|').unwrap_or(row);
@@ -100,22 +102,22 @@ fn remove_links(text: &str) -> String {
     out + rest
 }
 
-/// Cleans all manual pages in the directories `man?` below `dir`, and gives them a date.
+/// Cleans all manual pages in the directories below `dir`, such as `man1`, and sets their date.
 pub(crate) fn clean_pages(dir: &Path, date: &str) -> Result<()> {
     for section in fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))? {
         for page in fs::read_dir(section?.path())? {
             let page = page?.path();
             let text = fs::read_to_string(&page)?;
-            fs::write(&page, clean(&text, date))?;
+            fs::write(&page, clean_page(&text, date))?;
         }
     }
     Ok(())
 }
 
-/// Returns a page with the date, and without what mandoc rejects: the font `C` of `go-md2man`, its
-/// paragraph after a heading, line breaks beside vertical space, and lines of examples that look
-/// like macros.
-fn clean(text: &str, date: &str) -> String {
+/// Returns a manual page with the date, and without the requests that mandoc rejects: the font `C` of
+/// `go-md2man`, its paragraph after a heading, line breaks beside vertical space, and lines of
+/// examples that look like macros.
+fn clean_page(text: &str, date: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut is_example = false;
     for line in text.lines() {
@@ -126,13 +128,13 @@ fn clean(text: &str, date: &str) -> String {
             _ if is_example && line.starts_with(['.', '\'']) => line.insert_str(0, "\\&"),
             _ => {}
         }
-        let before = lines.last().map(String::as_str).unwrap_or_default();
-        let is_heading = before.starts_with(".SH ") || before.starts_with(".SS ");
+        let previous = lines.last().map(String::as_str).unwrap_or_default();
+        let is_heading = previous.starts_with(".SH ") || previous.starts_with(".SS ");
         match line.as_str() {
             ".PP" | "" if is_heading => continue,
             "" if !is_example => continue,
-            ".br" if before == ".sp" || before == ".br" => continue,
-            ".sp" if before == ".br" => drop(lines.pop()),
+            ".br" if previous == ".sp" || previous == ".br" => continue,
+            ".sp" if previous == ".br" => drop(lines.pop()),
             _ => {}
         }
         lines.push(set_date(line, date));
@@ -140,7 +142,8 @@ fn clean(text: &str, date: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns the title line with the date, in place of the empty one that it has.
+/// Sets the date in the title line of a page, which has an empty one. Other lines are returned
+/// unchanged.
 fn set_date(line: String, date: &str) -> String {
     let Some(title) = line.strip_prefix(".TH ") else {
         return line;
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_become_definitions() {
+    fn tables_and_lists_of_keys_become_definitions() {
         let text = "See [the page](a.md#b) and `x`.\n\n| key | type | |\n|---|---|---|\n\
             | `a` | text | One \\| two, see [c](d.md). |\n| `b` | | |\n\n<!-- x -->\nAfter.\n\
             - `c` (list, required): Of [d](e.md): f.\n- no term\n\
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_cleaned() {
+    fn a_page_gets_a_date_and_loses_what_mandoc_rejects() {
         for (text, expected) in [
             (".TH a 1  \"a 1\" \n", ".TH a 1 \"2026-11-28\" \"a 1\"\n"),
             (
@@ -183,7 +186,7 @@ mod tests {
             (".nf\n.b\n\n'c\n.fi\n", ".nf\n\\&.b\n\n\\&'c\n.fi\n"),
             (".br\n.sp\n.br\nx\n", ".sp\nx\n"),
         ] {
-            assert_eq!(clean(text, "2026-11-28"), expected, "{text}");
+            assert_eq!(clean_page(text, "2026-11-28"), expected, "{text}");
         }
     }
 }

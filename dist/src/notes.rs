@@ -1,16 +1,16 @@
-//! Cuts the notes of a release out of CHANGELOG.md.
+//! Extracts the notes of a release from CHANGELOG.md.
 
 use anyhow::{Result, ensure};
 
 use crate::texts::replace_links;
 
-/// Returns the section of a version without its heading. Links to files of the source tree become
-/// links to the files of that version in the repository, because the notes are read elsewhere.
+/// Returns the section of a version without its heading. The notes are published outside of the source
+/// tree, so links to its files are replaced by links to the files of that version in the repository.
 ///
 /// # Errors
-/// Fails if the version has no section, or an empty one, or if `is_final` and the heading has no
-/// date.
-pub(crate) fn cut_notes(changelog: &str, version: &str, is_final: bool) -> Result<String> {
+/// Fails if the version has no section or an empty one. With `is_final` it also fails if the heading
+/// has no date.
+pub(crate) fn extract_notes(changelog: &str, version: &str, is_final: bool) -> Result<String> {
     let heading = format!("## {version}");
     let mut lines = changelog.lines();
     let found = lines.find(|line| {
@@ -34,8 +34,8 @@ pub(crate) fn cut_notes(changelog: &str, version: &str, is_final: bool) -> Resul
         "the section \"{heading}\" of CHANGELOG.md is empty; write it"
     );
     let section = replace_links(section.trim(), |target| {
-        let is_elsewhere = target.contains("://") || target.starts_with('#');
-        (!is_elsewhere).then(|| {
+        let is_external = target.contains("://") || target.starts_with('#');
+        (!is_external).then(|| {
             let repository = env!("CARGO_PKG_REPOSITORY");
             format!("{repository}/blob/v{version}/{target}")
         })
@@ -79,25 +79,28 @@ mod tests {
 
     #[test]
     fn notes_are_the_section_of_the_version() {
-        let notes = cut_notes(CHANGELOG, "1.2.0", true).unwrap();
+        let notes = extract_notes(CHANGELOG, "1.2.0", true).unwrap();
         let repository = env!("CARGO_PKG_REPOSITORY");
         let expected = format!(
             "- New ([page]({repository}/blob/v1.2.0/docs/page.md#part)), and \
              [elsewhere](https://example.com/).\n\n### Part\n\n- More.\n"
         );
         assert_eq!(notes, expected);
-        assert_eq!(cut_notes(CHANGELOG, "1.1.0", false).unwrap(), "- Old.\n");
+        assert_eq!(
+            extract_notes(CHANGELOG, "1.1.0", false).unwrap(),
+            "- Old.\n"
+        );
     }
 
     #[test]
-    fn a_section_that_is_not_ready_is_refused() {
+    fn a_missing_empty_or_undated_section_is_refused() {
         for (version, is_final, refusal) in [
             ("1.3.0", false, "no section \"## 1.3.0 (DATE)\""),
             ("1.2", false, "no section"),
             ("1.1.0", true, "write the date"),
             ("1.0.0", true, "is empty"),
         ] {
-            let error = cut_notes(CHANGELOG, version, is_final).unwrap_err();
+            let error = extract_notes(CHANGELOG, version, is_final).unwrap_err();
             assert!(error.to_string().contains(refusal), "{version}: {error}");
         }
     }

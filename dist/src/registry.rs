@@ -1,18 +1,18 @@
-//! The name of a place in a registry, below which images and chart are published.
+//! The name of the registry, with an optional path, to which images and the chart are published.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A registry's host with its port, and perhaps a path, such as `registry.example/boathook`. An
-/// image name follows after a slash.
+/// The host of a registry, with an optional port and path, such as `registry.example/boathook`. The
+/// name of an image is appended after a slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RegistryName(String);
 
 impl FromStr for RegistryName {
     type Err = String;
 
-    /// Parses a name by the rules of references to images, where a first part without a dot, a
-    /// port or the name localhost is a path at Docker Hub.
+    /// Parses a name by the rules of references to images. A first component that has neither a dot nor
+    /// a port and is not `localhost` is refused, because it would mean a path at Docker Hub.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.is_empty() {
             return Err("is empty".into());
@@ -54,7 +54,8 @@ impl fmt::Display for RegistryName {
     }
 }
 
-/// Returns whether a text is letters and digits with separators between them.
+/// Returns whether a text consists of lower-case letters and digits, with single separators between
+/// them.
 fn is_path_component(text: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.starts_with(is_letter)
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_registry_has_a_host_and_no_scheme() {
+    fn a_registry_without_a_host_or_with_a_scheme_or_tag_is_refused() {
         for (text, refusal) in [
             ("registry.example", None),
             ("registry.example/boathook", None),

@@ -1,5 +1,5 @@
-//! Copies the documents (README and others at the top, and `docs`) into a release. Links are
-//! changed so that they are valid outside the source tree.
+//! Copies the documents of the source tree (README and others at the top, and `docs`) into a release,
+//! and changes their links so that they are valid outside of the source tree.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -13,21 +13,21 @@ const DIRECTORY: &str = "share/doc/boathook";
 const PICTURES: &str = "pictures";
 
 /// The documents at the top of the source tree.
-const TOP: [&str; 3] = ["README.md", "CHANGELOG.md", "SECURITY.md"];
+const TOP_DOCUMENTS: [&str; 3] = ["README.md", "CHANGELOG.md", "SECURITY.md"];
 
-/// Writes the documents of the source tree `source` to the release at `tree`. README is also
+/// Writes the documents of the source tree `source` to the directory `release`. README.md is also
 /// written to the top of the release.
-pub(crate) fn write(source: &Path, tree: &Path) -> Result<()> {
-    let directory = tree.join(DIRECTORY);
+pub(crate) fn write(source: &Path, release: &Path) -> Result<()> {
+    let directory = release.join(DIRECTORY);
     fs::create_dir_all(&directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
-    let mut names: Vec<PathBuf> = TOP.map(PathBuf::from).into();
+    let mut names: Vec<PathBuf> = TOP_DOCUMENTS.map(PathBuf::from).into();
     let docs = source.join("docs");
     let entries = fs::read_dir(&docs).with_context(|| format!("cannot read {}", docs.display()))?;
     for entry in entries {
         names.push(Path::new("docs").join(entry?.file_name()));
     }
-    names.retain(|name| name.extension().is_some_and(|it| it == "md"));
+    names.retain(|name| name.extension().is_some_and(|extension| extension == "md"));
     copy_pictures(&docs.join(PICTURES), &directory.join(PICTURES))?;
     for name in names {
         let path = source.join(&name);
@@ -37,7 +37,7 @@ pub(crate) fn write(source: &Path, tree: &Path) -> Result<()> {
         let file = name.file_name().unwrap_or_default();
         let mut copies = vec![(directory.join(file), "")];
         if name == Path::new("README.md") {
-            copies.push((tree.join(file), DIRECTORY));
+            copies.push((release.join(file), DIRECTORY));
         }
         for (copy, to_documents) in copies {
             let text = replace_links(&text, |link| {
@@ -49,7 +49,8 @@ pub(crate) fn write(source: &Path, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies the pictures, which documents contain as links, without the texts that they are made of.
+/// Copies the pictures that documents show. The sources from which the pictures are drawn are not
+/// copied.
 fn copy_pictures(source: &Path, target: &Path) -> Result<()> {
     fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
     let entries =
@@ -83,9 +84,9 @@ pub(crate) fn replace_links(text: &str, replace: impl Fn(&str) -> Option<String>
     out
 }
 
-/// Returns the target that a link in a file of the directory `from` has in a release. The target
-/// is a document of the release, or a file of the source repository on the network. `None`
-/// means that the link needs no change.
+/// Returns the target in a release for `link`, a link in a file of the directory `from`. The target is
+/// another document of the release, or the URL of a file in the source repository. Returns `None` if
+/// the link need not be changed. `to_documents` is the path from the changed file to the documents.
 fn find_released_target(
     source: &Path,
     from: &Path,
@@ -117,7 +118,7 @@ fn find_released_target(
 /// Returns the name that a file of the source tree has among the documents of a release, or
 /// `None` if it is not one of them.
 fn find_document(path: &Path) -> Option<&Path> {
-    let is_top = TOP.iter().any(|top| path == Path::new(top));
+    let is_top = TOP_DOCUMENTS.iter().any(|top| path == Path::new(top));
     if path.starts_with("deploy/examples") {
         path.strip_prefix("deploy").ok()
     } else {

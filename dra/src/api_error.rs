@@ -1,8 +1,8 @@
-//! The text of an error of the API server.
+//! Describes errors of the API server for log messages.
 
-/// Returns an error as text. If the API server has refused a request, this is the message,
-/// which is written for people, and not the whole answer.
-pub(crate) fn text(error: kube::Error) -> String {
+/// Describes an error. If the API server refused the request, the text is its message for people
+/// and not the whole answer.
+pub(crate) fn describe(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => format!("{:#}", anyhow::Error::from(other)),

@@ -1,7 +1,7 @@
-//! Requests for claims at the API server.
+//! Requests ResourceClaims from the API server.
 //!
-//! Namespace and name become a part of the request's path, and kube escapes neither. The kubelet
-//! and the records are trusted to name claims, not to name other paths.
+//! The namespace and the name become parts of the request's path, and kube escapes neither. The
+//! kubelet and the claim records are trusted to name claims, but not to form other paths.
 
 use anyhow::ensure;
 use device_class::name::excerpt;
@@ -10,11 +10,11 @@ use kube::{Api, Client};
 
 use crate::names::{is_dns_label, is_dns_subdomain};
 
-/// Returns the API of a namespace's claims, from which the claim `name` can be requested.
+/// Returns the API of the claims in a namespace, for a request about the claim `name`.
 ///
 /// # Errors
-/// `namespace` or `name` is not what the API server allows.
-pub(crate) fn claims_with(
+/// Returns an error if the API server does not allow `namespace` or `name`.
+pub(crate) fn claims_api(
     client: &Client,
     namespace: &str,
     name: &str,
@@ -23,7 +23,7 @@ pub(crate) fn claims_with(
     Ok(Api::namespaced(client.clone(), namespace))
 }
 
-/// Checks that both names consist of characters that mean themselves in the path of a URL.
+/// Checks that both names consist of characters that need no escaping in the path of a URL.
 fn check_names(namespace: &str, name: &str) -> Result<(), anyhow::Error> {
     ensure!(
         is_dns_label(namespace),

@@ -1,12 +1,17 @@
 //! Finds out whether a pod of this node uses a prepared claim that the API server no longer has.
 //!
-//! A user can delete a claim by force while a pod with it runs. Then the API server's answer says
-//! nothing about the device: only the kubelet does.
-//! - Its record of claims (`dra_manager_state`) has the pods of each claim. It is read if the
-//!   driver runs on the host or has the file mounted.
-//! - Its pod resources API lists the claims of pods that have not ended. The answer counts if it
-//!   has the driver's own pod, since the list of a kubelet that starts may lack pods.
+//! A user can force the deletion of a claim while a pod uses it. The API server then knows nothing
+//! about the device, and only these sources do:
+//! - The kubelet's checkpoint of claims (`dra_manager_state`) names the pods of each claim. The
+//!   driver can read it only if it runs on the host or has the file mounted.
+//! - The kubelet's PodResources API lists the claims of pods that have not ended, without init
+//!   containers. An answer counts only if it contains the driver's own pod, because a starting
+//!   kubelet may omit pods.
+//! - The cgroup of a pod exists until the pod has ended. In a container this is the only sign that
+//!   an init container of a pod, for which the claim was reserved, uses it. The record of the
+//!   claim has these pods, unless an older version wrote it or the claim is not reserved for pods.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use injection_plan::kubelet_claims::{FILE_NAME, KubeletClaims};
@@ -14,39 +19,43 @@ use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
 use kubelet_api::{POD_RESOURCES_SOCKET, ask_pod_resources};
 
 use crate::claim::Record;
+use crate::pod_cgroups::{OwnPod, PodCgroups, PodUid};
 
-/// The kubelet's sources about the claims of running pods.
+/// The sources that know which claims the running pods use.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimUsers {
     record: PathBuf,
     socket: PathBuf,
-    /// The name of this process's pod. Without it the pod resources API is not used.
+    /// The name of the driver's own pod. Without it the PodResources API is not used.
     pod: Option<String>,
+    cgroups: PodCgroups,
 }
 
-/// The kubelet's answer about one claim.
+/// Whether pods use one claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClaimUse {
     /// No pod of this node has the claim.
     Unused,
     /// A pod has the claim.
     InUse,
-    /// No source answered. The reason is for the log.
+    /// The sources give no certain answer, for this reason.
     Unknown(String),
 }
 
 impl ClaimUsers {
-    /// Takes the kubelet's root directory and the name of this process's pod.
-    pub(crate) fn new(kubelet: &Path, pod: Option<String>) -> Self {
+    /// Takes the kubelet's root directory, the path at which this process sees the host's root
+    /// directory, and the driver's own pod.
+    pub(crate) fn new(kubelet: &Path, host: &Path, pod: Option<&OwnPod>) -> Self {
         ClaimUsers {
             record: kubelet.join(FILE_NAME),
             socket: kubelet.join(POD_RESOURCES_SOCKET),
-            pod,
+            pod: pod.map(|pod| pod.name.clone()),
+            cgroups: PodCgroups::new(host, pod),
         }
     }
 
-    /// Asks both sources about a claim. It is unused only if a source says so, and none says
-    /// that a pod has it.
+    /// Asks all sources about a claim. The claim is in use if one of them says so. It is unused if
+    /// the kubelet's checkpoint says so, or if both other sources do.
     pub(crate) async fn find_use(&self, claim: &Record) -> ClaimUse {
         let path = self.record.display();
         let recorded = match KubeletClaims::read(&self.record) {
@@ -55,17 +64,45 @@ impl ClaimUsers {
             Err(error) => return ClaimUse::Unknown(format!("{path}: {error}")),
         };
         let is_listed = self.list_pods().await.map(|pods| lists_claim(&pods, claim));
-        match (recorded, is_listed) {
-            (Some(true), _) | (_, Some(true)) => ClaimUse::InUse,
-            (Some(false), _) | (None, Some(false)) => ClaimUse::Unused,
-            (None, None) => ClaimUse::Unknown(format!(
+        let has_cgroup = self.has_running_pod(claim).await;
+        match (recorded, is_listed, has_cgroup) {
+            (Some(true), ..) | (_, Some(true), _) | (.., Ok(true)) => ClaimUse::InUse,
+            (Some(false), ..) | (None, Some(false), Ok(false)) => ClaimUse::Unused,
+            (None, None, _) => ClaimUse::Unknown(format!(
                 "{path} does not exist here, and {} did not answer with all pods",
                 self.socket.display()
             )),
+            (None, Some(false), Err(reason)) => {
+                ClaimUse::Unknown(format!("{path} does not exist here, and {reason}"))
+            }
         }
     }
 
-    /// Returns the pods that the kubelet lists, if this process's pod is among them.
+    /// Returns whether a pod that can use the claim has a cgroup, or why this is not known.
+    async fn has_running_pod(&self, claim: &Record) -> Result<bool, String> {
+        let Some(pods) = &claim.pods else {
+            return Err(
+                "the record of the claim, which an older version wrote or which is not reserved \
+                 for pods, does not have the pods that can use it"
+                    .to_owned(),
+            );
+        };
+        let running = self.find_running_pods().await.ok_or_else(|| {
+            let root = self.cgroups.root().display();
+            format!(
+                "this pod has no cgroup below {root}, by which the pods with init containers are \
+                 known"
+            )
+        })?;
+        Ok(pods.iter().any(|uid| running.contains(&PodUid::new(uid))))
+    }
+
+    /// Returns the pods of this node that have a cgroup, if it is known of all.
+    pub(crate) async fn find_running_pods(&self) -> Option<BTreeSet<PodUid>> {
+        self.cgroups.list_pods().await
+    }
+
+    /// Returns the pods that the kubelet lists, if the driver's own pod is among them.
     async fn list_pods(&self) -> Option<Vec<PodResources>> {
         let own_pod = self.pod.as_ref()?;
         let request = ListPodResourcesRequest {};

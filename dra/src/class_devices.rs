@@ -1,4 +1,4 @@
-//! The devices of a class and their possible parts, with their names in resource slices.
+//! The devices of a class and their possible parts, with their names in ResourceSlices.
 
 use std::io;
 use std::path::Path;
@@ -17,15 +17,15 @@ use crate::names;
 #[derive(Debug, Clone)]
 pub struct ClassDevices {
     pub class: DeviceClass,
-    /// The devices, and the nodes that a container gets with each of them.
+    /// The devices, and the device nodes that a container gets together with each of them.
     pub found: FoundClass,
-    /// The devices' names in slices, in the same order.
+    /// The names of the devices in slices, in the same order.
     pub names: Vec<String>,
-    /// The devices that can be divided, or are.
+    /// The devices that can be divided or are divided already.
     pub divisible_devices: Vec<DivisibleDevice>,
-    /// Whether it is known which of the devices the device plugin has given to containers. If
-    /// it is not known, no claim may get a device.
-    pub is_known: bool,
+    /// Whether the allocations of the device plugin are known. If they are not, no claim may get a
+    /// device.
+    pub are_allocations_known: bool,
 }
 
 /// A device that can be divided.
@@ -38,7 +38,7 @@ pub struct DivisibleDevice {
     pub names: Vec<String>,
 }
 
-/// The meaning of a name in a slice.
+/// The object that has a given name in slices.
 #[derive(Debug, Clone, Copy)]
 pub enum NamedDevice<'a> {
     Device(&'a Device),
@@ -50,7 +50,7 @@ pub enum NamedDevice<'a> {
 #[derive(Debug, Clone, Copy)]
 pub enum PoolEntry<'a> {
     Device(&'a str, &'a Device),
-    /// A device that can be divided, and its parts.
+    /// A divisible device with its parts.
     Divisible(&'a DivisibleDevice),
 }
 
@@ -68,13 +68,12 @@ impl DivisibleDevice {
 }
 
 impl ClassDevices {
-    /// Takes the devices that were found on the host whose root directory is `root`. Also
-    /// returns why some devices cannot be divided, one line for each.
+    /// Creates the value from devices found on the host with the root directory `root`. Also
+    /// returns one line for each reason why devices cannot be divided.
     pub fn new(class: DeviceClass, found: FoundClass, root: &Path) -> (Self, Vec<String>) {
         let inventory = &found.inventory;
-        let (divisible, warnings) = divisible(&class, inventory, root);
-        // Devices that are divided are named as well, so that names do not change when parts
-        // are made.
+        let (divisible, warnings) = find_divisible(&class, inventory, root);
+        // Divided devices get names too, so that no name changes when parts are created.
         let mut ids: Vec<&DeviceId> = inventory.devices.iter().map(|device| &device.id).collect();
         let divided: Vec<_> = divisible
             .iter()
@@ -82,8 +81,8 @@ impl ClassDevices {
             .filter(|id| !ids.contains(id))
             .collect();
         ids.extend(divided);
-        let mut names = names::devices(&ids);
-        // A part that exists keeps the name that it had as a possible part.
+        let mut names = names::device_names(&ids);
+        // An existing part keeps the name that it had before it was created.
         let is_part = |device: &Device| {
             let mut parents = divisible.iter().map(|parent| &parent.whole.id);
             parents.any(|id| device.part_of.as_ref() == Some(id))
@@ -101,7 +100,7 @@ impl ClassDevices {
             let name = index.map(|index| names[index].clone()).unwrap_or_default();
             let mut names: Vec<String> = Vec::new();
             for part in &divisible.parts {
-                names.push(names::part(
+                names.push(names::part_name(
                     &name,
                     &part.profile,
                     part.placement(),
@@ -123,12 +122,12 @@ impl ClassDevices {
             found,
             names,
             divisible_devices,
-            is_known: true,
+            are_allocations_known: true,
         };
         (devices, warnings)
     }
 
-    /// Looks up the devices of the class again.
+    /// Looks up the class's devices on the host again.
     pub fn rediscover(&self, root: &Path) -> io::Result<Self> {
         let host = RealHost::open(root)?;
         let found = FoundClass {
@@ -136,12 +135,11 @@ impl ClassDevices {
             edits: self.found.edits.clone(),
         };
         Ok(ClassDevices {
-            is_known: self.is_known,
+            are_allocations_known: self.are_allocations_known,
             ..Self::new(self.class.clone(), found, root).0
         })
     }
 
-    /// The devices.
     pub fn devices(&self) -> &[Device] {
         &self.found.inventory.devices
     }
@@ -169,7 +167,7 @@ impl ClassDevices {
         let mut devices = self.names.iter().zip(self.devices());
         let has_name = |(device_name, device): &(&String, &Device)| {
             let mut shares =
-                (0..device.replicas.unwrap_or(0)).map(|n| names::share(device_name, n));
+                (0..device.replicas.unwrap_or(0)).map(|n| names::share_name(device_name, n));
             device_name.as_str() == name || shares.any(|share| share == name)
         };
         devices
@@ -177,8 +175,8 @@ impl ClassDevices {
             .map(|(_, device)| NamedDevice::Device(device))
     }
 
-    /// Returns the entries of the pool, in the order of the devices. They do not depend on
-    /// which parts exist. Without `parts`, returns only the devices that exist now.
+    /// Returns the entries of the class's pool, in the order of the devices. If `parts` is set,
+    /// they do not depend on which parts exist; otherwise only existing devices are returned.
     pub fn list_entries(&self, parts: bool) -> Vec<PoolEntry<'_>> {
         let mut offered = Vec::new();
         let mut offered_parents: Vec<&DeviceId> = Vec::new();
@@ -199,11 +197,11 @@ impl ClassDevices {
         offered
     }
 
-    /// Returns the health of all devices, shares and parts, with their names.
+    /// Returns the name and the health of every device, share and part.
     pub fn list_health(&self) -> Vec<(String, &Health)> {
         let mut healths = Vec::new();
         for (name, device) in self.names.iter().zip(self.devices()) {
-            let shares = (0..device.replicas.unwrap_or(0)).map(|n| names::share(name, n));
+            let shares = (0..device.replicas.unwrap_or(0)).map(|n| names::share_name(name, n));
             let names = std::iter::once(name.clone()).chain(shares);
             healths.extend(names.map(|name| (name, &device.health)));
         }
@@ -219,8 +217,8 @@ impl ClassDevices {
         healths
     }
 
-    /// Returns the health of a part. A part that does not exist yet has the health of its
-    /// device, as far as that concerns parts.
+    /// Returns the health of a part. A part that does not exist yet has the health of its device,
+    /// as far as that affects parts.
     pub fn part_health<'a>(
         &'a self,
         parent: &'a DivisibleDevice,
@@ -237,9 +235,9 @@ impl ClassDevices {
     }
 }
 
-/// Returns the devices that can be divided, if the host has the programs for it. Also returns
-/// one line for each problem.
-fn divisible(
+/// Finds the devices that can be divided, if the host has the programs for it. Also returns one
+/// line for each problem.
+fn find_divisible(
     class: &DeviceClass,
     inventory: &Inventory,
     root: &Path,

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use command_line::{LogOptions, NodeOptions, ProgramInRoot};
 use device_class::name::ClassName;
 use host_inventory::host_program;
+use release_lock::ReleaseName;
 
 use crate::names::is_dns_subdomain;
 
@@ -28,7 +29,6 @@ Exit codes:
   1  failure
   2  invalid command line";
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the kubelet until SIGTERM
@@ -66,6 +66,10 @@ pub struct Run {
     #[arg(long, value_name = "NAME")]
     pub(crate) pod_name: Option<String>,
 
+    /// Name of the release in the cluster; a second release on this node is refused
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub(crate) release: Option<ReleaseName>,
+
     /// What the kubelet's drivers have in common.
     #[command(flatten)]
     pub(crate) on_node: NodeOptions,
@@ -81,13 +85,14 @@ pub struct Run {
 
 /// Parses the name of a node, which becomes a part of URLs of the API server.
 fn node_name(text: &str) -> Result<String, String> {
-    match is_dns_subdomain(text) {
-        true => Ok(text.to_owned()),
-        false => Err("give the name of a node (a DNS subdomain)".to_owned()),
+    if is_dns_subdomain(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("give the name of a node (a DNS subdomain)".to_owned())
     }
 }
 
-/// The effect of a taint.
+/// The effect of the taint on an unhealthy device.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Effect {
     /// None is placed on the device
@@ -97,7 +102,7 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// Returns the effect as a taint has it.
+    /// Returns the value for the field `effect` of a taint.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Effect::NoSchedule => "NoSchedule",

@@ -1,5 +1,5 @@
-//! The Kubernetes object DeviceClass of a class. Claims and extended resources refer to the
-//! class's devices by it.
+//! Builds the Kubernetes objects DeviceClass. ResourceClaims and extended resources refer to
+//! devices by them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,17 +10,17 @@ use device_class::config::Config;
 use device_class::load;
 use device_class::name::ClassName;
 
-use crate::names::{DRIVER, label};
+use crate::names::{DRIVER, dns_label};
 use crate::slice::PART;
 
-/// Returns the manifests of these classes, whose files are on the host with the root directory
-/// `root`.
-pub fn manifests(
+/// Builds the manifests of the named classes from the class files of the host with the root
+/// directory `root`.
+pub fn build_manifests(
     names: &[ClassName],
     config: Option<&Path>,
     root: &Path,
 ) -> Result<String, anyhow::Error> {
-    let config = Config::load(config).context("configuration")?;
+    let config = Config::load_given(config, Some(root)).context("configuration")?;
     let config = config.mounted_at(root);
     let mut text = String::new();
     for name in names {
@@ -28,26 +28,31 @@ pub fn manifests(
         let mut sources = sources.into_iter().filter_map(Result::ok);
         let source = sources.find(|source| source.name == *name);
         let source = source.with_context(|| format!("no class file {name}.toml on this host"))?;
-        text.push_str(&manifest(&config.class(&source)?));
+        text.push_str(&build_manifest(&config.class(&source)?));
     }
     Ok(text)
 }
 
-/// Returns the manifest of a class, and one for each profile of its parts.
-fn manifest(class: &DeviceClass) -> String {
-    let name = label(class.name.as_str());
+/// Builds the manifest of a class, and one for each profile of its parts.
+fn build_manifest(class: &DeviceClass) -> String {
+    let name = dns_label(class.name.as_str());
     let profiles = class
         .spec
         .parts
         .iter()
         .map(|parts| parts.profile.to_string());
-    let mut text = match class.spec.parts.is_empty() {
-        true => device_class(class, &name, ""),
-        // A claim for a device must not get a part.
-        false => device_class(class, &name, &format!(" &&\n          !has({OWN}.{PART})")),
+    let mut text = if class.spec.parts.is_empty() {
+        format_manifest(class, &name, "")
+    } else {
+        // A claim for a whole device must not get a part.
+        format_manifest(
+            class,
+            &name,
+            &format!(" &&\n          !has({DRIVER_ATTRIBUTES}.{PART})"),
+        )
     };
-    // A resource name with a template stands for several resources, each of which would need a
-    // DeviceClass.
+    // A resource name with a placeholder stands for several resources, and each of them would need
+    // its own DeviceClass.
     let resource = class.spec.resource.to_string();
     if !resource.contains('{') {
         // Writing to a text cannot fail.
@@ -64,28 +69,29 @@ fn manifest(class: &DeviceClass) -> String {
     }
     for profile in profiles {
         if profile.contains('{') {
-            // The profiles that a device has are known on its node only.
+            // Only the node of a device knows its profiles.
             let _ = writeln!(
                 text,
                 "# A DeviceClass for a profile of its parts: as above, with\n\
-                 #   has({OWN}.{PART}) && {OWN}.{PART} == 'PROFILE'"
+                 #   has({DRIVER_ATTRIBUTES}.{PART}) && {DRIVER_ATTRIBUTES}.{PART} == 'PROFILE'"
             );
             continue;
         }
-        let name = label(&format!("{name}-{profile}"));
-        let is_it =
-            format!(" &&\n          has({OWN}.{PART}) &&\n          {OWN}.{PART} == '{profile}'");
-        text.push_str(&device_class(class, &name, &is_it));
+        let name = dns_label(&format!("{name}-{profile}"));
+        let is_it = format!(
+            " &&\n          has({DRIVER_ATTRIBUTES}.{PART}) &&\n          {DRIVER_ATTRIBUTES}.{PART} == '{profile}'"
+        );
+        text.push_str(&format_manifest(class, &name, &is_it));
     }
     text
 }
 
-/// The attributes of this driver, as CEL expressions name them.
-const OWN: &str = "device.attributes['boathook.dev']";
+/// This driver's attributes of a device, in a CEL expression.
+const DRIVER_ATTRIBUTES: &str = "device.attributes['boathook.dev']";
 
-/// A selector must test whether there is an attribute: one that names an unknown attribute
-/// fails for all devices of the cluster.
-fn device_class(class: &DeviceClass, name: &str, further: &str) -> String {
+/// Builds one manifest. The selector tests whether each attribute exists, because an expression
+/// with an unknown attribute fails for all devices of the cluster.
+fn format_manifest(class: &DeviceClass, name: &str, further: &str) -> String {
     let class_name = &class.name;
     format!(
         "---\n\
@@ -98,7 +104,7 @@ fn device_class(class: &DeviceClass, name: &str, further: &str) -> String {
              - cel:\n        \
                  expression: >-\n          \
                    device.driver == '{DRIVER}' &&\n          \
-                   has({OWN}.class) &&\n          \
-                   {OWN}.class == '{class_name}'{further}\n"
+                   has({DRIVER_ATTRIBUTES}.class) &&\n          \
+                   {DRIVER_ATTRIBUTES}.class == '{class_name}'{further}\n"
     )
 }

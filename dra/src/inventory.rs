@@ -1,4 +1,4 @@
-//! The devices of the classes that this driver serves, with their health in the last scan.
+//! Scans the host for the devices of the classes that this driver serves.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,36 +11,49 @@ use device_class::name::ClassName;
 use host_inventory::{ClassScan, HostScan, HostWatcher, Notifications, WatcherTask};
 use tokio::sync::watch;
 
-use crate::claim::{Store, StoreLock};
+use crate::claim::{ClaimStore, StoreLock};
 use crate::class_devices::{ClassDevices, DivisibleDevice};
 use crate::plugin_allocations::{ContainerDeviceIds, PluginAllocations};
 
-/// All classes. Each class is a pool.
+/// The devices of all classes. Each class is a pool.
 pub type Inventory = Arc<Vec<ClassDevices>>;
 
-/// Scans the host, and publishes the devices.
+/// Scans the host repeatedly, and publishes the inventory to the other tasks.
 #[derive(Debug)]
 pub(crate) struct Scanner {
     host: HostWatcher,
     root: PathBuf,
     allocations: PluginAllocations,
-    store: Store,
-    /// The device plugin's allocations when they were read last. `None` means that they could
-    /// never be read.
+    store: ClaimStore,
+    /// The device plugin's allocations as last read. `None` means that they could never be read.
     allocated: Option<ContainerDeviceIds>,
-    /// The last logged reason for which the allocations cannot be read.
+    /// The logged reason why the allocations cannot be read.
     unreadable: Option<String>,
     inventory: watch::Sender<Inventory>,
+    has_scanned: watch::Sender<bool>,
+}
+
+/// Waits for the end of the first scan. Until then the inventory is empty, whatever the host has.
+#[derive(Debug, Clone)]
+pub(crate) struct FirstScan(watch::Receiver<bool>);
+
+impl FirstScan {
+    pub(crate) async fn wait(&self) {
+        if self.0.clone().wait_for(|ended| *ended).await.is_err() {
+            // The scanner has ended, and so the process is ending.
+            std::future::pending().await
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.0.borrow()
+    }
 }
 
 impl Scanner {
-    /// Reads the classes and scans for the first time.
-    pub(crate) async fn start(
-        config: Config,
-        allocations: PluginAllocations,
-        store: Store,
-    ) -> Self {
-        let mut scanner = Scanner {
+    /// Creates a scanner and loads the classes. The first scan begins in [`Scanner::run`].
+    pub(crate) fn new(config: Config, allocations: PluginAllocations, store: ClaimStore) -> Self {
+        Scanner {
             root: config.host_root.clone(),
             host: HostWatcher::new(config, Server::Dra),
             allocations,
@@ -48,9 +61,12 @@ impl Scanner {
             allocated: None,
             unreadable: None,
             inventory: watch::channel(Inventory::default()).0,
-        };
-        scanner.scan().await;
-        scanner
+            has_scanned: watch::channel(false).0,
+        }
+    }
+
+    pub(crate) fn first_scan(&self) -> FirstScan {
+        FirstScan(self.has_scanned.subscribe())
     }
 
     /// Returns a receiver for the inventory, which is notified of changes.
@@ -58,10 +74,11 @@ impl Scanner {
         self.inventory.subscribe()
     }
 
-    /// Scans in a loop.
+    /// Scans whenever devices or class files may have changed, and at least every `period`.
     pub(crate) async fn run(mut self, period: Duration, mut reload: Notifications) {
+        self.scan().await;
         loop {
-            if self.host.wait(period, None, &mut reload).await == WatcherTask::Load {
+            if self.host.wait_for_change(period, None, &mut reload).await == WatcherTask::Load {
                 self.host.load_classes();
             }
             self.scan().await;
@@ -87,8 +104,8 @@ impl Scanner {
         }
         let allocated = self.allocated.clone();
         let root = self.root.clone();
-        // While parts of a class are made, its devices and its driver facts may contradict
-        // each other.
+        // While a part of a class is being created, its devices and its driver facts may
+        // contradict each other. The scan of a class that is locked is therefore discarded.
         let classes = self.host.classes().iter();
         let divided = classes.filter(|class| !class.spec.parts.is_empty());
         let locks = divided.map(|class| {
@@ -105,7 +122,7 @@ impl Scanner {
                 let scanned = scanned.find(|class| class.class.name == *name);
                 if let (Some(scanned), Some(previous)) = (scanned, previous.iter().find(is_class)) {
                     *scanned = ClassDevices {
-                        is_known: scanned.is_known,
+                        are_allocations_known: scanned.are_allocations_known,
                         ..previous.clone()
                     };
                 }
@@ -114,18 +131,19 @@ impl Scanner {
         });
         if let Some(scanned) = scanned.await.result {
             self.inventory.send_if_modified(|previous| {
-                let changed = !is_same(previous, &scanned);
-                // The new inventory is kept even if the slices are the same, because it may
-                // differ in data that no slice shows, such as device numbers.
+                let changed = !has_same_slices(previous, &scanned);
+                // The new inventory replaces the old one even if the slices are equal, because
+                // data that no slice shows, such as device numbers, may differ.
                 *previous = Arc::new(scanned);
                 changed
             });
+            self.has_scanned.send_replace(true);
         }
     }
 }
 
-/// Returns whether both inventories have the same slices.
-fn is_same(left: &[ClassDevices], right: &[ClassDevices]) -> bool {
+/// Returns whether both inventories result in the same slices.
+fn has_same_slices(left: &[ClassDevices], right: &[ClassDevices]) -> bool {
     let to_comparable = |classes: &[ClassDevices]| -> Vec<_> {
         let described = classes.iter().flat_map(|class| {
             let describe = |(name, device): (&String, &Device)| {
@@ -159,7 +177,7 @@ fn is_same(left: &[ClassDevices], right: &[ClassDevices]) -> bool {
                 .collect();
             Some((
                 class.class.name.clone(),
-                class.is_known,
+                class.are_allocations_known,
                 devices,
                 divisible_devices,
             ))
@@ -169,8 +187,8 @@ fn is_same(left: &[ClassDevices], right: &[ClassDevices]) -> bool {
     to_comparable(left) == to_comparable(right)
 }
 
-/// Collects the devices of a scan by class, and warnings about devices that are left out. A
-/// device that the device plugin has given to a container must not be allocated again.
+/// Converts a scan into the devices of each class and warnings. A device that the device plugin
+/// gave to a container becomes unhealthy, so that it is not allocated to a claim too.
 fn collect_classes(
     scan: HostScan<'_>,
     allocated: Option<&ContainerDeviceIds>,
@@ -200,7 +218,7 @@ fn collect_classes(
         };
         let found_class = FoundClass { inventory, edits };
         let (mut devices, faults) = ClassDevices::new(class.clone(), found_class, root);
-        devices.is_known = allocated.is_some();
+        devices.are_allocations_known = allocated.is_some();
         let faults = faults.into_iter();
         warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
         classes.push(devices);

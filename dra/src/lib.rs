@@ -1,5 +1,8 @@
-//! The driver of resource claims (Dynamic Resource Allocation). The hook injects the
-//! devices, as it does those of the plugin.
+//! The driver for ResourceClaims (Dynamic Resource Allocation, DRA). It publishes a node's devices
+//! as ResourceSlices, and prepares allocated claims with CDI specifications. The kubelet calls it
+//! over gRPC (NodePrepareResources, NodeUnprepareResources, health), from one DaemonSet pod on
+//! each node. It never enters a container: the hook, which the CDI specification names, injects
+//! the devices. It writes nothing to the API server but ResourceSlices.
 //!
 //! ```text
 //! classes ─┐
@@ -15,16 +18,17 @@
 mod api_error;
 pub mod claim;
 mod claim_api;
+mod claim_cleanup;
 mod claim_users;
 mod class_devices;
 pub mod cli;
-mod collect;
 pub mod device_class;
 mod inventory;
 mod metrics;
 pub mod names;
 mod pages;
 mod plugin_allocations;
+mod pod_cgroups;
 mod run;
 mod service;
 pub mod slice;

@@ -16,10 +16,10 @@ fn main() -> ExitCode {
             classes,
             config,
             host_root,
-        } => device_class::manifests(&classes, config.as_deref(), &host_root)
+        } => device_class::build_manifests(&classes, config.as_deref(), &host_root)
             .and_then(|text| Ok(print(&text)?)),
         Command::InRoot(given) => {
-            let error = host_program::enter(&given.root, &given.program, &given.arguments);
+            let error = host_program::enter_root(&given.root, &given.program, &given.arguments);
             let message = format!("cannot run {}: {error}", given.program.display());
             command_line::warn("boathook-dra", &message);
             return ExitCode::from(host_program::NOT_RUN);

@@ -1,4 +1,4 @@
-//! The metrics of the process.
+//! The metrics of the driver.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 /// The upper bounds of the histogram's buckets, in seconds.
-const BOUNDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0];
+const BUCKET_BOUNDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0];
 
 type Label = [(&'static str, String); 1];
 
-/// The metrics. Clones share them.
+/// The metrics of the driver. All clones share the same values.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     calls: Family<[(&'static str, &'static str); 2], Counter>,
@@ -28,7 +28,7 @@ impl Default for Metrics {
     fn default() -> Self {
         Metrics {
             calls: Family::default(),
-            prepare_duration: Histogram::new(BOUNDS),
+            prepare_duration: Histogram::new(BUCKET_BOUNDS),
             slice_writes: Counter::default(),
             devices: Family::default(),
             unhealthy: Family::default(),
@@ -37,23 +37,23 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn prepared(&self, is_ok: bool, took: Duration) {
-        self.called("prepare", is_ok);
+    pub(crate) fn observe_prepare(&self, is_ok: bool, took: Duration) {
+        self.count_call("prepare", is_ok);
         self.prepare_duration.observe(took.as_secs_f64());
     }
 
-    pub(crate) fn called(&self, call: &'static str, is_ok: bool) {
+    pub(crate) fn count_call(&self, call: &'static str, is_ok: bool) {
         let result = if is_ok { "ok" } else { "failed" };
         let labels = [("call", call), ("result", result)];
         self.calls.get_or_create(&labels).inc();
     }
 
-    pub(crate) fn wrote_slice(&self) {
+    pub(crate) fn count_slice_write(&self) {
         self.slice_writes.inc();
     }
 
-    /// Sets the number of a pool's devices, and the number of its unhealthy devices.
-    pub(crate) fn published(&self, pool: &str, devices: usize, unhealthy: usize) {
+    /// Sets the number of devices of a pool, and the number of unhealthy ones.
+    pub(crate) fn set_devices(&self, pool: &str, devices: usize, unhealthy: usize) {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let label = [("pool", pool.to_owned())];
         self.devices.get_or_create(&label).set(count(devices));
@@ -61,7 +61,7 @@ impl Metrics {
     }
 
     /// Removes the metrics of all pools.
-    pub(crate) fn nothing_published(&self) {
+    pub(crate) fn clear_devices(&self) {
         self.devices.clear();
         self.unhealthy.clear();
     }
@@ -78,7 +78,7 @@ impl Metrics {
         let driver_metrics = registry.sub_registry_with_prefix("boathook_dra");
         driver_metrics.register(
             "claims",
-            "Claims of the kubelet's calls",
+            "NodeClaims of the kubelet's calls",
             self.calls.clone(),
         );
         driver_metrics.register(

@@ -1,12 +1,11 @@
-//! The names of devices in resource slices.
+//! Builds the names of devices, pools and shares in ResourceSlices.
 
 use device_class::name::{ClassName, DeviceId, fnv1a};
 
-/// The driver's name, which is also the name of its directory and the domain of its
-/// attributes.
+/// The name of the driver, of its directory at the kubelet, and of the domain of its attributes.
 pub const DRIVER: &str = "boathook.dev";
 
-/// The capacity of a shared device, which is the number of containers that may have it at the
+/// The name of the capacity of a shared device: how many containers may have the device at the
 /// same time.
 pub(crate) const SHARES: &str = "shares";
 
@@ -16,13 +15,13 @@ const MAX_LABEL: usize = 63;
 /// The maximum length of a DNS subdomain.
 const MAX_SUBDOMAIN: usize = 253;
 
-/// Returns whether a text is a DNS label (RFC 1123). The names of namespaces are such labels.
+/// Returns whether a text is a DNS label (RFC 1123), as the names of namespaces are.
 pub(crate) fn is_dns_label(text: &str) -> bool {
     text.len() <= MAX_LABEL && is_alphanumeric_with_hyphens(text)
 }
 
-/// Returns whether a text is a DNS subdomain as Kubernetes defines it. The names of claims and
-/// nodes are such subdomains.
+/// Returns whether a text is a DNS subdomain as Kubernetes defines it, as the names of claims and
+/// nodes are.
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= MAX_SUBDOMAIN && text.split('.').all(is_alphanumeric_with_hyphens)
 }
@@ -37,24 +36,25 @@ fn is_alphanumeric_with_hyphens(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Returns the name of a class's pool. Each class has a pool of its own, so that a new device
-/// changes only the slices of its class.
-pub fn pool(node: &str, class: &ClassName) -> String {
-    format!("{node}/{}", label(class.as_str()))
+/// Builds the name of a class's pool. Each class has its own pool, so that a new device changes
+/// only the slices of its class.
+pub fn pool_name(node: &str, class: &ClassName) -> String {
+    format!("{node}/{}", dns_label(class.as_str()))
 }
 
-/// Returns the name of a device, which is its id as a DNS label. If `is_taken` returns true,
-/// another id has the same label, such as `a.b` and `a:b`, and a hash is added.
-pub fn device(id: &DeviceId, is_taken: impl Fn(&str) -> bool) -> String {
-    let plain = label(id.as_str());
-    match is_taken(&plain) {
-        true => hashed(id.as_str(), &plain),
-        false => plain,
+/// Builds the name of a device from its id. A hash is added if `is_taken` returns true because
+/// several ids, such as `a.b` and `a:b`, result in the same DNS label.
+pub fn device_name(id: &DeviceId, is_taken: impl Fn(&str) -> bool) -> String {
+    let plain = dns_label(id.as_str());
+    if is_taken(&plain) {
+        with_hash(id.as_str(), &plain)
+    } else {
+        plain
     }
 }
 
-/// Returns the name of one share of a device, if each share is a device in slices.
-pub fn share(device: &str, number: u16) -> String {
+/// Builds the name of one share, for slices that list each share as a device.
+pub fn share_name(device: &str, number: u16) -> String {
     let suffix = format!("-share-{number}");
     let start = &device[..device.len().min(MAX_LABEL - suffix.len())];
     format!("{start}{suffix}")
@@ -65,51 +65,53 @@ pub fn is_share(device: &str, name: &str) -> bool {
     let number = name
         .rsplit_once('-')
         .and_then(|(_, number)| number.parse().ok());
-    number.is_some_and(|number| share(device, number) == name)
+    number.is_some_and(|number| share_name(device, number) == name)
 }
 
-/// Returns the name of a part of a device, whether or not the part exists.
-pub fn part(
+/// Builds the name of a part, whether or not the part exists.
+pub fn part_name(
     device: &str,
     profile: &str,
     placement: u16,
     is_taken: impl Fn(&str) -> bool,
 ) -> String {
     let text = format!("{device}-{profile}-{placement}");
-    let plain = label(&text);
-    match is_taken(&plain) {
-        true => hashed(&text, &plain),
-        false => plain,
+    let plain = dns_label(&text);
+    if is_taken(&plain) {
+        with_hash(&text, &plain)
+    } else {
+        plain
     }
 }
 
-/// Returns the names of a class's devices, in the same order.
-pub fn devices(ids: &[&DeviceId]) -> Vec<String> {
-    let labels: Vec<String> = ids.iter().map(|id| label(id.as_str())).collect();
+/// Builds the names of a class's devices, in the order of `ids`.
+pub fn device_names(ids: &[&DeviceId]) -> Vec<String> {
+    let labels: Vec<String> = ids.iter().map(|id| dns_label(id.as_str())).collect();
     let name = |id: &&DeviceId| {
-        device(id, |name| {
+        device_name(id, |name| {
             labels.iter().filter(|label| *label == name).count() > 1
         })
     };
     ids.iter().map(name).collect()
 }
 
-/// Converts a text to a DNS label (RFC 1123): letters in lower case, and a hyphen for each
-/// other character. A text that is too long, or that has no letter or digit, gets a hash.
-pub fn label(text: &str) -> String {
+/// Converts a text to a DNS label (RFC 1123): letters become lower case, and every other character
+/// becomes a hyphen. A hash is added if the text is too long or has no letter or digit.
+pub fn dns_label(text: &str) -> String {
     let fit = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() => c,
         _ => '-',
     };
     let label: String = text.chars().map(fit).collect();
     let label = label.trim_matches('-');
-    match label.is_empty() || label.len() > MAX_LABEL {
-        true => hashed(text, label),
-        false => label.to_owned(),
+    if label.is_empty() || label.len() > MAX_LABEL {
+        with_hash(text, label)
+    } else {
+        label.to_owned()
     }
 }
 
-fn hashed(text: &str, label: &str) -> String {
+fn with_hash(text: &str, label: &str) -> String {
     let hash = format!("{:016x}", fnv1a(text.as_bytes()));
     let start = &label[..label.len().min(MAX_LABEL - hash.len() - 1)];
     match start.trim_end_matches('-') {
@@ -132,13 +134,13 @@ mod tests {
             ("-a-", "a"),
             (&long, &long),
         ] {
-            assert_eq!(label(text), wanted);
+            assert_eq!(dns_label(text), wanted);
         }
-        assert_eq!(label("---").len(), 16);
+        assert_eq!(dns_label("---").len(), 16);
         let id = |text: &str| DeviceId::try_from(text.to_owned()).unwrap();
-        let names = ["a.b", "a:b", "A-b"].map(|text| device(&id(text), |_| true));
+        let names = ["a.b", "a:b", "A-b"].map(|text| device_name(&id(text), |_| true));
         assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
-        let shared = share(&long, 65_534);
+        let shared = share_name(&long, 65_534);
         assert!(shared.len() <= MAX_LABEL && is_share(&long, &shared));
         assert!(is_share("a", "a-share-0"));
         for other in [

@@ -1,4 +1,4 @@
-//! Starts the parts of the driver, and runs them until a signal ends the process.
+//! Starts the tasks of the driver, and runs them until a signal ends the process.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use kubelet_api::WatcherStream;
 use kubelet_api::dra::{v1, v1beta1};
 use kubelet_api::dra_health::dra_resource_health_server::DraResourceHealthServer;
 use kubelet_api::pluginregistration::registration_server::RegistrationServer;
+use release_lock::ReleaseLock;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -17,19 +18,21 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
-use crate::claim::{Claims, PartMaker, Store};
+use crate::claim::{ClaimStore, NodeClaims, PartMaker};
+use crate::claim_cleanup;
 use crate::claim_users::ClaimUsers;
 use crate::cli::Run;
-use crate::inventory::Scanner;
+use crate::inventory::{FirstScan, Scanner};
 use crate::metrics::Metrics;
-use crate::plugin_allocations::{OwnPod, PluginAllocations};
+use crate::pages::{self, Readiness};
+use crate::plugin_allocations::PluginAllocations;
+use crate::pod_cgroups::OwnPod;
 use crate::service::{Registrar, Service};
 use crate::slice::Publisher;
-use crate::sockets::{Paths, Socket};
-use crate::{collect, pages};
+use crate::sockets::{Socket, SocketPaths};
 
-/// The time between two checks whether the sockets still exist.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// The interval at which the sockets are checked for existence.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs the driver until SIGTERM, SIGINT or SIGQUIT.
 pub async fn run(options: Run) -> Result<(), anyhow::Error> {
@@ -38,20 +41,24 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
     let mut interrupt = install(SignalKind::interrupt())?;
     let hang_up = install(SignalKind::hangup())?;
     let on_node = options.on_node;
-    let paths = Paths::new(&on_node.kubelet_dir, options.pod_uid.as_deref())?;
-    let loaded = NodeConfig::load(on_node.config.as_deref(), on_node.host_root.as_deref());
+    let paths = SocketPaths::new(&on_node.kubelet_dir, options.pod_uid.as_deref())?;
+    let (given, root) = (on_node.config.as_deref(), on_node.host_root.as_deref());
+    let loaded = NodeConfig::load(given, root, None);
     let NodeConfig { config, host_root } = loaded.context("configuration")?;
-    let store = Store::open(&paths.directory)?;
+    let release = options.release.as_ref();
+    let lock = release.map(|release| ReleaseLock::take_to_serve(&config.host_root, release));
+    let _lock = lock.transpose()?;
+    let store = ClaimStore::open(&paths.directory)?;
     let http = listen("--http", on_node.http).await?;
     let probes = listen("--probes", on_node.probes).await?;
     let client = Client::try_default()
         .await
         .context("cannot configure the client of the API server")?;
     let (name, uid) = (options.pod_name, options.pod_uid);
-    let users = ClaimUsers::new(&on_node.kubelet_dir, name.clone());
     let pod = name.zip(uid).map(|(name, uid)| OwnPod { name, uid });
+    let users = ClaimUsers::new(&on_node.kubelet_dir, &config.host_root, pod.as_ref());
     let allocations = PluginAllocations::new(&on_node.kubelet_dir, &config.host_root, pod);
-    let claims = Claims {
+    let claims = NodeClaims {
         node: options.node_name.clone(),
         store: store.clone(),
         cdi: on_node.cdi,
@@ -62,8 +69,10 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
             allocations: allocations.clone(),
         },
     };
-    let scanner = Scanner::start(config, allocations, store).await;
-    let inventory = scanner.subscribe();
+    // The driver registers before the first scan has ended. The kubelet looks for new drivers once
+    // a second, but retries a pod that needs a missing driver only after a minute.
+    let scanner = Scanner::new(config, allocations, store);
+    let (inventory, first_scan) = (scanner.subscribe(), scanner.first_scan());
     let metrics = Metrics::default();
     let service = Service {
         client: client.clone(),
@@ -71,6 +80,7 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
         users: users.clone(),
         node: options.node_name.clone(),
         inventory: inventory.clone(),
+        first_scan: first_scan.clone(),
         metrics: metrics.clone(),
     };
     let registry = metrics.registry();
@@ -81,24 +91,39 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
         metrics,
     );
     let (registered, is_registered) = watch::channel(false);
+    let readiness = Readiness {
+        is_registered: is_registered.clone(),
+        first_scan: first_scan.clone(),
+    };
     let (reload, reloads) = Notifier::new();
-    paths.remove_stale();
+    paths.remove_stale_sockets();
     let reason = tokio::select! {
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
-        () = publisher.run(inventory.clone(), is_registered.clone()) => "the publisher",
+        () = run_after_scan(&first_scan, publisher.run(inventory.clone(), is_registered.clone())) => {
+            "the publisher"
+        }
         () = scanner.run(on_node.rescan, reloads) => "the scanner",
-        () = collect::restore(claims.clone(), inventory.clone()) => "the specifications of claims",
-        () = collect::run(client, claims, users, inventory) => "the collection of claims",
-        () = pages::serve(http, Some(registry), is_registered.clone()) => "the HTTP server",
-        () = pages::serve(probes, None, is_registered) => "the server of probes",
-        () = hang_ups(hang_up, reload) => "the SIGHUP handler",
-        served = serve(&paths, service, registered) => {
+        () = run_after_scan(&first_scan, claim_cleanup::restore_specifications(claims.clone(), inventory.clone())) => {
+            "the specifications of claims"
+        }
+        () = run_after_scan(&first_scan, claim_cleanup::run(client, claims, users, inventory)) => {
+            "the collection of claims"
+        }
+        () = pages::serve(http, Some(registry), readiness.clone()) => "the HTTP server",
+        () = pages::serve(probes, None, readiness) => "the server of probes",
+        () = forward_hang_ups(hang_up, reload) => "the SIGHUP handler",
+        served = serve_kubelet(&paths, service, registered) => {
             served?;
             "the server"
         }
     };
     anyhow::bail!("{reason} ended")
+}
+
+async fn run_after_scan<T>(first_scan: &FirstScan, work: impl Future<Output = T>) -> T {
+    first_scan.wait().await;
+    work.await
 }
 
 async fn listen(
@@ -113,16 +138,16 @@ async fn listen(
     Ok(Some(listener))
 }
 
-/// Serves the kubelet, and creates the sockets again if they are removed.
-async fn serve(
-    paths: &Paths,
+/// Serves the kubelet. If a socket is removed, both sockets are created again.
+async fn serve_kubelet(
+    paths: &SocketPaths,
     service: Service,
     registered: watch::Sender<bool>,
 ) -> Result<(), anyhow::Error> {
     loop {
         let bind = |path| Socket::bind(path).with_context(|| format!("cannot listen at {path:?}"));
-        // The service's socket is created first, because the kubelet calls the service as soon
-        // as it finds the registration socket.
+        // The service's socket is created first, because the kubelet calls the service as soon as
+        // it finds the registration socket.
         let mut calls = bind(&paths.service)?;
         let mut registration = bind(&paths.registration)?;
         let incoming = |socket: &mut Socket| socket.listener.take().map(UnixListenerStream::new);
@@ -146,8 +171,8 @@ async fn serve(
             .add_service(RegistrationServer::new(registrar))
             .serve_with_incoming(to_registration.map(|sockets| sockets.map(WatcherStream::new)));
         let removed = async {
-            while calls.is_there() && registration.is_there() {
-                tokio::time::sleep(LOOK_INTERVAL).await;
+            while calls.exists() && registration.exists() {
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         tokio::select! {
@@ -159,7 +184,7 @@ async fn serve(
     }
 }
 
-async fn hang_ups(mut hang_up: Signal, reload: Notifier) {
+async fn forward_hang_ups(mut hang_up: Signal, reload: Notifier) {
     while hang_up.recv().await.is_some() {
         tracing::info!("received SIGHUP, reloading the classes");
         reload.notify();

@@ -1,9 +1,10 @@
-//! Answers the kubelet's calls.
+//! Answers the gRPC calls of the kubelet.
 
 use std::collections::{BTreeSet, HashMap};
 use std::pin::Pin;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use device_class::discover::Health;
 use futures::future::join_all;
 use futures::{Stream, StreamExt};
@@ -28,52 +29,72 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_stream::wrappers::{IntervalStream, WatchStream};
 use tonic::{Request, Response, Status};
+use tracing::{Instrument, Span};
 
 use crate::api_error;
-use crate::claim::{ClaimUid, Claims, PrepareError, Record};
-use crate::claim_api::claims_with;
+use crate::claim::{ClaimUid, NodeClaims, PrepareError, Record};
+use crate::claim_api::claims_api;
+use crate::claim_cleanup;
 use crate::claim_users::ClaimUsers;
-use crate::collect;
-use crate::inventory::Inventory;
+use crate::inventory::{FirstScan, Inventory};
 use crate::metrics::Metrics;
 use crate::names::{self, DRIVER};
 
-/// The time between two messages with the health of all devices. The kubelet considers the
-/// health of a device unknown if it does not receive it for 30 seconds.
-const REPEAT: Duration = Duration::from_secs(10);
+/// The interval at which the health of all devices is sent. The kubelet treats the health of a
+/// device as unknown if it receives none for 30 seconds.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The maximum length in bytes of the message for a device's health.
+/// The time that a call waits for the end of the first scan. The kubelet waits 45 seconds for an
+/// answer.
+const FIRST_SCAN_LIMIT: Duration = Duration::from_secs(30);
+
+/// The maximum length, in bytes, of the message about a device's health.
 const MAX_MESSAGE: usize = 1024;
 
-/// The driver, as the kubelet calls it.
+/// Implements the gRPC services that the kubelet calls.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) client: Client,
-    pub(crate) claims: Claims,
+    pub(crate) claims: NodeClaims,
     pub(crate) users: ClaimUsers,
     pub(crate) node: String,
     pub(crate) inventory: watch::Receiver<Inventory>,
+    pub(crate) first_scan: FirstScan,
     pub(crate) metrics: Metrics,
 }
 
 impl Service {
+    /// Waits for the end of the first scan, up to [`FIRST_SCAN_LIMIT`].
+    async fn wait_for_inventory(&self) -> Result<(), anyhow::Error> {
+        let waited = tokio::time::timeout(FIRST_SCAN_LIMIT, self.first_scan.wait()).await;
+        waited.map_err(|_| {
+            let seconds = FIRST_SCAN_LIMIT.as_secs();
+            anyhow!(
+                "the first scan of the devices has not ended within {seconds} s, perhaps because \
+                 a driver does not answer; the kubelet tries again"
+            )
+        })
+    }
+
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, anyhow::Error> {
         let uid = ClaimUid::try_from(claim.uid.clone()).map_err(anyhow::Error::msg)?;
-        let api = claims_with(&self.client, &claim.namespace, &claim.name)?;
+        let api = claims_api(&self.client, &claim.namespace, &claim.name)?;
+        self.wait_for_inventory().await?;
         let answer = api.get(&claim.name).await;
-        let answer = answer.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
+        let answer = answer.map_err(|error| anyhow::Error::msg(api_error::describe(error)))?;
         let prepare = || {
             let (claims, uid, answer) = (self.claims.clone(), uid.clone(), answer.clone());
-            let inventory = self.inventory.borrow().clone();
-            spawn_blocking(move || claims.prepare(&uid, &answer, &inventory))
+            let (inventory, span) = (self.inventory.borrow().clone(), Span::current());
+            spawn_blocking(move || span.in_scope(|| claims.prepare(&uid, &answer, &inventory)))
         };
         match prepare().await? {
-            // The kubelet never unprepares a claim of which it lost its own record, for
-            // instance when its directory was removed.
-            Err(PrepareError::Held { uids, .. } | PrepareError::TooFew { uids, .. }) => {
+            // The kubelet never unprepares a claim whose record it lost, for instance because its
+            // directory was removed. Such a claim may still have the device.
+            Err(PrepareError::InUse { uids, .. } | PrepareError::TooFewShares { uids, .. }) => {
                 let inventory = self.inventory.borrow().clone();
                 let (client, users) = (&self.client, &self.users);
-                collect::unprepare_unused(client, &self.claims, users, &uids, &inventory).await?;
+                claim_cleanup::unprepare_unused(client, &self.claims, users, &uids, &inventory)
+                    .await?;
                 Ok(prepare().await??)
             }
             prepared => Ok(prepared?),
@@ -82,8 +103,11 @@ impl Service {
 
     async fn unprepare(&self, claim: &Claim) -> Result<(), anyhow::Error> {
         let uid = ClaimUid::try_from(claim.uid.clone()).map_err(anyhow::Error::msg)?;
+        self.wait_for_inventory().await?;
         let (claims, inventory) = (self.claims.clone(), self.inventory.borrow().clone());
-        Ok(spawn_blocking(move || claims.unprepare(&uid, &inventory)).await??)
+        let span = Span::current();
+        let unprepare = move || span.in_scope(|| claims.unprepare(&uid, &inventory));
+        Ok(spawn_blocking(unprepare).await??)
     }
 
     async fn prepare_all(
@@ -93,13 +117,15 @@ impl Service {
         let claims = request.into_inner().claims;
         let each = claims.iter().map(async |claim| {
             let start = Instant::now();
-            let prepared = self.prepare(claim).await;
-            self.metrics.prepared(prepared.is_ok(), start.elapsed());
+            let span = claim_span("prepare", claim);
+            let prepared = self.prepare(claim).instrument(span.clone()).await;
+            self.metrics
+                .observe_prepare(prepared.is_ok(), start.elapsed());
             let (namespace, name) = (&claim.namespace, &claim.name);
             let answer = match prepared {
                 Ok(devices) => {
                     let count = devices.len();
-                    tracing::info!(%namespace, %name, "prepared a claim with {count} devices");
+                    span.in_scope(|| tracing::info!("prepared a claim with {count} devices"));
                     NodePrepareResourceResponse {
                         devices,
                         error: String::new(),
@@ -126,8 +152,9 @@ impl Service {
     ) -> Response<NodeUnprepareResourcesResponse> {
         let mut claims = HashMap::new();
         for claim in request.into_inner().claims {
-            let result = self.unprepare(&claim).await;
-            self.metrics.called("unprepare", result.is_ok());
+            let span = claim_span("unprepare", &claim);
+            let result = self.unprepare(&claim).instrument(span).await;
+            self.metrics.count_call("unprepare", result.is_ok());
             let error = result.err().map(|error| {
                 let (namespace, name) = (&claim.namespace, &claim.name);
                 let error = format!("claim {namespace}/{name}: {error:#}");
@@ -141,7 +168,17 @@ impl Service {
     }
 }
 
-macro_rules! serve {
+/// Creates the log span of a call for one claim. It adds the claim to all messages of the call.
+fn claim_span(call: &'static str, claim: &Claim) -> Span {
+    let Claim {
+        namespace,
+        name,
+        uid,
+    } = claim;
+    tracing::info_span!("claim", call, %namespace, %name, %uid)
+}
+
+macro_rules! implement_dra_plugin {
     ($version:ident) => {
         #[tonic::async_trait]
         impl $version::dra_plugin_server::DraPlugin for Service {
@@ -162,8 +199,8 @@ macro_rules! serve {
     };
 }
 
-serve!(v1);
-serve!(v1beta1);
+implement_dra_plugin!(v1);
+implement_dra_plugin!(v1beta1);
 
 #[tonic::async_trait]
 impl DraResourceHealth for Service {
@@ -176,15 +213,18 @@ impl DraResourceHealth for Service {
     ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
         let inventory = self.inventory.clone();
         let changes = WatchStream::from_changes(inventory.clone()).map(drop);
-        let repetitions = IntervalStream::new(tokio::time::interval(REPEAT)).map(drop);
+        let repetitions = IntervalStream::new(tokio::time::interval(HEALTH_INTERVAL)).map(drop);
         let (node, claims) = (self.node.clone(), self.claims.clone());
+        let first_scan = self.first_scan.clone();
         let report = move |()| {
-            let (node, claims, current) =
-                (node.clone(), claims.clone(), inventory.borrow().clone());
+            let (node, claims, inventory) = (node.clone(), claims.clone(), inventory.clone());
+            let first_scan = first_scan.clone();
             async move {
-                let records = spawn_blocking(move || claims.prepared()).await;
+                first_scan.wait().await;
+                let current = inventory.borrow().clone();
+                let records = spawn_blocking(move || claims.read_records()).await;
                 let records = records.ok().and_then(Result::ok).unwrap_or_default().0;
-                Ok(health(&node, &current, &records))
+                Ok(build_health_response(&node, &current, &records))
             }
         };
         Ok(Response::new(Box::pin(
@@ -193,11 +233,15 @@ impl DraResourceHealth for Service {
     }
 }
 
-/// Returns the health of all devices, with the names of the devices, their shares and their
-/// parts. A prepared device that the host no longer has is unhealthy: the kubelet would show the
-/// last health that it knows for 30 seconds, and then none.
-fn health(node: &str, inventory: &Inventory, prepared: &[Record]) -> NodeWatchResourcesResponse {
-    let now = now();
+/// Builds the message with the health of all devices, shares and parts. A prepared device that the
+/// host no longer has is sent as unhealthy; otherwise the kubelet would show its last known health
+/// for 30 seconds, and then none.
+fn build_health_response(
+    node: &str,
+    inventory: &Inventory,
+    prepared: &[Record],
+) -> NodeWatchResourcesResponse {
+    let now = unix_time();
     let mut devices = Vec::new();
     let mut names = BTreeSet::new();
     let prepared = prepared.iter().flat_map(|record| &record.devices);
@@ -224,7 +268,7 @@ fn health(node: &str, inventory: &Inventory, prepared: &[Record]) -> NodeWatchRe
         });
     };
     for class in inventory.iter() {
-        let pool_name = names::pool(node, &class.class.name);
+        let pool_name = names::pool_name(node, &class.class.name);
         for (device_name, health) in class.list_health() {
             add(&pool_name, &device_name, health);
         }
@@ -236,18 +280,18 @@ fn health(node: &str, inventory: &Inventory, prepared: &[Record]) -> NodeWatchRe
     NodeWatchResourcesResponse { devices }
 }
 
-/// Returns the seconds since 1970, which the kubelet shows to users.
+/// Returns the seconds since 1970. The kubelet shows them to users.
 #[expect(clippy::disallowed_types, reason = "nothing is decided by it")]
-fn now() -> i64 {
+fn unix_time() -> i64 {
     let elapsed = std::time::SystemTime::UNIX_EPOCH.elapsed();
     elapsed.map_or(0, |elapsed| i64::try_from(elapsed.as_secs()).unwrap_or(0))
 }
 
-/// Answers the kubelet's plugin watcher, which asks for the driver's name. The answer must
-/// come within a second, so that nothing is waited for.
+/// Answers the kubelet's plugin watcher, which asks for the driver's name. It must answer within a
+/// second, so it waits for nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct Registrar {
-    /// The socket of [`Service`].
+    /// The path of the socket at which [`Service`] listens.
     pub(crate) endpoint: String,
     pub(crate) registered: watch::Sender<bool>,
 }
@@ -268,9 +312,10 @@ impl Registration for Registrar {
         status: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = status.into_inner();
-        match status.plugin_registered {
-            true => tracing::info!("the kubelet has registered the driver"),
-            false => tracing::error!("the kubelet refuses the driver: {}", status.error),
+        if status.plugin_registered {
+            tracing::info!("the kubelet has registered the driver")
+        } else {
+            tracing::error!("the kubelet refuses the driver: {}", status.error)
         }
         self.registered.send_replace(status.plugin_registered);
         Ok(Response::new(RegistrationStatusResponse {}))

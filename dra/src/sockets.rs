@@ -1,6 +1,6 @@
-//! The driver's two sockets: one for the kubelet's calls, and one for its plugin watcher. Each
-//! instance of the driver has its own sockets, so that during an update the new instance
-//! serves before the old one ends.
+//! The two sockets of the driver: one for the kubelet's calls, and one for its plugin watcher.
+//! Each instance of the driver has its own sockets, so that a new instance can serve before the
+//! old one ends during an update.
 
 use std::fs;
 use std::io;
@@ -13,21 +13,21 @@ use tokio::net::UnixListener;
 
 use crate::names::DRIVER;
 
-/// The maximum length in bytes of the path of a socket (unix(7)).
+/// The maximum length, in bytes, of a socket's path (unix(7)).
 const MAX_PATH: usize = 107;
 
 /// The paths of one instance's sockets.
 #[derive(Debug, Clone)]
-pub(crate) struct Paths {
-    /// The driver's directory.
+pub(crate) struct SocketPaths {
+    /// The driver's directory at the kubelet.
     pub(crate) directory: PathBuf,
     pub(crate) service: PathBuf,
     pub(crate) registration: PathBuf,
 }
 
-impl Paths {
-    /// Returns the paths below the kubelet's root directory. `instance` is the uid of this
-    /// pod.
+impl SocketPaths {
+    /// Builds the paths below the kubelet's root directory. `instance` is the uid of the driver's
+    /// own pod.
     pub(crate) fn new(kubelet: &Path, instance: Option<&str>) -> Result<Self, anyhow::Error> {
         let directory = kubelet.join(DRIVER_DIRECTORY);
         let of_instance =
@@ -44,15 +44,15 @@ impl Paths {
                 path.display()
             );
         }
-        Ok(Paths {
+        Ok(SocketPaths {
             directory,
             service,
             registration,
         })
     }
 
-    /// Removes sockets of instances that were killed.
-    pub(crate) fn remove_stale(&self) {
+    /// Removes the sockets of killed instances.
+    pub(crate) fn remove_stale_sockets(&self) {
         let registry = self.registration.parent().unwrap_or(Path::new("/"));
         for (directory, prefix) in [(registry, DRIVER), (&self.directory, "dra")] {
             let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -73,8 +73,7 @@ impl Paths {
     }
 }
 
-/// A listening socket whose file is removed on drop. The kubelet deregisters a driver whose
-/// socket is gone.
+/// A listening socket. Dropping it removes the file, whereupon the kubelet deregisters the driver.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
@@ -82,8 +81,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`, for root alone. The socket is created with a name that begins with a
-    /// dot, which the kubelet ignores, and is renamed when it listens.
+    /// Listens at `path`, accessible to root only. The socket is created under a name that begins
+    /// with a dot, which the kubelet ignores, and is renamed once it listens.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let temporary = path.with_file_name(format!(".{name}"));
@@ -97,8 +96,7 @@ impl Socket {
         })
     }
 
-    /// Returns whether the socket's file exists.
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         self.path.exists()
     }
 }

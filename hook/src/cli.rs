@@ -21,6 +21,7 @@ use crate::start::{StartOptions, parse_level};
 pub(crate) use attach::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 pub(crate) use class::{CheckArguments, ClassCommand};
 pub(crate) use container_selector::ContainerSelector;
+use container_selector::parse_variable;
 pub(crate) use list_target::ListTarget;
 pub(crate) use log::LogArguments;
 
@@ -104,6 +105,7 @@ Examples:
   boathook list --watch                          and each device that comes or goes
   boathook list --used                           which containers have them
   boathook explain --bundle /run/.../container   what that container gets, and what authorizes it
+  boathook explain --env TUN_VISIBLE_DEVICES=0   what one would get that sets this variable
   boathook log --container 4f1c2a --since 1h     what the hook said about it
   boathook doctor 4f1c2a                         why that container has no device
   boathook cdi generate                          devices by name, for docker run --device
@@ -159,11 +161,14 @@ pub(crate) enum Command {
     /// Show what a container would get, and what authorizes it
     Explain {
         /// The bundle: the directory of the container's config.json
-        #[arg(long, value_name = "DIR", required_unless_present = "container")]
+        #[arg(long, value_name = "DIR", required_unless_present_any = ["container", "env"])]
         bundle: Option<PathBuf>,
         /// A container of this host, by its id, its name, or the first characters of its id
         #[arg(long, value_name = "ID", conflicts_with = "bundle")]
         container: Option<String>,
+        /// No container: what would one get that sets this variable?
+        #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable, conflicts_with_all = ["bundle", "container"])]
+        env: Vec<String>,
     },
     /// Give a container that runs devices, as if it had been started with them (as root)
     Attach(AttachArguments),

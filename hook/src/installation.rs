@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use device_class::config::Config;
+use device_class::config::{Config, InstalledDirectories};
 use device_class::strict_toml::FileError;
 
 use crate::oci::hooks;
@@ -48,7 +48,11 @@ pub(crate) fn config_despite_error(error: &FileError) -> Option<Config> {
         line.starts_with("clas") || line.starts_with(['"', '\''])
     };
     let Some(first) = top.find(is_about_classes) else {
-        return Some(installed(Config::default()));
+        let directories = InstalledDirectories::find(Path::new("/")).unwrap_or_default();
+        return Some(installed(Config {
+            classes: directories.classes().into(),
+            ..Config::default()
+        }));
     };
     // The setting is an array and may continue on the next lines.
     let mut key = String::new();

@@ -1,6 +1,7 @@
-//! The OCI hook, which a container runtime calls for every container. The hook puts the
-//! devices that the container is allowed to use into its root file system, and allows them in
-//! its cgroup. `ARCHITECTURE.md` shows the data flow.
+//! The OCI hook, which a container runtime calls for every container, the wrapper runtime, and the
+//! commands for administrators. The hook puts the devices that a container is authorized to use
+//! into its root file system, and allows them in its cgroup. It executes no program of a container
+//! and follows no link of a container to the host. `ARCHITECTURE.md` shows the data flow.
 //!
 //! The programs use [`main`], [`hook_main`], [`runtime_main`] and [`command_line`]. Everything
 //! else is public for the tests in `tests/` and for the fuzz targets.
@@ -34,6 +35,7 @@ mod wrapper;
 
 pub use command::main;
 pub use start::main as hook_main;
+pub use sys::memory::SingleThreadMemory;
 pub use wrapper::main as runtime_main;
 
 /// Returns the command line of `boathook`, from which manual pages and shell completions are

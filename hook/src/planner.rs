@@ -2,6 +2,7 @@
 
 mod container_requests;
 mod masked_paths;
+mod other_classes;
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
 use injection_plan::plan::{self, Authority, InjectionPlan, LIBRARY_PATH, PlanError, PlanInput};
-use injection_plan::request::{RefusedRequest, Request};
+use injection_plan::request::{RefusedRequest, Request, RequestError};
 
 use crate::authorization::{Decision, SourceKind, authorize, counts};
 use crate::exit::ExitCode;
@@ -26,6 +27,7 @@ pub use crate::authorization::Caller;
 pub use container_requests::UnknownClass;
 use container_requests::class_name;
 pub(crate) use container_requests::{ContainerRequests, class_file};
+pub(crate) use other_classes::{DOMAIN_WITHOUT_VENDOR, describe_other_classes};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
@@ -112,7 +114,7 @@ pub fn plan_for(
         Ok(_) => InjectionPlan::default(),
         // A container that requests nothing is started even if its origin is uncertain.
         Err(error) => {
-            let facts = trust::facts(bundle, None, &[], &config.trust);
+            let facts = trust::collect_facts(bundle, None, &[], &config.trust);
             let annotated = trust::may_be_annotated(bundle).then_some(SourceKind::Annotation);
             let mut sources = wanted.iter().map(|request| request.source).chain(annotated);
             let is_refused =
@@ -123,6 +125,9 @@ pub fn plan_for(
             InjectionPlan::default()
         }
     };
+    if !bundle.detached.is_empty() {
+        plan.leave_out_detached(&bundle.detached);
+    }
     if let Some(capabilities) = &bundle.capabilities {
         plan.judge_needs(capabilities);
     }
@@ -157,7 +162,7 @@ fn compute_plan(
     let host = open_host(config)?;
     let mut authorized = Vec::new();
     for request in wanted {
-        if let Some(authority) = authority(
+        if let Some(authority) = find_authority(
             &request.class,
             request.source,
             bundle,
@@ -181,7 +186,25 @@ fn compute_plan(
             found,
             authority,
         });
-    make_plan(&asked.collect::<Vec<_>>(), bundle)
+    let plan = make_plan(&asked.collect::<Vec<_>>(), bundle);
+    plan.map_err(|mut error| {
+        if let PlannerError::Plan(PlanError::Request(RefusedRequest {
+            error: RequestError::Unknown {
+                class: name, known, ..
+            },
+            ..
+        })) = &mut error
+        {
+            let mut requested = authorized.iter().zip(&found);
+            let without_device = requested.find(|((wanted, _), found)| {
+                wanted.class.name == *name && found.inventory.devices.is_empty()
+            });
+            let others = without_device
+                .and_then(|((wanted, _), _)| describe_other_classes(&wanted.class, config));
+            known.extend(others.map(|others| format!("; {others}")));
+        }
+        error
+    })
 }
 
 fn make_plan(inputs: &[PlanInput<'_>], bundle: &Bundle) -> Result<InjectionPlan, PlannerError> {
@@ -194,7 +217,7 @@ fn make_plan(inputs: &[PlanInput<'_>], bundle: &Bundle) -> Result<InjectionPlan,
 
 /// Returns who authorizes a request for devices of a class, or `None` if the request does not
 /// count.
-fn authority(
+fn find_authority(
     class: &DeviceClass,
     source: SourceKind,
     bundle: &Bundle,
@@ -203,9 +226,9 @@ fn authority(
     config: &Config,
 ) -> Result<Option<Authority>, TrustError> {
     let trusted_pods = &class.settings.trusted_pods;
-    let facts = trust::facts(bundle, Some(origin), trusted_pods, &config.trust);
+    let facts = trust::collect_facts(bundle, Some(origin), trusted_pods, &config.trust);
     let decision = authorize(caller, source, &facts);
-    trust::authority(decision, origin, &class.name, bundle, &config.trust)
+    trust::determine_authority(decision, origin, &class.name, bundle, &config.trust)
 }
 
 /// Whether the request of a container for devices of a class is sufficient by itself, so that the
@@ -217,12 +240,13 @@ pub(crate) fn may_request(
 ) -> Result<bool, PlannerError> {
     let origin = Origin::from_bundle(bundle)?;
     let (source, caller) = (SourceKind::Variable, &Caller::Engine);
-    let authority = authority(class, source, bundle, &origin, caller, config)?;
+    let authority = find_authority(class, source, bundle, &origin, caller, config)?;
     Ok(matches!(authority, Some(Authority::Requester { .. })))
 }
 
-/// A class and its devices on the host, for callers that plan for many containers.
-pub(crate) struct LookedUp {
+/// A class and the devices of it that were found on the host, for callers that plan for many
+/// containers.
+pub(crate) struct ScannedClass {
     pub(crate) class: DeviceClass,
     pub(crate) found: FoundClass,
 }
@@ -231,7 +255,7 @@ pub(crate) struct LookedUp {
 /// and their devices were looked up before.
 pub(crate) fn plan_attached<'l>(
     bundle: &Bundle,
-    classes: impl IntoIterator<Item = &'l LookedUp>,
+    classes: impl IntoIterator<Item = &'l ScannedClass>,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let origin = Origin::from_bundle(bundle)?;
@@ -240,7 +264,7 @@ pub(crate) fn plan_attached<'l>(
     for one in classes {
         for (request, source) in requested.attached_requests(&one.class)? {
             let caller = &Caller::Attach;
-            let authority = authority(&one.class, source, bundle, &origin, caller, config)?;
+            let authority = find_authority(&one.class, source, bundle, &origin, caller, config)?;
             wanted.extend(authority.map(|authority| (one, request, authority)));
         }
     }

@@ -17,7 +17,7 @@ use crate::sys;
 ///   `FOWNER`, `CHOWN`, and `SETUID` and `SETGID` for the file system ids of a mapped root
 /// - creating device nodes: `MKNOD`
 /// - device programs on cgroup v2: `NET_ADMIN`, and `SYS_RESOURCE` for their memory before
-///   Linux 5.11
+///   Linux 5.11; network interfaces: `NET_ADMIN`
 const NEEDED: [Capability; 12] = [
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_SYS_CHROOT,
@@ -38,17 +38,17 @@ const NEEDED: [Capability; 12] = [
 pub(crate) fn confine() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     sys::process::close_inherited_descriptors();
-    give_up()
+    drop_capabilities()
 }
 
 /// Clears the environment and drops capabilities, in a process whose descriptors must stay
 /// open.
 pub(crate) fn confine_opened() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
-    give_up()
+    drop_capabilities()
 }
 
-fn give_up() -> Result<(), caps::errors::CapsError> {
+fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
     // A failed write is easier to report than the death of the process. An error is ignored,
     // because the limit on file sizes then only has its default effect.
     let _ = sys::process::ignore_file_size_signal();
@@ -68,7 +68,7 @@ fn give_up() -> Result<(), caps::errors::CapsError> {
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn host_user() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let outside = || IdMap::parse(&map).and_then(|map| map.root(MapReader::Outside));
+    let outside = || IdMap::parse(&map).and_then(|map| map.root_id(MapReader::Outside));
     match geteuid().as_raw() {
         0 => outside().ok(),
         uid => Some(uid),

@@ -1,4 +1,4 @@
-//! Reads the class files of this host, and collects the errors in them.
+//! Loads the class files of this host, and collects the errors in them.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,34 @@ use device_class::strict_toml::FileError;
 
 use crate::mounted;
 
-/// The errors of classes that read a path that is not mounted, by class.
+/// The error of each class that reads a host path which is not mounted in this container.
 pub type UnmountedClasses = BTreeMap<ClassName, String>;
 
+/// The class files of a host, loaded for one program.
 #[derive(Debug, Default)]
 pub struct Classes {
-    /// The classes that can be used, sorted by name.
+    /// The enabled classes without an error, sorted by name.
     pub usable: Vec<DeviceClass>,
     /// The contents of all class files that could be read.
     pub sources: Vec<ClassSource>,
-    /// The errors of the class files that cannot be used, one for each file.
+    /// One error for each class file that cannot be used.
     pub errors: Vec<FileError>,
-    /// The usable classes that read a path that is not mounted, each with the error that it is
-    /// if the host has a device of the class.
+    /// Usable classes that read an unmounted path. Such a class is an error only on a host that
+    /// has a device of it, so the scan decides whether to report the text.
     pub unmounted: UnmountedClasses,
 }
 
 impl Classes {
-    /// Reads every class file that the configuration names, and keeps the enabled classes
-    /// that `server` is to offer. A bad file does not affect the other classes.
+    /// Loads every class file of the configured directories, and keeps the enabled classes that
+    /// `server` offers. An error in one file does not affect the other classes.
     ///
     /// # Errors
-    /// Returns an error if a directory cannot be read. A file in it might replace a class
-    /// file of the same name in another directory, so the other directories are not used.
+    /// Returns an error if a directory cannot be read, and then loads no class at all: a file in
+    /// that directory could replace a file of the same name in another one.
     pub fn load(config: &Config, server: Server) -> Result<Self, FileError> {
         let mut classes = Classes::default();
         for source in load::each_source(&config.classes)? {
-            match source.and_then(|source| classes.add(source, config, server)) {
+            match source.and_then(|source| classes.add_class(source, config, server)) {
                 Ok(()) => {}
                 Err(error) => classes.errors.push(error),
             }
@@ -45,7 +46,7 @@ impl Classes {
         Ok(classes)
     }
 
-    fn add(
+    fn add_class(
         &mut self,
         source: ClassSource,
         config: &Config,

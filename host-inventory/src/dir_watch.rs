@@ -1,5 +1,5 @@
-//! Watches directories with inotify for files that are created, renamed and deleted. The
-//! directories themselves may appear and disappear while they are watched.
+//! Watches directories with inotify for files that are created, renamed or deleted. A directory
+//! may be created or deleted while it is watched.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -11,52 +11,54 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use tokio::io::unix::AsyncFd;
 
+/// The events that a directory watch reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Interest {
-    /// Report names that appear or disappear.
-    Names,
-    /// Report also files that were written. This is not useful for `/dev`, because inotify
-    /// reports every write to a device.
+pub enum WatchedEvents {
+    /// Report entries that appear in a directory or disappear from it.
+    Entries,
+    /// Report written files too. This is useless for `/dev`, where inotify reports every write to
+    /// a device.
     Contents,
 }
 
+/// A change in the watched directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice<'a> {
-    /// The file with this name changed in one of the directories.
-    Name(&'a OsStr),
-    /// Any file may have changed, because a directory is new or events were lost.
-    Anything,
+pub enum DirectoryChange<'a> {
+    /// An entry with this name changed in one of the directories.
+    Entry(&'a OsStr),
+    /// Any entry may have changed, because a directory is new or inotify lost events.
+    Unknown,
 }
 
 /// The events of entries that appear in a directory or disappear from it.
-const ENTRIES: AddWatchFlags = APPEARING
+const ENTRY_EVENTS: AddWatchFlags = CREATION_EVENTS
     .union(AddWatchFlags::IN_DELETE)
     .union(AddWatchFlags::IN_MOVED_FROM);
 
-const APPEARING: AddWatchFlags = AddWatchFlags::IN_CREATE.union(AddWatchFlags::IN_MOVED_TO);
+const CREATION_EVENTS: AddWatchFlags = AddWatchFlags::IN_CREATE.union(AddWatchFlags::IN_MOVED_TO);
 
 /// The events of a watched directory that is deleted or renamed itself.
-const ITSELF: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
+const SELF_EVENTS: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
 
-/// An inotify queue over directories that need not exist yet.
+/// An inotify instance that watches directories, including directories that do not exist yet.
 pub(crate) struct DirWatch {
     directories: Vec<PathBuf>,
     entries: AddWatchFlags,
-    queue: AsyncFd<Queue>,
-    /// The active watches. Each is on one of `directories`, or on an ancestor of a directory
-    /// that does not exist yet.
-    watches: HashMap<WatchDescriptor, Watched>,
+    queue: AsyncFd<InotifyQueue>,
+    /// The active watches. A directory that does not exist yet is represented by a watch on its
+    /// nearest existing ancestor.
+    watches: HashMap<WatchDescriptor, WatchTarget>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Watched {
+enum WatchTarget {
     Directory,
-    Above,
+    Ancestor,
 }
 
-struct Queue(Inotify);
+struct InotifyQueue(Inotify);
 
-impl AsRawFd for Queue {
+impl AsRawFd for InotifyQueue {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }
@@ -67,60 +69,63 @@ impl DirWatch {
     ///
     /// # Errors
     /// Returns an error if a limit of inotify is reached (`/proc/sys/fs/inotify`).
-    pub(crate) fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
+    pub(crate) fn new(directories: Vec<PathBuf>, interest: WatchedEvents) -> io::Result<Self> {
         let queue = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let entries = match interest {
-            Interest::Names => ENTRIES,
-            Interest::Contents => ENTRIES | AddWatchFlags::IN_CLOSE_WRITE,
+            WatchedEvents::Entries => ENTRY_EVENTS,
+            WatchedEvents::Contents => ENTRY_EVENTS | AddWatchFlags::IN_CLOSE_WRITE,
         };
         #[expect(
             deprecated,
-            reason = "what replaces it is unsafe; `Queue` owns its descriptor and never changes it"
+            reason = "what replaces it is unsafe; `InotifyQueue` owns its descriptor and never changes it"
         )]
-        let queue = AsyncFd::new(Queue(queue))?;
+        let queue = AsyncFd::new(InotifyQueue(queue))?;
         let mut watch = DirWatch {
             directories,
             entries,
             queue,
             watches: HashMap::new(),
         };
-        watch.arm()?;
+        watch.set_watches()?;
         Ok(watch)
     }
 
-    /// Waits for events and calls `on` with each. The first call has [`Notice::Anything`],
-    /// because files may have changed before the watch started.
-    pub(crate) async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
-        on(Notice::Anything);
+    /// Calls `on` for each change. The first call passes the unknown change, because files may
+    /// have changed before the watch started.
+    pub(crate) async fn run(mut self, mut on: impl FnMut(DirectoryChange<'_>)) -> io::Result<()> {
+        on(DirectoryChange::Unknown);
         loop {
             let mut ready = self.queue.readable().await?;
             let Ok(events) = ready.try_io(|queue| Ok(queue.get_ref().0.read_events()?)) else {
                 continue;
             };
             for event in events? {
-                if self.is_about_the_watches(&event) {
-                    self.arm()?;
-                    on(Notice::Anything);
+                if self.requires_new_watches(&event) {
+                    self.set_watches()?;
+                    on(DirectoryChange::Unknown);
                 } else if let Some(name) = &event.name
-                    && self.watches.get(&event.wd) == Some(&Watched::Directory)
+                    && self.watches.get(&event.wd) == Some(&WatchTarget::Directory)
                 {
-                    on(Notice::Name(name));
+                    on(DirectoryChange::Entry(name));
                 }
             }
         }
     }
 
-    /// Returns whether the watches have to be set again: a watched directory was removed,
-    /// events were lost, or a missing directory or an ancestor of it may have been created.
-    /// Other events in ancestors are ignored.
-    fn is_about_the_watches(&self, event: &InotifyEvent) -> bool {
-        if event.mask.intersects(ITSELF | AddWatchFlags::IN_Q_OVERFLOW) {
+    /// Returns whether the watches must be set again. This is so if a watched directory was
+    /// removed, if inotify lost events, or if a missing directory or one of its ancestors may have
+    /// been created. Other events in ancestors are ignored.
+    fn requires_new_watches(&self, event: &InotifyEvent) -> bool {
+        if event
+            .mask
+            .intersects(SELF_EVENTS | AddWatchFlags::IN_Q_OVERFLOW)
+        {
             return true;
         }
         let Some(name) = &event.name else {
             return false;
         };
-        event.mask.intersects(APPEARING)
+        event.mask.intersects(CREATION_EVENTS)
             && self
                 .directories
                 .iter()
@@ -128,34 +133,38 @@ impl DirWatch {
                 .any(|part| part == name)
     }
 
-    /// Sets a watch on every directory and on the nearest existing directory above it, where
-    /// the creation of a missing directory is reported.
-    fn arm(&mut self) -> io::Result<()> {
+    /// Sets a watch on each directory and on its nearest existing ancestor. The watch on the
+    /// ancestor reports that a missing directory was created.
+    fn set_watches(&mut self) -> io::Result<()> {
         self.watches.clear();
-        // The ancestors come first. inotify has one watch for each directory, and the last
-        // call sets its events. If a directory is also an ancestor of another one, it needs
-        // the events of a directory, which are more.
-        for above in self
+        // Ancestors are watched first. inotify keeps one watch for each directory, and the last
+        // call sets its events. A directory that is also an ancestor of another one needs the
+        // larger set of events.
+        for ancestor in self
             .directories
             .iter()
-            .filter_map(|path| nearest_above(path))
+            .filter_map(|path| nearest_existing_ancestor(path))
         {
-            if let Some(descriptor) = self.add(above, APPEARING)? {
-                self.watches.insert(descriptor, Watched::Above);
+            if let Some(descriptor) = self.add_watch(ancestor, CREATION_EVENTS)? {
+                self.watches.insert(descriptor, WatchTarget::Ancestor);
             }
         }
         for directory in &self.directories {
-            if let Some(descriptor) = self.add(directory, self.entries)? {
-                self.watches.insert(descriptor, Watched::Directory);
+            if let Some(descriptor) = self.add_watch(directory, self.entries)? {
+                self.watches.insert(descriptor, WatchTarget::Directory);
             }
         }
         Ok(())
     }
 
-    /// Adds a watch. Returns `None` if the directory does not exist; the watch on its
-    /// ancestor reports its creation.
-    fn add(&self, directory: &Path, mask: AddWatchFlags) -> io::Result<Option<WatchDescriptor>> {
-        let mask = mask | ITSELF | AddWatchFlags::IN_ONLYDIR;
+    /// Adds a watch. Returns `None` if the directory does not exist; the watch on its ancestor
+    /// then reports its creation.
+    fn add_watch(
+        &self,
+        directory: &Path,
+        mask: AddWatchFlags,
+    ) -> io::Result<Option<WatchDescriptor>> {
+        let mask = mask | SELF_EVENTS | AddWatchFlags::IN_ONLYDIR;
         match self.queue.get_ref().0.add_watch(directory, mask) {
             Ok(descriptor) => Ok(Some(descriptor)),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
@@ -164,9 +173,8 @@ impl DirWatch {
     }
 }
 
-/// Returns the nearest existing directory above `path`.
-fn nearest_above(path: &Path) -> Option<&Path> {
-    path.ancestors().skip(1).find(|above| above.is_dir())
+fn nearest_existing_ancestor(path: &Path) -> Option<&Path> {
+    path.ancestors().skip(1).find(|ancestor| ancestor.is_dir())
 }
 
 #[cfg(test)]
@@ -188,12 +196,12 @@ mod tests {
     async fn a_directory_is_watched_through_its_end_and_its_return() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("a/b");
-        let watch = DirWatch::new(vec![directory.clone()], Interest::Names).unwrap();
+        let watch = DirWatch::new(vec![directory.clone()], WatchedEvents::Entries).unwrap();
         let (tell, mut told_of) = mpsc::unbounded_channel();
         let watching = watch.run(|notice| {
             let _ = tell.send(match notice {
-                Notice::Name(name) => name.to_string_lossy().into_owned(),
-                Notice::Anything => "anything".to_owned(),
+                DirectoryChange::Entry(name) => name.to_string_lossy().into_owned(),
+                DirectoryChange::Unknown => "anything".to_owned(),
             });
         });
         let test = async {

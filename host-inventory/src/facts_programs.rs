@@ -1,7 +1,7 @@
-//! Runs the programs that report driver facts of a class: at the start, when the devices change,
-//! and every five minutes. They run in a thread, and no scan of the plugin waits for them. Until
-//! they have ended, the facts of the last run of this boot are used, and a device whose name depends on
-//! facts is held back if it would get another name afterwards.
+//! Runs the programs that report driver facts: when the plugin starts, when the devices change,
+//! and every five minutes. The programs run in a thread, so that no scan waits for them. Until
+//! they end, scans use the facts of the last run since the node booted. A device whose name
+//! depends on facts is held back if the new facts could rename it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,35 +17,36 @@ use injection_plan::facts::ReportedFacts;
 
 use crate::{Notifier, host_program};
 
-/// The time from the end of the programs to their next start.
-const REST: Duration = Duration::from_secs(300);
+/// The time between the end of a run and the start of the next one.
+const RUN_INTERVAL: Duration = Duration::from_secs(300);
 
-/// The same while a fact makes a device unhealthy, so that the device is used soon after it is
-/// ready.
-const REST_AT_FAULT: Duration = Duration::from_secs(30);
+/// The shorter interval that applies while a fact makes a device unhealthy, so that the device is
+/// offered soon after it has recovered.
+const UNHEALTHY_RUN_INTERVAL: Duration = Duration::from_secs(30);
 
+/// The runs of one class's programs.
 #[derive(Debug, Default)]
 pub(crate) struct FactsPrograms {
-    /// The device nodes at the start of the last run that has ended, and the time of its end.
-    /// `None` means that no run has ended yet.
-    last: Option<(BTreeSet<PathBuf>, Instant)>,
-    under_way: Option<FactsRun>,
+    /// The host's device nodes when the last completed run started, and the time at which it
+    /// ended. `None` means that no run has completed yet.
+    last_run: Option<(BTreeSet<PathBuf>, Instant)>,
+    current_run: Option<FactsRun>,
     faults: Vec<String>,
 }
 
-/// A run of all programs of a class.
+/// A run of all programs of a class, in a thread.
 #[derive(Debug)]
 struct FactsRun {
-    /// The device nodes at the start.
+    /// The host's device nodes when the run started.
     nodes: BTreeSet<PathBuf>,
-    /// The faults, sent at the end.
-    ended: Receiver<Vec<String>>,
+    /// Receives the faults of the run when it ends.
+    result: Receiver<Vec<String>>,
 }
 
 impl FactsPrograms {
-    /// Starts the programs if they are due. `notifier` is notified when they have ended. Returns
-    /// the devices that must not be offered yet, because a run may give them other names.
-    pub(crate) fn renew(
+    /// Starts a run if one is due; `notifier` is notified when it ends. Returns the devices that
+    /// must not be offered yet, because the run may rename them.
+    pub(crate) fn start_if_due(
         &mut self,
         class: &DeviceClass,
         inventory: &Inventory,
@@ -59,61 +60,70 @@ impl FactsPrograms {
         {
             return BTreeSet::new();
         }
-        let nodes: BTreeSet<PathBuf> = inventory.devices.iter().flat_map(nodes).collect();
-        let is_changed = self.last.as_ref().is_none_or(|(known, _)| *known != nodes);
-        let rest = if discover::is_unhealthy_by_facts(class, inventory) {
-            REST_AT_FAULT
+        let nodes: BTreeSet<PathBuf> = inventory.devices.iter().flat_map(device_nodes).collect();
+        let is_changed = self
+            .last_run
+            .as_ref()
+            .is_none_or(|(known, _)| *known != nodes);
+        let interval = if discover::is_unhealthy_by_facts(class, inventory) {
+            UNHEALTHY_RUN_INTERVAL
         } else {
-            REST
+            RUN_INTERVAL
         };
-        let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= rest;
-        // One run follows the other, so that the file has the facts of the later one.
-        if self.under_way.is_none() && (is_changed || self.last.as_ref().is_some_and(is_due)) {
-            self.under_way = Some(FactsRun::start(class, root, nodes, notifier.cloned()));
+        let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= interval;
+        // Runs never overlap, because each one replaces the file of facts: a slow earlier run must
+        // not overwrite the facts of a later one.
+        if self.current_run.is_none() && (is_changed || self.last_run.as_ref().is_some_and(is_due))
+        {
+            self.current_run = Some(FactsRun::start(class, root, nodes, notifier.cloned()));
         }
         let devices = inventory.devices.iter();
-        let held = devices.filter(|device| is_changed && self.may_be_renamed(device));
-        held.map(|device| device.id.clone()).collect()
+        let held_back = devices.filter(|device| is_changed && self.may_be_renamed(device));
+        held_back.map(|device| device.id.clone()).collect()
     }
 
-    /// Waits until the programs that run have ended. Returns whether any ran.
-    pub(crate) fn wait(&mut self, now: Instant) -> bool {
-        let Some(run) = self.under_way.take() else {
+    /// Waits for the end of the current run. Returns `false` if there is none.
+    pub(crate) fn wait_for_run(&mut self, now: Instant) -> bool {
+        let Some(run) = self.current_run.take() else {
             return false;
         };
         self.faults = run
-            .ended
+            .result
             .recv()
             .unwrap_or_else(|_| vec!["facts cannot be renewed".to_owned()]);
-        self.last = Some((run.nodes, now));
+        self.last_run = Some((run.nodes, now));
         true
     }
 
-    /// Keeps the result of the run if it has ended. It is called before the devices are looked up,
-    /// so that they have the facts of a run that counts as the last one.
-    pub(crate) fn collect(&mut self, now: Instant) {
-        let Some(run) = &self.under_way else {
+    /// Takes over the result of the current run if it has ended. A scan calls this before it looks
+    /// up devices, so that the devices have the facts of the run that counts as completed.
+    pub(crate) fn collect_result(&mut self, now: Instant) {
+        let Some(run) = &self.current_run else {
             return;
         };
-        self.faults = match run.ended.try_recv() {
+        self.faults = match run.result.try_recv() {
             Ok(faults) => faults,
             Err(TryRecvError::Empty) => return,
             Err(TryRecvError::Disconnected) => vec!["facts cannot be renewed".to_owned()],
         };
-        self.last = self.under_way.take().map(|run| (run.nodes, now));
+        self.last_run = self.current_run.take().map(|run| (run.nodes, now));
     }
 
-    /// Returns whether the next run may give a device another name. A new device may have the
-    /// number of one that is gone, and so get its facts.
+    /// Returns whether the next run may rename a device. The driver may give a new device the
+    /// number of a removed one; the new device then has the old one's facts until the next run.
     fn may_be_renamed(&self, device: &Device) -> bool {
-        let is_new =
-            |(known, _): &(BTreeSet<PathBuf>, _)| !nodes(device).all(|node| known.contains(&node));
+        let is_new = |(known, _): &(BTreeSet<PathBuf>, _)| {
+            !device_nodes(device).all(|node| known.contains(&node))
+        };
         match device.naming {
             Naming::Files => false,
-            // The last run may have been before the device was divided in another way, and its parts
-            // have the numbers of earlier ones.
-            Naming::Facts => self.last.as_ref().map_or(device.part_of.is_some(), is_new),
-            Naming::Defaults => self.last.as_ref().is_none_or(is_new),
+            // The device may have been divided differently during the last run, and its new parts
+            // may have the numbers of earlier parts.
+            Naming::Facts => self
+                .last_run
+                .as_ref()
+                .map_or(device.part_of.is_some(), is_new),
+            Naming::Defaults => self.last_run.as_ref().is_none_or(is_new),
         }
     }
 
@@ -123,12 +133,12 @@ impl FactsPrograms {
     }
 }
 
-fn nodes(device: &Device) -> impl Iterator<Item = PathBuf> {
+fn device_nodes(device: &Device) -> impl Iterator<Item = PathBuf> {
     device.nodes.iter().map(|node| node.host.clone())
 }
 
 impl FactsRun {
-    /// Starts the programs in a thread, which writes their facts.
+    /// Starts a thread that runs the programs and writes their facts.
     fn start(
         class: &DeviceClass,
         root: &Path,
@@ -136,28 +146,29 @@ impl FactsRun {
         notifier: Option<Notifier>,
     ) -> Self {
         let (class, root) = (class.clone(), root.to_owned());
-        let (sender, ended) = mpsc::channel();
+        let (sender, result) = mpsc::channel();
         thread::spawn(move || {
             let faults = match RealHost::open(&root) {
-                Ok(host) => run(&class, &root, &host),
+                Ok(host) => run_and_write(&class, &root, &host),
                 Err(error) => vec![format!("facts cannot be renewed: {error}")],
             };
-            // The receiver is gone if the class is no longer used.
+            // The receiver is dropped when the class is no longer served. Nobody needs the faults
+            // then.
             let _ = sender.send(faults);
             if let Some(notifier) = notifier {
                 notifier.notify();
             }
         });
-        FactsRun { nodes, ended }
+        FactsRun { nodes, result }
     }
 }
 
-/// Runs the programs, writes their facts, and returns the faults of both, one line each. If
-/// a program fails, earlier facts of devices that the host still has stay.
-fn run(class: &DeviceClass, root: &Path, host: &dyn HostView) -> Vec<String> {
+/// Runs the programs and writes their facts. Returns one line for each fault. If a program fails,
+/// the file keeps its earlier facts about devices that still exist.
+fn run_and_write(class: &DeviceClass, root: &Path, host: &dyn HostView) -> Vec<String> {
     let start =
         |program: &Path, arguments: &[String]| host_program::command(root, program, arguments);
-    write(
+    write_facts(
         &ReportedFacts::run_programs(class, root, start),
         class,
         root,
@@ -165,17 +176,16 @@ fn run(class: &DeviceClass, root: &Path, host: &dyn HostView) -> Vec<String> {
     )
 }
 
-/// Writes the facts that the programs reported. Returns the faults of the programs and of
-/// writing, one line each.
-fn write(
+/// Writes the reported facts. Returns one line for each fault of a program or of the write.
+fn write_facts(
     reported: &ReportedFacts,
     class: &DeviceClass,
     root: &Path,
     host: &dyn HostView,
 ) -> Vec<String> {
     let mut faults = reported.faults.clone();
-    // If the host has no such program, the file may be written by other means, so it is left
-    // alone.
+    // On a host without the programs, the administrator may write the file by other means, so it
+    // is not touched.
     let is_absent = reported.programs.is_empty() && faults.is_empty();
     if !is_absent && let Err(error) = reported.write(class, root, host) {
         faults.push(format!("facts cannot be written: {error}"));
@@ -195,12 +205,12 @@ mod tests {
 
     /// Waits until the run has ended, and returns whether there was one.
     fn finish(programs: &mut FactsPrograms, now: Instant) -> bool {
-        let ran = programs.under_way.is_some();
+        let ran = programs.current_run.is_some();
         let end = Instant::now() + Duration::from_secs(60);
-        while programs.under_way.is_some() {
+        while programs.current_run.is_some() {
             assert!(Instant::now() < end, "the programs run for too long");
             thread::sleep(Duration::from_millis(5));
-            programs.collect(now);
+            programs.collect_result(now);
         }
         ran
     }
@@ -221,8 +231,8 @@ mod tests {
             let host = RecordedHost::parse(nodes).unwrap();
             let inventory = discover::look(&class, &host);
             let now = start + after;
-            let held = programs.renew(&class, &inventory, root.path(), now, None);
-            assert_eq!(held, BTreeSet::new(), "no name depends on facts");
+            let held_back = programs.start_if_due(&class, &inventory, root.path(), now, None);
+            assert_eq!(held_back, BTreeSet::new(), "no name depends on facts");
             finish(&mut programs, now)
         };
         let one = "char /dev/x0 5:0\n";
@@ -231,10 +241,10 @@ mod tests {
             ("", Duration::ZERO, false),
             (one, Duration::ZERO, true),
             (one, Duration::ZERO, false),
-            (one, REST, true),
-            (one, REST, false),
-            (two, REST, true),
-            (one, REST, true),
+            (one, RUN_INTERVAL, true),
+            (one, RUN_INTERVAL, false),
+            (two, RUN_INTERVAL, true),
+            (one, RUN_INTERVAL, true),
         ] {
             assert_eq!(runs(nodes, after), wanted, "{after:?} {nodes}");
         }
@@ -253,7 +263,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let host = RecordedHost::parse("char /dev/x0 5:0\n").unwrap();
         let mut inventory = discover::look(&class, &host);
-        for (healthy, rest) in [(false, REST_AT_FAULT), (true, REST)] {
+        for (healthy, rest) in [(false, UNHEALTHY_RUN_INTERVAL), (true, RUN_INTERVAL)] {
             if healthy {
                 let state = "state".to_owned().try_into().unwrap();
                 let attributes = &mut inventory.devices[0].attributes;
@@ -263,7 +273,7 @@ mod tests {
             let start = Instant::now();
             let mut runs = |after: Duration| {
                 let now = start + after;
-                programs.renew(&class, &inventory, root.path(), now, None);
+                programs.start_if_due(&class, &inventory, root.path(), now, None);
                 finish(&mut programs, now)
             };
             assert!(runs(Duration::ZERO));
@@ -286,7 +296,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut programs = FactsPrograms::default();
         let now = Instant::now();
-        let mut held = |facts: &str, count: usize| {
+        let mut held_back = |facts: &str, count: usize| {
             let nodes = (0..count).map(|n| format!("char /dev/x{n} 5:{n}\n"));
             let nodes: String = nodes.collect();
             let facts = match facts {
@@ -296,20 +306,20 @@ mod tests {
             let mut host = RecordedHost::parse(&format!("{nodes}{facts}")).unwrap();
             host.add_file("/proc/uptime", "9.00 1.00\n");
             let inventory = discover::look(&class, &host);
-            let held = programs.renew(&class, &inventory, root.path(), now, None);
-            let held: Vec<String> = held.iter().map(ToString::to_string).collect();
+            let held_back = programs.start_if_due(&class, &inventory, root.path(), now, None);
+            let held_back: Vec<String> = held_back.iter().map(ToString::to_string).collect();
             finish(&mut programs, now);
-            held.join(" ")
+            held_back.join(" ")
         };
         // At the start the facts of the last run count.
-        assert_eq!(held("| 0\ta\n", 2), "none-1");
+        assert_eq!(held_back("| 0\ta\n", 2), "none-1");
         // A run has ended, and has not named the other one: it stays as it is.
-        assert_eq!(held("| 0\ta\n", 2), "");
+        assert_eq!(held_back("| 0\ta\n", 2), "");
         // New devices, of which one may have the number of a device before.
-        assert_eq!(held("| 0\ta\n| 2\tc\n", 4), "c none-3");
-        assert_eq!(held("| 0\ta\n| 2\tc\n", 4), "");
+        assert_eq!(held_back("| 0\ta\n| 2\tc\n", 4), "c none-3");
+        assert_eq!(held_back("| 0\ta\n| 2\tc\n", 4), "");
         // One is gone, and the others keep their names.
-        assert_eq!(held("| 0\ta\n| 2\tc\n", 3), "");
+        assert_eq!(held_back("| 0\ta\n| 2\tc\n", 3), "");
     }
 
     /// A device may have been divided in another way since the last run, and a part have the number
@@ -333,9 +343,9 @@ mod tests {
         let mut programs = FactsPrograms::default();
         let now = Instant::now();
         for expected in [vec!["b"], vec![]] {
-            let held = programs.renew(&class, &inventory, root.path(), now, None);
-            let held: Vec<&str> = held.iter().map(DeviceId::as_str).collect();
-            assert_eq!(held, expected);
+            let held_back = programs.start_if_due(&class, &inventory, root.path(), now, None);
+            let held_back: Vec<&str> = held_back.iter().map(DeviceId::as_str).collect();
+            assert_eq!(held_back, expected);
             finish(&mut programs, now);
         }
     }
@@ -370,7 +380,7 @@ mod tests {
                 format!("boathook uptime\t{uptime}\n0\told\n1\told\n"),
             )
             .unwrap();
-            let faults = write(&reported, &class, root, &host);
+            let faults = write_facts(&reported, &class, root, &host);
             assert_eq!(faults, ["/sh -c exit 1 failed (exit status: 1)"]);
             let text = fs::read_to_string(&file).unwrap();
             assert_eq!(text.contains("\n1\told\n"), is_kept, "{text}");

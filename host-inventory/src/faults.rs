@@ -1,12 +1,11 @@
-//! Remembers faults, so that each is logged once and again only after it was solved.
+//! Logs each fault once, and again only after it was gone in between.
 
-/// The present faults of one kind, each as the line that was logged.
+/// The current faults of one kind, each as its log line.
 #[derive(Debug, Default)]
-pub struct Faults(Vec<String>);
+pub struct FaultLog(Vec<String>);
 
-impl Faults {
-    /// Replaces the remembered faults by the present ones, and calls `log` with each fault
-    /// that was not remembered before.
+impl FaultLog {
+    /// Replaces the known faults by `faults`, and calls `log` for each one that is new.
     pub fn report(&mut self, faults: impl IntoIterator<Item = String>, log: impl Fn(&str)) {
         let before = std::mem::replace(&mut self.0, faults.into_iter().collect());
         let new = self.0.iter().filter(|fault| !before.contains(fault));
@@ -26,7 +25,7 @@ mod tests {
 
     #[test]
     fn a_fault_is_logged_again_only_after_it_was_solved() {
-        let mut faults = Faults::default();
+        let mut faults = FaultLog::default();
         let logged = RefCell::new(Vec::new());
         for now in [&["a"][..], &["a", "b"], &["b"], &["a", "b"], &[], &["b"]] {
             let now = now.iter().map(|fault| (*fault).to_owned());

@@ -9,28 +9,30 @@ use injection_plan::program_output;
 
 use crate::host_program;
 
-/// The longest output of a program that is kept, in bytes. The rest is read and dropped.
+/// The number of bytes of a program's output that are kept. Further output is read and discarded,
+/// so that the program does not block on a full pipe.
 const MAX_OUTPUT: usize = 64 * 1024;
 
-/// The result of one run of a health program. One run may report on several devices.
+/// The result of one run of a health program, which may report on several devices.
 #[derive(Debug, Clone)]
-pub(crate) enum Outcome {
+pub(crate) enum ProgramOutcome {
     /// The program exited with this status and printed this text.
     Exited(ExitStatus, String),
     /// The program exceeded its timeout and was killed.
     Killed,
-    /// The program could not be started, for this reason. The health of devices does not
+    /// The program could not be started, for this reason. The health of its devices does not
     /// change.
     NotRun(String),
 }
 
-impl Outcome {
-    /// Returns the health that this result means for the device of `command`.
-    pub(crate) fn health(&self, command: &HealthCommand) -> Health {
+impl ProgramOutcome {
+    /// Derives the health of one device. `command` has the rule by which the device's class judges
+    /// the output.
+    pub(crate) fn judge_health(&self, command: &HealthCommand) -> Health {
         let fault = match self {
-            Outcome::Exited(status, text) => command.fault(*status, text),
-            Outcome::Killed => Some(command.timed_out()),
-            Outcome::NotRun(_) => None,
+            ProgramOutcome::Exited(status, text) => command.find_fault(*status, text),
+            ProgramOutcome::Killed => Some(command.describe_timeout()),
+            ProgramOutcome::NotRun(_) => None,
         };
         match fault {
             None => Health::Healthy,
@@ -40,7 +42,7 @@ impl Outcome {
 }
 
 /// Runs a health program of the host whose root directory is `root`.
-pub(crate) fn run(command: &HealthCommand, root: &Path) -> Outcome {
+pub(crate) fn run_health_program(command: &HealthCommand, root: &Path) -> ProgramOutcome {
     let HealthCommand {
         program,
         arguments,
@@ -49,7 +51,7 @@ pub(crate) fn run(command: &HealthCommand, root: &Path) -> Outcome {
         ..
     } = command;
     let not_run = |reason: &dyn std::fmt::Display| {
-        Outcome::NotRun(format!("{} cannot be run: {reason}", program.display()))
+        ProgramOutcome::NotRun(format!("{} cannot be run: {reason}", program.display()))
     };
     if let Err(error) = ownership::program(root, program) {
         return not_run(&error);
@@ -58,11 +60,11 @@ pub(crate) fn run(command: &HealthCommand, root: &Path) -> Outcome {
     program_output::set_library_path(&mut command, library_path);
     match program_output::run_program(command, *timeout, MAX_OUTPUT) {
         Err(error) => not_run(&error),
-        Ok(None) => Outcome::Killed,
+        Ok(None) => ProgramOutcome::Killed,
         Ok(Some((status, _))) if status.code() == Some(host_program::NOT_RUN.into()) => {
             not_run(&"see deploy/components/host-programs")
         }
-        Ok(Some((status, text))) => Outcome::Exited(status, text),
+        Ok(Some((status, text))) => ProgramOutcome::Exited(status, text),
     }
 }
 

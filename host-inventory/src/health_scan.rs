@@ -1,5 +1,5 @@
-//! Scans the host for the devices of all classes, and determines the health of each device
-//! from files, the kernel's log and health programs.
+//! Scans the host for the devices of all classes, and determines the health of each device from
+//! its files, the kernel's log and health programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use device_class::HostView;
 use device_class::class::{DeviceClass, NameConflict, NameOwners};
-use device_class::discover::{self, FoundNode, HealthHistory, Inventory, KernelLine, OverTime};
+use device_class::discover::{self, FoundNode, HealthHistory, HistoryRule, Inventory, KernelLine};
 use device_class::host::RealHost;
 use device_class::name::{ClassName, DeviceId, ResourceName};
 use device_class::template::Attributes;
@@ -20,29 +20,29 @@ use crate::facts_programs::FactsPrograms;
 use crate::health_programs::HealthPrograms;
 use crate::host_files;
 use crate::kernel_log::KernelLog;
-use crate::quick_look::ByteCheck;
+use crate::response_check::ResponseCheck;
 
-/// The result of a device scan.
+/// The devices of a host at one time.
 #[derive(Debug, Default)]
 pub struct HostScan<'a> {
     pub classes: Vec<ClassScan<'a>>,
-    /// The class that owns each request variable and each resource.
+    /// The class that owns each request variable and each resource name.
     pub claims: NameOwners,
-    /// The omitted devices and classes, each with the reason, in one line.
+    /// One line for each omitted device or class, with the reason.
     pub warnings: Vec<String>,
-    /// The classes of which all devices, or those of one resource, are left out because of a
-    /// mistake in the configuration.
+    /// The configuration errors that omit all devices of a class, or those of one of its
+    /// resources.
     pub class_errors: Vec<ClassError>,
-    /// The classes of which devices are held back until the driver's programs have reported facts
-    /// on which their names depend.
+    /// The classes with devices that are held back until a driver's program has reported the facts
+    /// that determine their names.
     pub unnamed: BTreeSet<ClassName>,
 }
 
-/// A mistake in the configuration of a class that only a scan shows.
+/// A configuration error of a class that only a scan can detect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassError {
     pub class: ClassName,
-    /// The reason, in one line, with the name of the class or its file.
+    /// The reason, in one line that names the class or its file.
     pub message: String,
 }
 
@@ -50,79 +50,82 @@ pub struct ClassError {
 #[derive(Debug)]
 pub struct ClassScan<'a> {
     pub class: &'a DeviceClass,
-    /// The devices of the class, without devices whose resource belongs to another class.
+    /// The devices of the class, without those whose resource name belongs to another class.
     pub inventory: Inventory,
-    /// The nodes that a container gets with any device of the class.
+    /// The device nodes that a container gets together with any device of the class.
     pub control_nodes: Vec<FoundNode>,
 }
 
-/// The values that earlier scans read of each class's devices, for health checks that
-/// compare a value over time.
+/// The state that one scan passes to the next: values that health checks compare over time, and
+/// programs that run in the background.
 #[derive(Debug, Default)]
 pub struct ScanMemory {
     classes: BTreeMap<ClassName, ClassMemory>,
-    /// The classes that read a path that is not mounted.
+    /// The error of each class that reads an unmounted path.
     pub(crate) unmounted: Arc<UnmountedClasses>,
-    /// The files that are read between two scans.
-    byte_checks: Arc<Vec<ByteCheck>>,
-    /// The root directory of the host. `None` means that neither the kernel's log is read
-    /// nor programs are run.
+    /// The device files that are polled between two scans.
+    response_checks: Arc<Vec<ResponseCheck>>,
+    /// The root directory of the host. If this is `None`, the kernel's log is not read and no
+    /// programs are run.
     host_root: Option<PathBuf>,
-    /// Notified when a program has reported something that a scan has to judge.
+    /// Notified when a program has reported a result that a scan must evaluate.
     pub(crate) notifier: Option<Notifier>,
-    /// Whether a scan waits until programs that report driver facts have ended.
+    /// Whether a scan waits for the end of the programs that report driver facts.
     pub(crate) waits_for_facts: bool,
 }
 
+/// The part of [`ScanMemory`] that belongs to one class.
 #[derive(Debug, Default)]
 struct ClassMemory {
     health: HealthHistory,
     log: Option<KernelLog>,
-    /// Records that were read between two scans.
-    unjudged: Vec<KernelLine>,
-    /// The checks of the last scan that records can change.
-    log_checks: Vec<(DeviceId, OverTime)>,
+    /// Log records that were read between two scans, for the next scan.
+    pending_records: Vec<KernelLine>,
+    /// The checks by log records, as the last scan knows them.
+    log_checks: Vec<(DeviceId, HistoryRule)>,
     programs: HealthPrograms,
     facts: FactsPrograms,
 }
 
-/// The largest number of records that are kept for the next scan.
-const MAX_UNJUDGED: usize = 65_536;
+/// The maximum number of log records that are kept for the next scan.
+const MAX_PENDING_RECORDS: usize = 65_536;
 
 impl ScanMemory {
-    /// Returns the time when a scan can first find that a change has lasted long enough.
+    /// Returns the earliest time at which a health rule with a minimum duration can change a
+    /// result.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let classes = self.classes.values();
         classes.filter_map(|class| class.health.next_due()).min()
     }
 
-    /// Returns the files that are read between two scans.
-    pub(crate) fn byte_checks(&self) -> Arc<Vec<ByteCheck>> {
-        Arc::clone(&self.byte_checks)
+    /// Returns the device files that are polled between two scans.
+    pub(crate) fn response_checks(&self) -> Arc<Vec<ResponseCheck>> {
+        Arc::clone(&self.response_checks)
     }
 
-    /// Whether a class's devices depend on the kernel's log.
+    /// Returns whether the health of any device depends on the kernel's log.
     pub(crate) fn reads_kernel_log(&self) -> bool {
         self.classes.values().any(|class| class.log.is_some())
     }
 
-    /// Reads the kernel's log without waiting, and returns whether it concerns a device.
-    pub(crate) fn has_news(&mut self) -> bool {
-        let mut has_news = false;
+    /// Reads new records of the kernel's log, without waiting for any. Returns whether one of them
+    /// concerns a device.
+    pub(crate) fn has_relevant_log_record(&mut self) -> bool {
+        let mut has_relevant_log_record = false;
         for class in self.classes.values_mut() {
-            has_news |= class.has_news();
+            has_relevant_log_record |= class.has_relevant_log_record();
         }
-        has_news
+        has_relevant_log_record
     }
 
-    /// Returns an empty memory for a single scan or for a recorded host. The kernel's log is
-    /// not read, and no programs are run.
+    /// Creates an empty memory for a single scan or a recorded host. Scans with it neither read
+    /// the kernel's log nor run programs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns an empty memory for a single scan of classes of which some read a path that is
-    /// not mounted.
+    /// Creates an empty memory for a single scan. `unmounted` has the classes that read an
+    /// unmounted path.
     pub fn with_unmounted(unmounted: UnmountedClasses) -> Self {
         ScanMemory {
             unmounted: Arc::new(unmounted),
@@ -130,9 +133,9 @@ impl ScanMemory {
         }
     }
 
-    /// Returns an empty memory for repeated scans of the host whose root directory is `root`.
+    /// Creates an empty memory for repeated scans of the host with the root directory `root`.
     /// Scans with it read the kernel's log and run programs.
-    pub fn of_host(root: &Path) -> Self {
+    pub fn for_host(root: &Path) -> Self {
         ScanMemory {
             host_root: Some(root.to_owned()),
             ..Self::default()
@@ -141,41 +144,41 @@ impl ScanMemory {
 }
 
 impl ClassMemory {
-    fn new_lines(&mut self, host_root: &Path) -> io::Result<Vec<KernelLine>> {
+    fn read_new_records(&mut self, host_root: &Path) -> io::Result<Vec<KernelLine>> {
         let log = match self.log.take() {
             Some(log) => log,
             None => KernelLog::open(host_root)?,
         };
-        let mut lines = std::mem::take(&mut self.unjudged);
-        lines.extend(self.log.insert(log).new_lines()?);
+        let mut lines = std::mem::take(&mut self.pending_records);
+        lines.extend(self.log.insert(log).read_new_records()?);
         Ok(lines)
     }
 
-    /// Reads the records since the last call, and returns whether one of them concerns a
-    /// device. A failure is reported by the next scan.
-    fn has_news(&mut self) -> bool {
-        let Some(Ok(lines)) = self.log.as_mut().map(KernelLog::new_lines) else {
+    /// Reads the records since the last call, and returns whether one of them concerns a device.
+    /// An error is left to the next scan, which reads the log again and reports it.
+    fn has_relevant_log_record(&mut self) -> bool {
+        let Some(Ok(lines)) = self.log.as_mut().map(KernelLog::read_new_records) else {
             return false;
         };
         let mut checks = self.log_checks.iter();
-        let concerns = |(id, rule): &(DeviceId, OverTime)| {
+        let concerns = |(id, rule): &(DeviceId, HistoryRule)| {
             let mut lines = lines.iter();
             lines.any(|line| line.concerns(id.as_str(), rule))
         };
-        let has_news = checks.any(concerns);
-        if self.unjudged.len() < MAX_UNJUDGED {
-            self.unjudged.extend(lines);
+        let has_relevant_log_record = checks.any(concerns);
+        if self.pending_records.len() < MAX_PENDING_RECORDS {
+            self.pending_records.extend(lines);
         }
-        has_news
+        has_relevant_log_record
     }
 }
 
-/// Scans for the devices of every class. A resource belongs to the first class that has a
-/// device of it, because the resource decides which variable the plugin sets. If two classes
-/// have the same variable, only the first class is scanned, because the hook refuses
-/// containers that set a variable of two classes.
+/// Scans for the devices of every class. If devices of two classes have the same resource name, it
+/// belongs to the first class, because the resource determines the variable that the plugin sets.
+/// If two classes have the same request variable, only the first class is scanned, because the
+/// hook refuses a container that sets a variable of two classes.
 ///
-/// `memory` has the values of earlier scans, and is updated. `now` is the time of this scan.
+/// `memory` has the state of earlier scans and is updated. `now` is the time of this scan.
 pub fn scan_host<'a>(
     classes: &'a [DeviceClass],
     host: &dyn HostView,
@@ -186,10 +189,10 @@ pub fn scan_host<'a>(
         .classes
         .retain(|name, _| classes.iter().any(|class| class.name == *name));
     for class in memory.classes.values_mut() {
-        class.facts.collect(now);
+        class.facts.collect_result(now);
     }
     let mut scan = HostScan::default();
-    let mut byte_checks = Vec::new();
+    let mut response_checks = Vec::new();
     for class in classes {
         let HostScan {
             claims,
@@ -213,19 +216,19 @@ pub fn scan_host<'a>(
             }
             continue;
         }
-        let remembered = memory.classes.entry(class.name.clone()).or_default();
+        let class_memory = memory.classes.entry(class.name.clone()).or_default();
         let notifier = memory.notifier.as_ref();
-        let mut held = BTreeSet::new();
+        let mut held_back = BTreeSet::new();
         if let Some(root) = &memory.host_root {
-            let programs = &mut remembered.facts;
-            held = programs.renew(class, &inventory, root, now, notifier);
-            // The host is opened again, because a view of it does not notice later changes.
+            let programs = &mut class_memory.facts;
+            held_back = programs.start_if_due(class, &inventory, root, now, notifier);
+            // The host is opened again, because an open `RealHost` does not notice later changes.
             if memory.waits_for_facts
-                && programs.wait(now)
+                && programs.wait_for_run(now)
                 && let Ok(host) = RealHost::open(root)
             {
                 inventory = discover::look(class, &host);
-                held.clear();
+                held_back.clear();
             }
             let faults = programs.faults().iter();
             warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
@@ -235,7 +238,7 @@ pub fn scan_host<'a>(
             && class.spec.reads_kernel_log()
             && !inventory.devices.is_empty()
         {
-            log = remembered.new_lines(root).unwrap_or_else(|error| {
+            log = class_memory.read_new_records(root).unwrap_or_else(|error| {
                 warnings.push(format!(
                     "{}: faults that the kernel logs are not seen, {}/dev/kmsg cannot be read: \
                      {error}; a container has to be privileged (deploy/components/host-programs)",
@@ -245,27 +248,27 @@ pub fn scan_host<'a>(
                 Vec::new()
             });
         }
-        byte_checks.extend(ByteCheck::read_all(class, &inventory, host));
+        response_checks.extend(ResponseCheck::read_all(class, &inventory, host));
         let each = inventory.devices.iter().flat_map(|device| {
             let readings = device.readings.iter();
-            let logged = readings.filter(|one| matches!(one.rule, OverTime::Unlogged { .. }));
+            let logged = readings.filter(|one| matches!(one.rule, HistoryRule::Unlogged { .. }));
             logged.map(|one| (device.id.clone(), one.rule.clone()))
         });
-        remembered.log_checks = each.collect();
+        class_memory.log_checks = each.collect();
         let devices = &mut inventory.devices;
-        // Devices that are divided into parts are checked as well: a part that is not created
-        // yet has the health of its device.
+        // Divided devices are checked too, because a part that does not exist yet has the health
+        // of its device.
         let divided = inventory.divided.iter_mut().chain(&mut inventory.replaced);
         let all = devices.iter_mut().chain(divided);
-        remembered.health.judge_with(all, now, &log);
-        if !held.is_empty() {
-            // A device that is held back gets another name, and is then a new one, which all
-            // these records may concern.
-            log.drain(..log.len().saturating_sub(MAX_UNJUDGED));
-            remembered.unjudged = log;
+        class_memory.health.judge_with(all, now, &log);
+        if !held_back.is_empty() {
+            // A device that is held back may be renamed. Under its new name it is a new device,
+            // and all these log records may concern it.
+            log.drain(..log.len().saturating_sub(MAX_PENDING_RECORDS));
+            class_memory.pending_records = log;
         }
         if let Some(root) = &memory.host_root {
-            let programs = &mut remembered.programs;
+            let programs = &mut class_memory.programs;
             let faults = programs.update_health(devices, root, now, notifier);
             warnings.extend(
                 faults
@@ -273,10 +276,10 @@ pub fn scan_host<'a>(
                     .map(|line| format!("{}: {line}", class.name)),
             );
         }
-        if !held.is_empty() {
+        if !held_back.is_empty() {
             inventory
                 .devices
-                .retain(|device| !held.contains(&device.id));
+                .retain(|device| !held_back.contains(&device.id));
             unnamed.insert(class.name.clone());
         }
         warnings.extend(
@@ -298,7 +301,7 @@ pub fn scan_host<'a>(
         if let Err(reason) = &control_nodes {
             inventory.refuse(reason);
         } else if !inventory.devices.is_empty()
-            && let Some(reason) = host_files::find_missing(class, host)
+            && let Some(reason) = host_files::find_missing_file(class, host)
         {
             inventory.refuse(&reason);
         }
@@ -326,22 +329,22 @@ pub fn scan_host<'a>(
             control_nodes: control_nodes.unwrap_or_default(),
         });
     }
-    memory.byte_checks = Arc::new(byte_checks);
+    memory.response_checks = Arc::new(response_checks);
     scan
 }
 
-/// Returns whether the host has hardware of a class, even if no device of it can be offered.
+/// Returns whether the host has hardware of a class, even if none of it can be offered.
 fn has_hardware(inventory: &Inventory) -> bool {
     let devices = [&inventory.devices, &inventory.divided, &inventory.replaced];
     let has_device = devices.into_iter().any(|devices| !devices.is_empty());
     has_device || !inventory.hidden.is_empty() || !inventory.warnings.is_empty()
 }
 
-/// Returns the control nodes, which a container gets together with any device of the class.
+/// Finds the control nodes, which a container gets together with any device of the class.
 ///
 /// # Errors
-/// Returns an error if a required control node is missing or unusable. The hook would refuse
-/// a container with a device of the class.
+/// Returns an error if a required control node is missing or unusable. The hook would then refuse
+/// every container with a device of the class.
 fn control_nodes(
     class: &DeviceClass,
     attributes: &Attributes,
@@ -350,7 +353,7 @@ fn control_nodes(
     let capabilities = class.spec.request.capabilities_by_default();
     let nodes = discover::control_nodes(class, &capabilities, attributes, host)
         .map_err(|error| error.to_string())?;
-    match nodes.iter().find_map(|node| node.number.unfit()) {
+    match nodes.iter().find_map(|node| node.number.unusable_reason()) {
         Some(reason) => Err(reason.to_owned()),
         None => Ok(nodes),
     }

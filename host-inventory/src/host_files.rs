@@ -7,11 +7,11 @@ use device_class::class::DeviceClass;
 use device_class::discover;
 use device_class::host::Entry;
 
-/// Returns a message about the first library or file of the class that the host lacks.
-/// Returns `None` if no file is missing, or if the host has no visible loader cache: the
-/// plugin's container usually has only the directories that discovery reads, so the absence
-/// of a file there says nothing about the host.
-pub(crate) fn find_missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
+/// Returns a message about the first library or file of the class that the host lacks, or `None`
+/// if there is no such file. Also returns `None` if the host's loader cache is not visible: the
+/// plugin's container usually has only the directories that discovery reads, so a file that is
+/// missing there may exist on the host.
+pub(crate) fn find_missing_file(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
     match cache {
         Ok(Some(Entry::File)) => discover::missing(class, host),

@@ -1,6 +1,6 @@
-//! Runs programs of the host. In a container the host's files are mounted below another
-//! directory. A program of the host needs this directory as its root, because its loader,
-//! its libraries and the paths in its arguments are there.
+//! Runs programs of the host. In a container the host's files are mounted below another directory.
+//! A program of the host needs that directory as its root directory, where its loader, its
+//! libraries and the paths in its arguments are.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -9,15 +9,15 @@ use std::process::Command;
 
 use injection_plan::program_output::LIBRARY_PATH;
 
-/// The subcommand of `boathook-plugin` that calls [`enter`].
+/// The hidden subcommand that calls [`enter_root`].
 pub const IN_ROOT: &str = "in-root";
 
-/// The exit status if the program cannot be executed. Shells use the same status.
+/// The exit status that means that the program could not be executed. Shells use the same one.
 pub const NOT_RUN: u8 = 126;
 
-/// Returns the command that runs a program of the host whose root directory is `root`. A
-/// process can change only its own root directory. In a container the command therefore
-/// starts this executable again, which changes its root and then executes the program.
+/// Builds the command that runs a program of the host with the root directory `root`. If that is
+/// not `/`, the command starts this executable again, because a process can change only its own
+/// root directory: the new process calls [`enter_root`].
 pub fn command(root: &Path, program: &Path, arguments: &[String]) -> Command {
     let mut command;
     if root == Path::new("/") {
@@ -32,7 +32,7 @@ pub fn command(root: &Path, program: &Path, arguments: &[String]) -> Command {
 
 /// Changes the root directory to `root` and executes the program. Requires
 /// CAP_SYS_CHROOT. Returns only on failure.
-pub fn enter(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
+pub fn enter_root(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
     if let Err(error) = nix::unistd::chroot(root) {
         let root = root.display();
         return io::Error::other(format!("cannot change the root to {root}: {error}"));

@@ -15,7 +15,7 @@ const MAX_RECORDS: usize = 16_384;
 /// The size of the largest record, in bytes (`CONSOLE_EXT_LOG_MAX` of the kernel).
 const MAX_RECORD: usize = 8192;
 
-/// The kernel's log, opened at the oldest record that the kernel still has.
+/// The kernel's log. The first read returns the oldest record that the kernel still has.
 #[derive(Debug)]
 pub(crate) struct KernelLog(File);
 
@@ -31,9 +31,9 @@ impl KernelLog {
         Ok(KernelLog(file.into()))
     }
 
-    /// Returns the records since the previous call, at most 16,384. Later records are
-    /// returned by the next call.
-    pub(crate) fn new_lines(&mut self) -> io::Result<Vec<KernelLine>> {
+    /// Reads the records since the previous call, at most [`MAX_RECORDS`]. The next call returns
+    /// the others.
+    pub(crate) fn read_new_records(&mut self) -> io::Result<Vec<KernelLine>> {
         let mut lines = Vec::new();
         let mut record = [0; MAX_RECORD];
         for _ in 0..MAX_RECORDS {
@@ -41,8 +41,8 @@ impl KernelLog {
                 Ok(0) => break,
                 Ok(length) => lines.extend(KernelLine::parse(&record[..length])),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // EPIPE means that the kernel has overwritten records before they were read.
-                // The next read returns the oldest record that still exists.
+                // EPIPE means that the kernel overwrote records before they were read. The next
+                // read returns the oldest record that still exists.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 Err(error) => return Err(error),
             }
@@ -66,8 +66,8 @@ mod tests {
         std::fs::write(&file, "6,1,5,-;first\n").unwrap();
         let mut log = KernelLog::open(host.path()).unwrap();
         let first = KernelLine::parse(b"6,1,5,-;first").unwrap();
-        assert_eq!(log.new_lines().unwrap(), [first]);
-        assert_eq!(log.new_lines().unwrap(), []);
+        assert_eq!(log.read_new_records().unwrap(), [first]);
+        assert_eq!(log.read_new_records().unwrap(), []);
     }
 
     /// Reads the kernel's own log, if this process may read it.
@@ -79,7 +79,7 @@ mod tests {
         };
         let mut records = 0;
         loop {
-            let lines = log.new_lines().unwrap();
+            let lines = log.read_new_records().unwrap();
             records += lines.len();
             if lines.len() < MAX_RECORDS / 2 {
                 break;

@@ -1,13 +1,14 @@
-//! The classes of this host, their devices with the health of each, and notifications of
-//! changes. The device plugin and the DRA driver use this crate to offer devices to the
-//! kubelet.
+//! Scans this host for the devices of its classes, determines the health of each device, and
+//! notifies of changes. The device plugin and the DRA driver use this crate to offer devices to
+//! the kubelet. It runs the programs that classes name, but never enters a container, and the only
+//! file that it writes is that of the driver facts.
 //!
 //! ```text
 //! class files ─▶ Classes ─┐
 //! host ───────────────────┴▶ scan_host ─▶ HostScan: devices with their health, control nodes
 //! ```
 //!
-//! [`HostWatcher`] reads the class files and the host again when they change.
+//! [`HostWatcher`] loads the class files and scans the host again when they change.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,
@@ -28,13 +29,13 @@ mod kernel_log;
 mod mounted;
 mod node_config;
 mod notify;
-mod quick_look;
+mod response_check;
 mod slow_scan;
 mod watcher;
 
 pub use classes::{Classes, UnmountedClasses};
-pub use dir_watch::{Interest, Notice};
-pub use faults::Faults;
+pub use dir_watch::{DirectoryChange, WatchedEvents};
+pub use faults::FaultLog;
 pub use health_scan::{ClassError, ClassScan, HostScan, ScanMemory, scan_host};
 pub use hotplug::watch_directories;
 pub use node_config::NodeConfig;

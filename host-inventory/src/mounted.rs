@@ -1,6 +1,6 @@
-//! Checks that the plugin can read the paths of the host that a class reads. In a container
-//! only some directories of the host are mounted below `host_root`. If a class read files in
-//! other directories, the plugin would find other devices than the hook does.
+//! Checks that the host paths which a class reads are mounted in this container. A container has
+//! only some of the host's directories below `host_root`. If a class read files in others, the
+//! plugin would find other devices than the hook does.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,21 +8,21 @@ use std::path::{Component, Path, PathBuf};
 
 use device_class::DeviceClass;
 
-/// A path that a class reads and that is not mounted.
+/// A host path that a class reads and that is not mounted in this container.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnmountedPath {
     pub(crate) path: String,
-    /// Whether devices are searched for there, so that it is not known whether the host has
-    /// any.
+    /// Whether the class searches for devices there. If it does, the scan cannot know whether the
+    /// host has such devices.
     pub(crate) is_searched: bool,
 }
 
-/// Returns the first path that a class reads and that is not mounted below `root`, and first
-/// one at which devices are searched for. Returns `None` if all paths are mounted, or if `root`
-/// is the root of the host itself.
+/// Returns the first path of a class that is not mounted below `root`. Paths at which the class
+/// searches for devices come first. Returns `None` if all paths are mounted, or if `root` is the
+/// root directory of the host itself.
 pub(crate) fn find_unmounted(class: &DeviceClass, root: &Path) -> Option<UnmountedPath> {
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
-    if !is_assembled(root, &list_directories(root), device) {
+    if !has_host_mounts_below(root, &list_directories(root), device) {
         return None;
     }
     let searched = class.spec.searched_paths().into_iter();
@@ -38,10 +38,10 @@ fn list_directories(root: &Path) -> Vec<PathBuf> {
     entries.filter_map(|e| e.ok().map(|e| e.path())).collect()
 }
 
-/// Returns whether `root` is a directory of the container with mounts of the host below it,
-/// and not the mounted root of the host itself. `device` returns the number of the file
-/// system that a path is on.
-fn is_assembled(
+/// Returns whether `root` is a directory of the container that has mounts of the host below it,
+/// and not the host's mounted root directory. `device` returns the number of the file system that
+/// has a path.
+fn has_host_mounts_below(
     root: &Path,
     directories: &[PathBuf],
     device: impl Fn(&Path) -> Option<u64>,
@@ -54,7 +54,7 @@ fn is_assembled(
     own == device(parent) && others.any(|other| other.is_some() && other != own)
 }
 
-/// Returns whether a path is in one of the mounts. The path itself need not exist. The
+/// Returns whether a path is inside a mount of the host. The path itself need not exist. The
 /// container's own file system has only the directories above the mounts, so a component on
 /// another file system shows that a mount was reached.
 fn is_mounted(root: &Path, path: &Path, device: impl Fn(&Path) -> Option<u64>) -> bool {
@@ -99,11 +99,11 @@ mod tests {
     fn only_what_is_mounted_can_be_read() {
         let root = Path::new("/host");
         let directories = ["/host/dev", "/host/proc"].map(PathBuf::from);
-        assert!(is_assembled(root, &directories, device));
+        assert!(has_host_mounts_below(root, &directories, device));
         // The host's whole root is mounted.
         let whole = [PathBuf::from("/whole/dev")];
-        assert!(!is_assembled(Path::new("/whole"), &whole, device));
-        assert!(!is_assembled(Path::new("/"), &directories, device));
+        assert!(!has_host_mounts_below(Path::new("/whole"), &whole, device));
+        assert!(!has_host_mounts_below(Path::new("/"), &directories, device));
         for (path, mounted) in [
             ("/dev", true),
             ("/dev/chip0", true),

@@ -1,25 +1,30 @@
-//! The configuration of a program that offers the devices of a node, from a container.
+//! Loads the configuration of a program that runs in a container and offers the node's devices.
 
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
 
-/// The configuration of a node.
+/// The configuration of a node, with the host's root directory as two programs see it.
 #[derive(Debug)]
 pub struct NodeConfig {
-    /// The configuration with the paths that this process sees.
+    /// The configuration, with paths as this process sees them.
     pub config: Config,
-    /// The host's root directory as the hook and engines see it.
+    /// The host's root directory, as the hook and the engines see it.
     pub host_root: PathBuf,
 }
 
 impl NodeConfig {
     /// Reads the configuration `path`, or the default one. `mounted_root` is the directory at
     /// which this process sees the host's root. A mistake is logged, if the configuration that
-    /// is installed on the host can be used instead.
-    pub fn load(path: Option<&Path>, mounted_root: Option<&Path>) -> Result<Self, FileError> {
-        let (config, mistake) = Config::load_or_installed(path, mounted_root)?;
+    /// is installed on the host can be used instead: the file `installed` of the host, or the
+    /// default one of its directories.
+    pub fn load(
+        path: Option<&Path>,
+        mounted_root: Option<&Path>,
+        installed: Option<&Path>,
+    ) -> Result<Self, FileError> {
+        let (config, mistake) = Config::load_or_installed(path, mounted_root, installed)?;
         if let Some(mistake) = mistake {
             tracing::error!(
                 "the configuration has a mistake, so the one that is installed on the host is used, \
@@ -39,7 +44,42 @@ impl NodeConfig {
 mod tests {
     use std::fs;
 
+    use device_class::config::DIRECTORIES_PATH;
+
     use super::*;
+
+    /// The configuration of a host need not be at the usual place. A container sees the file that
+    /// records its place only if it has the whole host.
+    #[test]
+    fn the_installed_configuration_is_found_in_the_directories_of_the_host() {
+        let installed = "/data/etc/boathook/config.toml";
+        for (is_recorded, named) in [(true, None), (false, Some(installed)), (false, None)] {
+            let host = tempfile::tempdir().unwrap();
+            let write = |path: &str, text: &str| {
+                let file = host.path().join(path.trim_start_matches('/'));
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            };
+            write("given.toml", "host_root = 1\n");
+            write(installed, "host_root = '/installed'\n");
+            if is_recorded {
+                write(
+                    DIRECTORIES_PATH,
+                    "programs = '/data/boathook'\nconfiguration = '/data/etc/boathook'\n",
+                );
+            }
+            let given = host.path().join("given.toml");
+            let loaded = NodeConfig::load(Some(&given), Some(host.path()), named.map(Path::new));
+            let expected = is_recorded || named.is_some();
+            assert_eq!(loaded.is_ok(), expected, "{is_recorded} {named:?}");
+            if let Ok(loaded) = loaded {
+                assert_eq!(loaded.host_root, Path::new("/installed"));
+                let classes = &loaded.config.classes[0];
+                let is_moved = classes.ends_with("data/boathook/current/classes.d");
+                assert_eq!(is_moved, is_recorded, "{classes:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_mistake_is_replaced_by_what_the_host_has() {
@@ -62,7 +102,7 @@ mod tests {
         ] {
             fs::write(&given, text).unwrap();
             fs::write(&installed, of_host).unwrap();
-            let loaded = NodeConfig::load(Some(&given), Some(host.path())).ok();
+            let loaded = NodeConfig::load(Some(&given), Some(host.path()), None).ok();
             assert_eq!(
                 loaded.map(|it| it.host_root),
                 host_root.map(PathBuf::from),

@@ -1,5 +1,5 @@
-//! A notification without content: it only says that a change happened. Several
-//! notifications before the next wait count as one.
+//! Notifications without content, which only say that something changed. All notifications before
+//! a wait count as one.
 
 use tokio::sync::watch;
 
@@ -23,8 +23,8 @@ impl Notifier {
 }
 
 impl Notifications {
-    /// Waits for a notification, and returns at once if there was one since the last wait. If
-    /// the notifier was dropped, this function never returns.
+    /// Waits for a notification. Returns at once if one was sent since the last wait, and never if
+    /// the notifier was dropped.
     pub async fn wait(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;

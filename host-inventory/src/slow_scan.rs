@@ -1,18 +1,16 @@
-//! Detects slow device scans. Reading a file of a driver may never return, and a thread that
-//! is blocked in such a read cannot be ended. No other scan starts until the read returns, so
-//! that at most one thread is blocked.
+//! Detects slow device scans. A driver may block the read of its file for ever, and nothing can
+//! end a thread that is blocked so. No other scan starts until the read returns, so that at most
+//! one thread is blocked.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::{JoinError, JoinHandle};
 
-/// The time after which a warning is logged. A scan that takes longer is probably blocked in
-/// a driver.
-const SLOW: Duration = Duration::from_secs(30);
+/// The duration after which a scan is reported as slow. It is probably blocked in a driver.
+const SLOW_SCAN_TIME: Duration = Duration::from_secs(30);
 
-/// The state of the device scans: whether a scan is running, and since when. All clones share
-/// the same state.
+/// Whether a scan is running, and since when. All clones share this state.
 #[derive(Debug, Clone, Default)]
 pub struct ScanProgress(Arc<Mutex<Progress>>);
 
@@ -23,17 +21,17 @@ struct Progress {
 }
 
 impl ScanProgress {
-    fn with<T>(&self, change: impl FnOnce(&mut Progress) -> T) -> T {
+    fn update<T>(&self, change: impl FnOnce(&mut Progress) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn begin(&self) {
-        self.with(|progress| progress.since = Some(Instant::now()));
+        self.update(|progress| progress.since = Some(Instant::now()));
     }
 
     pub(crate) fn end(&self) -> Duration {
         let took = self.running();
-        self.with(|progress| {
+        self.update(|progress| {
             *progress = Progress {
                 since: None,
                 has_ended: true,
@@ -44,7 +42,7 @@ impl ScanProgress {
 
     /// Returns how long the present scan has been running, or 0 if no scan is running.
     pub fn running(&self) -> Duration {
-        self.with(|progress| {
+        self.update(|progress| {
             progress
                 .since
                 .map_or(Duration::ZERO, |since| since.elapsed())
@@ -52,19 +50,19 @@ impl ScanProgress {
     }
 
     pub fn has_ended(&self) -> bool {
-        self.with(|progress| progress.has_ended)
+        self.update(|progress| progress.has_ended)
     }
 }
 
-/// Waits until a scan has ended, without a time limit. Logs a warning if the scan is slow,
+/// Waits for the end of a scan, without a time limit. Logs a warning when the scan becomes slow,
 /// and a message when a slow scan has ended.
 pub(crate) async fn wait_for_scan<T>(mut scan: JoinHandle<T>) -> Result<T, JoinError> {
-    if let Ok(scanned) = tokio::time::timeout(SLOW, &mut scan).await {
+    if let Ok(scanned) = tokio::time::timeout(SLOW_SCAN_TIME, &mut scan).await {
         return scanned;
     }
     tracing::warn!(
         "device scan still running after {} s, keeping previous results: a driver may hang",
-        SLOW.as_secs()
+        SLOW_SCAN_TIME.as_secs()
     );
     let scanned = scan.await;
     tracing::info!("device scan has ended");

@@ -1,4 +1,4 @@
-//! Scans the host for devices again whenever devices or class files may have changed.
+//! Scans the host again whenever devices or class files may have changed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,24 +14,25 @@ use device_class::strict_toml::FileError;
 use tokio::task::JoinHandle;
 
 use crate::classes::UnmountedClasses;
-use crate::dir_watch::Interest;
+use crate::dir_watch::WatchedEvents;
 use crate::hotplug::{self, WatchTask};
-use crate::quick_look::have_changed;
+use crate::response_check::has_changed_response;
 use crate::slow_scan::wait_for_scan;
 use crate::{
-    Classes, Faults, HostScan, Notifications, Notifier, ScanMemory, ScanProgress, scan_host,
+    Classes, FaultLog, HostScan, Notifications, Notifier, ScanMemory, ScanProgress, scan_host,
 };
 
-/// The time between the first event and the scan, in which further events are collected.
-const SETTLE: Duration = Duration::from_millis(10);
+/// The delay between the first event and the scan. The scan also covers the events that arrive
+/// meanwhile.
+const EVENT_DELAY: Duration = Duration::from_millis(10);
 
-/// The shortest time between two scans.
-const REST: Duration = Duration::from_millis(50);
+/// The minimum time between two scans.
+const MIN_SCAN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The time between two looks at what tells that a device no longer answers.
-const LOOK: Duration = Duration::from_secs(1);
+/// The interval at which devices are polled for a response, and the kernel's log is read.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The next task of the program that waits for changes.
+/// What the program must do after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatcherTask {
     /// Scan the host, because a device may have changed or the period has passed.
@@ -43,15 +44,15 @@ pub enum WatcherTask {
 /// The result of one scan.
 #[derive(Debug)]
 pub struct ScanOutcome<T> {
-    /// The value that the caller's function made of the scan. `None` means that the scan
-    /// failed; the reason was logged.
+    /// The value that the caller's function converted from the scan. `None` means that the scan failed
+    /// and the reason was logged.
     pub result: Option<T>,
     /// The duration of the scan.
     pub duration: Duration,
 }
 
-/// Scans one host repeatedly. Keeps the classes and the values that health checks compare
-/// from one scan to the next.
+/// Scans one host repeatedly, and keeps the classes and the state that one scan passes to the
+/// next.
 #[derive(Debug)]
 pub struct HostWatcher {
     config: Config,
@@ -59,108 +60,112 @@ pub struct HostWatcher {
     memory: ScanMemory,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
-    /// Whether the last attempt to read the class files failed as a whole.
-    unread: bool,
+    /// Whether no class file could be read at the last attempt.
+    has_no_readable_file: bool,
     events: Option<Events>,
-    /// The look that runs, which a driver may block.
-    looking: Option<JoinHandle<bool>>,
-    /// Notified when a program of a driver has reported something that a scan has to judge.
-    program: Notifier,
-    programs: Notifications,
+    /// The thread that polls the devices. A driver may block it.
+    poll_thread: Option<JoinHandle<bool>>,
+    /// Notified when a driver's program has reported a result that a scan must evaluate.
+    program_notifier: Notifier,
+    program_results: Notifications,
     scans: ScanProgress,
-    warnings: Faults,
-    class_errors: Faults,
+    warnings: FaultLog,
+    class_errors: FaultLog,
     /// The names of the classes whose files cannot be used.
     broken_classes: BTreeSet<String>,
-    /// The classes that read a path that is not mounted.
+    /// The error of each class that reads an unmounted path.
     unmounted: Arc<UnmountedClasses>,
-    /// The mistakes in classes that the last scan has shown.
-    scan_errors: Faults,
-    unknown_classes: Faults,
+    /// The configuration errors that the last scan detected.
+    scan_errors: FaultLog,
+    unknown_classes: FaultLog,
     class_names: Option<String>,
 }
 
-/// The notifications about devices and class files, with the tasks that send them.
+/// The notifications of changed devices and class files, and the tasks that send them.
 #[derive(Debug)]
 struct Events {
-    device: Notifier,
-    devices: Notifications,
-    files: Notifications,
-    watched: BTreeSet<PathBuf>,
-    watching: Option<WatchTask>,
+    device_notifier: Notifier,
+    device_changes: Notifications,
+    file_changes: Notifications,
+    watched_directories: BTreeSet<PathBuf>,
+    directory_watch: Option<WatchTask>,
     _classes: WatchTask,
     _uevents: WatchTask,
 }
 
 impl HostWatcher {
-    /// Returns a watcher for the classes that `server` offers, and reads their class files.
+    /// Creates a watcher for the classes that `server` offers, and loads their class files.
     pub fn new(config: Config, server: Server) -> Self {
-        let (program, programs) = Notifier::new();
+        let (program_notifier, program_results) = Notifier::new();
         let mut watcher = HostWatcher {
-            memory: ScanMemory::of_host(&config.host_root),
-            program,
-            programs,
+            memory: ScanMemory::for_host(&config.host_root),
+            program_notifier,
+            program_results,
             config,
             server,
             classes: Arc::default(),
             class_files: Vec::new(),
-            unread: false,
+            has_no_readable_file: false,
             events: None,
-            looking: None,
+            poll_thread: None,
             scans: ScanProgress::default(),
-            warnings: Faults::default(),
-            class_errors: Faults::default(),
+            warnings: FaultLog::default(),
+            class_errors: FaultLog::default(),
             broken_classes: BTreeSet::new(),
             unmounted: Arc::default(),
-            scan_errors: Faults::default(),
-            unknown_classes: Faults::default(),
+            scan_errors: FaultLog::default(),
+            unknown_classes: FaultLog::default(),
             class_names: None,
         };
         watcher.load_classes();
         watcher
     }
 
-    /// Returns the classes as they were read last.
+    /// Returns the classes as they were last loaded.
     pub fn classes(&self) -> &[DeviceClass] {
         &self.classes
     }
 
-    /// Returns the number of classes that cannot be used, or of which devices are left out
-    /// because of a mistake in the configuration.
+    /// Returns the number of class files that cannot be used, plus the number of configuration
+    /// errors that omit devices.
     pub fn class_errors(&self) -> usize {
         self.class_errors.count() + self.scan_errors.count()
     }
 
-    /// Returns the names of the classes whose files cannot be used. Their devices may still
-    /// exist. Returns `None` if this may be any class, because no class file could be read.
+    /// Returns the names of the classes whose files cannot be used. Their devices may still exist.
+    /// Returns `None` if no class file could be read, so that any class may be affected.
     pub fn broken_classes(&self) -> Option<&BTreeSet<String>> {
-        (!self.unread).then_some(&self.broken_classes)
+        (!self.has_no_readable_file).then_some(&self.broken_classes)
     }
 
     pub fn scans(&self) -> ScanProgress {
         self.scans.clone()
     }
 
-    /// Waits until the host has to be scanned: when `period` has passed, when an event may
-    /// be about a device or a file in `directories`, when a class file changes, or when
-    /// `reload` is notified.
-    pub async fn wait(
+    /// Waits until the host must be scanned again: after `period`, after an event that may concern
+    /// a device or a file in `directories`, after a change of a class file, or after a
+    /// notification of `reload`.
+    pub async fn wait_for_change(
         &mut self,
         period: Duration,
         directories: Option<PathBuf>,
         reload: &mut Notifications,
     ) -> WatcherTask {
         if self.events.is_some() {
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(MIN_SCAN_INTERVAL).await;
         }
         let mut watched = hotplug::watched_directories(&self.classes, &self.config.host_root);
         watched.extend(directories);
         let class_files = &self.config.classes;
         let events = self.events.get_or_insert_with(|| Events::new(class_files));
-        if watched != events.watched {
-            let device = events.device.clone();
-            events.watching = Some(WatchTask::directories(&watched, Interest::Names, device));
-            events.watched = watched;
+        if watched != events.watched_directories {
+            let device = events.device_notifier.clone();
+            events.directory_watch = Some(WatchTask::watch_directories(
+                &watched,
+                WatchedEvents::Entries,
+                device,
+            ));
+            events.watched_directories = watched;
         }
         let due = self.memory.next_due();
         let due = due.map(|due| due.saturating_duration_since(Instant::now()));
@@ -168,27 +173,27 @@ impl HostWatcher {
         let (memory, root) = (&mut self.memory, &self.config.host_root);
         let next = tokio::select! {
             () = tokio::time::sleep(period) => WatcherTask::Scan,
-            () = wait_for_fault(memory, root, &mut self.looking) => WatcherTask::Scan,
-            () = events.devices.wait() => WatcherTask::Scan,
-            () = self.programs.wait() => WatcherTask::Scan,
-            () = events.files.wait() => WatcherTask::Load,
+            () = wait_for_fault(memory, root, &mut self.poll_thread) => WatcherTask::Scan,
+            () = events.device_changes.wait() => WatcherTask::Scan,
+            () = self.program_results.wait() => WatcherTask::Scan,
+            () = events.file_changes.wait() => WatcherTask::Load,
             () = reload.wait() => WatcherTask::Load,
         };
-        // A driver creates several nodes at once, and an editor writes a file in several
-        // steps. This delay lets one scan see all of them.
-        tokio::time::sleep(SETTLE).await;
-        events.devices.clear();
+        // A driver creates several device nodes at once, and an editor writes a file in several
+        // steps. The delay lets one scan cover all of them.
+        tokio::time::sleep(EVENT_DELAY).await;
+        events.device_changes.clear();
         match next {
-            WatcherTask::Scan if !self.unread => WatcherTask::Scan,
+            WatcherTask::Scan if !self.has_no_readable_file => WatcherTask::Scan,
             _ => {
-                events.files.clear();
+                events.file_changes.clear();
                 WatcherTask::Load
             }
         }
     }
 
-    /// Reads the class files and logs new errors. Returns whether a class file has changed.
-    /// If no class file can be read, the previous classes are kept.
+    /// Loads the class files and logs new errors. Returns whether a class file has changed. If no
+    /// class file can be read, the previous classes stay in use.
     pub fn load_classes(&mut self) -> bool {
         let loaded = Classes::load(&self.config, self.server);
         let errors = loaded
@@ -196,13 +201,12 @@ impl HostWatcher {
             .map_or_else(std::slice::from_ref, |c| &c.errors);
         let broken = errors.iter().filter_map(FileError::class_name).collect();
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        // A failure to read any file or directory can be temporary, for example if the
-        // process has no free file descriptor.
-        self.unread = match &loaded {
+        // The failure may be temporary, for example if the process has no free file descriptor.
+        self.has_no_readable_file = match &loaded {
             Ok(classes) => classes.sources.is_empty() && !errors.is_empty(),
             Err(_) => true,
         };
-        let message = if self.unread {
+        let message = if self.has_no_readable_file {
             "cannot read the classes, keeping previous ones"
         } else {
             "class left out"
@@ -218,13 +222,13 @@ impl HostWatcher {
         else {
             return false;
         };
-        if self.unread {
+        if self.has_no_readable_file {
             return false;
         }
         self.broken_classes = broken;
         self.unmounted = Arc::new(unmounted);
-        // If a class file cannot be read, a name that seems unknown may be the name of that
-        // class, so there is no warning.
+        // If a class file cannot be read, an unknown class in the configuration may be the class
+        // of that file. So there is no warning.
         if self.class_errors.count() == 0 {
             let known = sources.iter().map(|source| source.name.as_str());
             let warnings = self.config.warn_of_unknown_classes(known);
@@ -254,49 +258,48 @@ impl HostWatcher {
         changed
     }
 
-    /// Scans the devices once, and calls `make` with the result. Both run in a separate
-    /// thread, because a driver may block reads of its files, and the thread of the server
-    /// must not block.
+    /// Scans the host once, and passes the scan to `convert`. Both run in a separate thread,
+    /// because a driver may block the reads of its files, and the server's thread must not block.
     pub async fn scan<T: Send + 'static>(
         &mut self,
-        make: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
+        convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> ScanOutcome<T> {
         self.scans.begin();
-        let result = self.scan_once(make).await;
+        let result = self.scan_once(convert).await;
         let duration = self.scans.end();
         ScanOutcome { result, duration }
     }
 
-    /// Does the work of [`HostWatcher::scan`] without measuring the time. Returns `None` if
-    /// the scan failed, and logs the reason.
+    /// Scans like [`HostWatcher::scan`], without measuring the time. Returns `None` if the scan
+    /// failed, and logs the reason.
     async fn scan_once<T: Send + 'static>(
         &mut self,
-        make: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
+        convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> Option<T> {
         let classes = Arc::clone(&self.classes);
         let root = self.config.host_root.clone();
-        let mut memory = std::mem::replace(&mut self.memory, ScanMemory::of_host(&root));
+        let mut memory = std::mem::replace(&mut self.memory, ScanMemory::for_host(&root));
         memory.unmounted = Arc::clone(&self.unmounted);
-        memory.notifier = Some(self.program.clone());
+        memory.notifier = Some(self.program_notifier.clone());
         // The DRA driver holds the locks of divisible devices during a scan. A program that ended
-        // later could overwrite the facts that the making of a part has changed.
+        // later could overwrite facts that the creation of a part has changed.
         memory.waits_for_facts = self.server == Server::Dra;
         let scanning = tokio::task::spawn_blocking(move || {
-            let made = match RealHost::open(&root) {
+            let converted = match RealHost::open(&root) {
                 Ok(host) => {
                     let scan = scan_host(&classes, &host, &mut memory, Instant::now());
                     let errors = scan.class_errors.iter();
                     let errors: Vec<String> = errors.map(|error| error.message.clone()).collect();
-                    Ok((make(scan), errors))
+                    Ok((convert(scan), errors))
                 }
                 Err(error) => Err(format!(
                     "cannot open host root {}, keeping previous scan results: {error}",
                     root.display()
                 )),
             };
-            (made, memory)
+            (converted, memory)
         });
-        let (made, memory) = match wait_for_scan(scanning).await {
+        let (converted, memory) = match wait_for_scan(scanning).await {
             Ok(scanned) => scanned,
             Err(error) => {
                 tracing::error!("device scan failed, keeping previous results: {error}");
@@ -304,46 +307,47 @@ impl HostWatcher {
             }
         };
         self.memory = memory;
-        let (made, warnings) = match made {
-            Ok(((made, warnings), errors)) => {
+        let (converted, warnings) = match converted {
+            Ok(((converted, warnings), errors)) => {
                 self.scan_errors
                     .report(errors, |error| tracing::error!("class left out: {error}"));
-                (Some(made), warnings)
+                (Some(converted), warnings)
             }
             Err(warning) => (None, vec![warning]),
         };
         self.warnings
             .report(warnings, |warning| tracing::warn!("{warning}"));
-        made
+        converted
     }
 }
 
-/// Waits until a device no longer answers, answers again, or is named in the kernel's log.
+/// Waits until a device no longer answers, answers again, or is named in a new record of the
+/// kernel's log.
 async fn wait_for_fault(
     memory: &mut ScanMemory,
     root: &Path,
-    looking: &mut Option<JoinHandle<bool>>,
+    poll_thread: &mut Option<JoinHandle<bool>>,
 ) {
-    let checks = memory.byte_checks();
+    let checks = memory.response_checks();
     if checks.is_empty() && !memory.reads_kernel_log() {
         std::future::pending::<()>().await;
     }
     loop {
-        tokio::time::sleep(LOOK).await;
-        if memory.has_news() {
+        tokio::time::sleep(POLL_INTERVAL).await;
+        if memory.has_relevant_log_record() {
             return;
         }
         if checks.is_empty() {
             continue;
         }
-        // A read of a device that is lost can hang. While it does, no other one begins, and
-        // the log is looked at again by the next call.
-        let look = looking.get_or_insert_with(|| {
+        // The read of a lost device can hang. While it hangs, no other read starts. The log is
+        // read again when the caller waits again.
+        let poll = poll_thread.get_or_insert_with(|| {
             let (checks, root) = (Arc::clone(&checks), root.to_owned());
-            tokio::task::spawn_blocking(move || have_changed(&checks, &root))
+            tokio::task::spawn_blocking(move || has_changed_response(&checks, &root))
         });
-        let changed = look.await;
-        *looking = None;
+        let changed = poll.await;
+        *poll_thread = None;
         if changed.unwrap_or(false) {
             return;
         }
@@ -352,17 +356,21 @@ async fn wait_for_fault(
 
 impl Events {
     fn new(class_files: &[PathBuf]) -> Self {
-        let (device, devices) = Notifier::new();
-        let (file, files) = Notifier::new();
+        let (device_notifier, device_changes) = Notifier::new();
+        let (file_notifier, file_changes) = Notifier::new();
         let class_files = class_files.iter().cloned().collect();
         Events {
-            _classes: WatchTask::directories(&class_files, Interest::Contents, file),
-            _uevents: WatchTask::uevents(device.clone()),
-            device,
-            devices,
-            files,
-            watched: BTreeSet::new(),
-            watching: None,
+            _classes: WatchTask::watch_directories(
+                &class_files,
+                WatchedEvents::Contents,
+                file_notifier,
+            ),
+            _uevents: WatchTask::receive_uevents(device_notifier.clone()),
+            device_notifier,
+            device_changes,
+            file_changes,
+            watched_directories: BTreeSet::new(),
+            directory_watch: None,
         }
     }
 }
@@ -385,7 +393,7 @@ mod tests {
         loop {
             // Without events the next scan would be in an hour.
             let period = Duration::from_secs(3600);
-            watcher.wait(period, None, &mut reloads).await;
+            watcher.wait_for_change(period, None, &mut reloads).await;
             let scanned = watcher.scan(|judged| {
                 let device = &judged.classes[0].inventory.devices[0];
                 (device.health.is_healthy(), Vec::new())

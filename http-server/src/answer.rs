@@ -1,10 +1,12 @@
-//! Answers to requests. Each answer holds a lease of its memory until the client has read it.
+//! Answers to requests. An answer counts against the server's memory limit until it has been
+//! sent, because a client that does not read keeps it in memory.
 
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 
-use crate::connections::Lease;
+use crate::connections::MemoryLease;
 
+/// The response to a request, with its whole body.
 pub type Answer = Response<Vec<u8>>;
 
 /// Returns an answer in plain text.
@@ -12,23 +14,31 @@ pub fn text(status: StatusCode, text: impl Into<String>) -> Answer {
     build_answer(status, "text/plain; charset=utf-8", text.into().into())
 }
 
+/// Returns an answer with status 200 and a JSON document.
 pub fn json(document: Vec<u8>) -> Answer {
     build_answer(StatusCode::OK, "application/json", document)
 }
 
-pub(crate) fn build_answer(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Answer {
+pub(crate) fn build_answer(
+    status: StatusCode,
+    content_type: &'static str,
+    bytes: Vec<u8>,
+) -> Answer {
     let mut answer = Response::new(bytes);
     *answer.status_mut() = status;
-    let kind = HeaderValue::from_static(kind);
-    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    let content_type = HeaderValue::from_static(content_type);
+    answer.headers_mut().insert(CONTENT_TYPE, content_type);
     answer
 }
 
-/// The bytes of an answer, with the lease of the memory that they take.
+/// The bytes of an answer, with the lease of the memory that they occupy.
 pub(crate) struct LeasedBytes {
     pub(crate) bytes: Vec<u8>,
-    #[expect(dead_code, reason = "is given back when the answer has been written")]
-    pub(crate) lease: Lease,
+    #[expect(
+        dead_code,
+        reason = "dropping it ends the lease when the answer was sent"
+    )]
+    pub(crate) lease: MemoryLease,
 }
 
 impl AsRef<[u8]> for LeasedBytes {

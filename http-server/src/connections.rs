@@ -1,4 +1,5 @@
-//! The open connections, and the memory of their bodies and answers.
+//! Decides which connections a server keeps open, and how much memory each of them may use for
+//! bodies and answers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,197 +11,210 @@ use tokio::sync::Notify;
 
 use crate::Limits;
 
-/// The time for which a new connection keeps its place in any case, so that a request that
-/// arrived with it is read.
+/// The time for which a new connection is not closed in favour of another one, so that the server
+/// can read a request that was sent with the connection.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The time, for each place, for which a connection keeps its place against other clients of
-/// its own address. Clients that connect again and again can so begin at most a thousand
-/// handshakes in a second.
-const OWN_GRACE: Duration = Duration::from_millis(1);
+/// The additional protection of a connection against clients of its own address, for each
+/// connection that the server can have. A server for 128 connections closes none for another
+/// client of the same address in the first 128 milliseconds, so that the clients of one address
+/// cannot begin more than a thousand TLS handshakes in a second.
+const SAME_ADDRESS_GRACE: Duration = Duration::from_millis(1);
 
 /// The open connections of a server.
 #[derive(Debug)]
 pub(crate) struct Connections {
     limits: Limits,
-    state: Mutex<ConnectionTable>,
+    table: Mutex<ConnectionTable>,
 }
 
 #[derive(Debug, Default)]
 struct ConnectionTable {
-    last: u64,
+    last_id: u64,
     connections: BTreeMap<u64, Connection>,
-    /// The sum of the memory of all connections, in bytes.
+    /// The memory in bytes that all connections use together.
     memory: usize,
 }
 
 #[derive(Debug)]
 struct Connection {
-    from: IpAddr,
-    /// The time at which the connection was opened, or at which its last request was answered.
-    since: Instant,
+    address: IpAddr,
+    /// The time at which the connection was admitted, or at which its last request was answered.
+    idle_since: Instant,
+    /// Whether the server has answered a request of the connection.
     was_answered: bool,
+    /// The memory in bytes that the connection's bodies and answers use.
     memory: usize,
-    close: Arc<Notify>,
+    /// Is notified when the connection must end.
+    revocation: Arc<Notify>,
 }
 
-/// A place among the open connections, which is free again when this value is dropped.
+/// The permission to serve one connection. Dropping the permit lets the server admit another one.
 #[derive(Debug)]
-pub(crate) struct OpenConnection {
+pub(crate) struct ConnectionPermit {
     connections: Arc<Connections>,
     id: u64,
-    close: Arc<Notify>,
+    revocation: Arc<Notify>,
 }
 
-/// Memory of a connection, which is free again when this value is dropped.
+/// Memory that one connection may use. Dropping the lease gives the memory back to the server.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct MemoryLease {
     connections: Arc<Connections>,
     id: u64,
     bytes: usize,
 }
 
-/// No memory is left, and no other connection has more memory than this one.
+/// The error of a lease that cannot grow: the server's memory is used up, and this connection is
+/// the next one that would have to give memory back.
 #[derive(Debug)]
-pub(crate) struct NoMemory;
+pub(crate) struct OutOfMemory;
 
 impl Connections {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            state: Mutex::default(),
+            table: Mutex::default(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, ConnectionTable> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_table(&self) -> MutexGuard<'_, ConnectionTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a place for a waiting connection, which is the first one of the address with
-    /// the fewest open connections. If all places are taken, another connection is closed,
-    /// unless it is new. Returns `None` if there is no place.
-    pub(crate) fn enter<T>(
+    /// Removes a connection from the queue `waiting` and returns it with its permit. The
+    /// connection is the oldest one of the address with the fewest open connections. If the
+    /// server already has as many connections as it may have, an open one is closed. Returns
+    /// `None` if the queue is empty, or if the connection that would have to be closed is still
+    /// protected because it is new.
+    pub(crate) fn admit<T>(
         self: &Arc<Self>,
         waiting: &mut VecDeque<(IpAddr, T)>,
-    ) -> Option<(OpenConnection, T)> {
-        let mut state = self.state();
-        let index = if self.limits.connections - state.connections.len() >= waiting.len() {
+    ) -> Option<(ConnectionPermit, T)> {
+        let mut table = self.lock_table();
+        let index = if self.limits.connections - table.connections.len() >= waiting.len() {
             0
         } else {
-            let connection_counts = state.sum_by_address(|_| 1);
-            let has = |(_, (from, _)): &(usize, &(IpAddr, T))| {
-                connection_counts.get(from).copied().unwrap_or(0)
+            let connection_counts = table.sum_by_address(|_| 1);
+            let open_connections = |(_, (address, _)): &(usize, &(IpAddr, T))| {
+                connection_counts.get(address).copied().unwrap_or(0)
             };
-            let (index, _) = waiting.iter().enumerate().min_by_key(has)?;
+            let (index, _) = waiting.iter().enumerate().min_by_key(open_connections)?;
             index
         };
-        let (from, _) = waiting.get(index)?;
-        let (id, close) = state.enter(*from, self.limits.connections)?;
+        let (address, _) = waiting.get(index)?;
+        let (id, revocation) = table.insert(*address, self.limits.connections)?;
         let (_, client) = waiting.remove(index)?;
-        let open = Arc::clone(self);
-        Some((
-            OpenConnection {
-                connections: open,
-                id,
-                close,
-            },
-            client,
-        ))
+        let permit = ConnectionPermit {
+            connections: Arc::clone(self),
+            id,
+            revocation,
+        };
+        Some((permit, client))
     }
 }
 
 impl ConnectionTable {
-    fn enter(&mut self, from: IpAddr, limit: usize) -> Option<(u64, Arc<Notify>)> {
+    /// Inserts a connection. A table with `limit` connections first closes one of them. Returns
+    /// `None` if that connection is protected.
+    fn insert(&mut self, address: IpAddr, limit: usize) -> Option<(u64, Arc<Notify>)> {
         if self.connections.len() >= limit {
             let id = self.choose_connection_to_close(
-                Some(from),
+                Some(address),
                 |_| 1,
-                |one| (one.was_answered, one.since),
+                |connection| (connection.was_answered, connection.idle_since),
             )?;
-            let own = u32::try_from(limit).map_or(Duration::MAX, |limit| limit * OWN_GRACE);
-            let is_old = |connection: &Connection| {
-                let grace = if connection.from == from { own } else { GRACE };
-                connection.since.elapsed() >= grace.max(GRACE)
-            };
-            self.connections
-                .get(&id)
-                .filter(|connection| is_old(connection))?;
+            let closed = self.connections.get(&id)?;
+            let mut grace = GRACE;
+            if closed.address == address {
+                let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+                grace = grace.max(SAME_ADDRESS_GRACE.saturating_mul(limit));
+            }
+            if closed.idle_since.elapsed() < grace {
+                return None;
+            }
             self.remove(id);
         }
-        self.last += 1;
-        let close = Arc::new(Notify::new());
+        self.last_id += 1;
+        let revocation = Arc::new(Notify::new());
         let connection = Connection {
-            from,
-            since: Instant::now(),
+            address,
+            idle_since: Instant::now(),
             was_answered: false,
             memory: 0,
-            close: Arc::clone(&close),
+            revocation: Arc::clone(&revocation),
         };
-        self.connections.insert(self.last, connection);
-        Some((self.last, close))
+        self.connections.insert(self.last_id, connection);
+        Some((self.last_id, revocation))
     }
 
-    /// Returns the sum of the weights of each address's connections.
+    /// Returns, for each client address, the sum of the weights of its connections.
     fn sum_by_address(&self, weight: impl Fn(&Connection) -> usize) -> BTreeMap<IpAddr, usize> {
-        let mut connection_counts = BTreeMap::new();
+        let mut sums = BTreeMap::new();
         for connection in self.connections.values() {
-            *connection_counts.entry(connection.from).or_default() += weight(connection);
+            *sums.entry(connection.address).or_default() += weight(connection);
         }
-        connection_counts
+        sums
     }
 
-    /// Returns the connection to close: the first one by `order` of the address that has the
-    /// most by `weight`. The address of a newcomer counts one more.
+    /// Returns the id of the connection to close. The connection belongs to the client address
+    /// with the largest sum of `weight`, and is the smallest one by `order` among the connections
+    /// of that address. The address of a connection that waits for admission, `newcomer`, counts
+    /// as if it had one connection more.
     fn choose_connection_to_close<O: Ord>(
         &self,
         newcomer: Option<IpAddr>,
         weight: impl Fn(&Connection) -> usize,
         order: impl Fn(&Connection) -> O,
     ) -> Option<u64> {
-        let mut connection_counts = self.sum_by_address(weight);
-        if let Some(from) = newcomer {
-            *connection_counts.entry(from).or_default() += 1;
+        let mut sums = self.sum_by_address(weight);
+        if let Some(address) = newcomer {
+            *sums.entry(address).or_default() += 1;
         }
-        let (most, _) = connection_counts.into_iter().max_by_key(|(_, sum)| *sum)?;
-        let connections = self.connections.iter();
-        let candidates = connections.filter(|(_, connection)| connection.from == most);
-        let first = candidates.min_by_key(|(_, connection)| order(connection));
-        first.map(|(id, _)| *id)
+        let (heaviest_address, _) = sums.into_iter().max_by_key(|(_, sum)| *sum)?;
+        self.connections
+            .iter()
+            .filter(|(_, connection)| connection.address == heaviest_address)
+            .min_by_key(|(_, connection)| order(connection))
+            .map(|(id, _)| *id)
     }
 
-    /// Changes the memory of a connection from `from` to `to` bytes.
-    fn change_memory(&mut self, id: u64, from: usize, to: usize) {
+    /// Replaces `old` bytes of a connection's memory by `new` bytes. An id without a connection
+    /// is ignored: the connection was closed, and its memory is no longer counted.
+    fn change_memory(&mut self, id: u64, old: usize, new: usize) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.memory = connection.memory - from + to;
-            self.memory = self.memory - from + to;
+            connection.memory = connection.memory - old + new;
+            self.memory = self.memory - old + new;
         }
     }
 
     fn remove(&mut self, id: u64) {
         if let Some(connection) = self.connections.remove(&id) {
             self.memory -= connection.memory;
-            connection.close.notify_one();
+            connection.revocation.notify_one();
         }
     }
 }
 
-impl OpenConnection {
-    /// Waits until the connection must end to make room for another one.
-    pub(crate) async fn wait_for_close(&self) {
-        self.close.notified().await;
+impl ConnectionPermit {
+    /// Waits until the server needs the connection's place or memory for another one. The caller
+    /// then closes the connection.
+    pub(crate) async fn wait_for_revocation(&self) {
+        self.revocation.notified().await;
     }
 
-    /// Notes that one of the connection's requests was answered.
-    pub(crate) fn note_answer(&self) {
-        if let Some(connection) = self.connections.state().connections.get_mut(&self.id) {
+    /// Records that a request was answered. Connections that were never answered are closed
+    /// before those that were, and then the one that has been idle the longest.
+    pub(crate) fn record_answer(&self) {
+        if let Some(connection) = self.connections.lock_table().connections.get_mut(&self.id) {
             connection.was_answered = true;
-            connection.since = Instant::now();
+            connection.idle_since = Instant::now();
         }
     }
 
-    /// Returns a lease of memory for the connection, which is empty at first.
-    pub(crate) fn lease(&self) -> Lease {
-        Lease {
+    /// Returns a lease of 0 bytes of memory for the connection.
+    pub(crate) fn lease_memory(&self) -> MemoryLease {
+        MemoryLease {
             connections: Arc::clone(&self.connections),
             id: self.id,
             bytes: 0,
@@ -208,30 +222,31 @@ impl OpenConnection {
     }
 }
 
-impl Drop for OpenConnection {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.connections.state().remove(self.id);
+        self.connections.lock_table().remove(self.id);
     }
 }
 
-impl Lease {
-    /// Changes the lease to this number of bytes. If there is not enough memory, the largest
-    /// connection of the address with the most memory is closed. If that is this connection,
-    /// the lease stays as it is and the call fails, so that a large request does not displace
-    /// small ones.
-    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), NoMemory> {
-        let mut state = self.connections.state();
-        if !state.connections.contains_key(&self.id) {
-            return Err(NoMemory);
+impl MemoryLease {
+    /// Changes the size of the lease to `bytes`. If the server has not enough memory, it closes
+    /// the largest connection of the client address that uses the most. If that is the connection
+    /// of this lease, the lease stays as it is and the call fails, so that a large request does
+    /// not displace small ones.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), OutOfMemory> {
+        let mut table = self.connections.lock_table();
+        if !table.connections.contains_key(&self.id) {
+            return Err(OutOfMemory);
         }
-        state.change_memory(self.id, self.bytes, bytes);
-        while state.memory > self.connections.limits.memory {
-            let memory = |one: &Connection| one.memory;
-            match state.choose_connection_to_close(None, memory, |one| Reverse(one.memory)) {
-                Some(id) if id != self.id => state.remove(id),
+        table.change_memory(self.id, self.bytes, bytes);
+        while table.memory > self.connections.limits.memory {
+            let memory = |connection: &Connection| connection.memory;
+            let largest_first = |connection: &Connection| Reverse(connection.memory);
+            match table.choose_connection_to_close(None, memory, largest_first) {
+                Some(id) if id != self.id => table.remove(id),
                 _ => {
-                    state.change_memory(self.id, bytes, self.bytes);
-                    return Err(NoMemory);
+                    table.change_memory(self.id, bytes, self.bytes);
+                    return Err(OutOfMemory);
                 }
             }
         }
@@ -240,9 +255,10 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for MemoryLease {
     fn drop(&mut self) {
-        // A lease of less memory never fails.
+        // Making a lease smaller fails only if its connection was closed before. The memory of a
+        // closed connection has already been given back.
         let _ = self.resize(0);
     }
 }
@@ -252,8 +268,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_fewest_connections_goes_first() {
-        let open = Arc::new(Connections::new(Limits {
+    fn connections_of_the_address_with_fewest_are_admitted_first() {
+        let connections = Arc::new(Connections::new(Limits {
             connections: 4,
             ..Limits::PAGES
         }));
@@ -261,17 +277,17 @@ mod tests {
         let mut waiting: VecDeque<_> = (0..6).map(|client| (hostile, client)).collect();
         waiting.push_back((honest, 6));
         waiting.push_back((honest, 7));
-        let mut entered = Vec::new();
-        let mut enter = || {
-            while let Some(next) = open.enter(&mut waiting) {
-                entered.push(next);
+        let mut admitted = Vec::new();
+        let mut admit_all = || {
+            while let Some(connection) = connections.admit(&mut waiting) {
+                admitted.push(connection);
             }
-            let clients = entered.iter().map(|(_, client)| *client);
+            let clients = admitted.iter().map(|(_, client)| *client);
             clients.collect::<Vec<_>>()
         };
-        assert_eq!(enter(), [0, 6, 1, 7]);
+        assert_eq!(admit_all(), [0, 6, 1, 7]);
         std::thread::sleep(GRACE);
-        // Each for one of its own address.
-        assert_eq!(enter()[4..], [2, 3]);
+        // Each new connection replaces one of its own address.
+        assert_eq!(admit_all()[4..], [2, 3]);
     }
 }

@@ -1,7 +1,9 @@
-//! An HTTP/1.1 server that hostile clients cannot stop. Heads, bodies, handshakes and answers
-//! have limits of size and time. If connections or memory run short, the server closes
-//! connections of the address that has the most, so that a client takes room from other
-//! clients of its own address first.
+//! An HTTP/1.1 server that stays available to honest clients while hostile ones attack it. The
+//! plugin, the DRA driver, the scheduler extender and the webhook answer metrics, probes and
+//! reviews with it. Request heads, bodies, TLS handshakes and answers have limits of size and
+//! time. If connections or memory run short, the server closes a connection of the client address
+//! that uses the most, so that a client that opens too many connections only harms clients of its
+//! own address. It serves no files, and follows no address in a request.
 
 mod answer;
 mod body;
@@ -30,46 +32,53 @@ use tokio::task::JoinSet;
 
 pub use answer::{Answer, json, text};
 pub use hyper::{Method, StatusCode};
-pub use probes::probe;
+pub use probes::answer_probe;
 
 use answer::LeasedBytes;
 use body::BodyError;
-use connections::{Connections, NoMemory, OpenConnection};
+use connections::{ConnectionPermit, Connections, OutOfMemory};
 
-/// The maximum length in bytes of a request's head.
-const MAX_HEAD: usize = 16 << 10;
+/// The maximum length in bytes of a request's head: its request line and header fields. A longer
+/// head is answered with status 431.
+const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// The time limit for a TLS handshake, and after it for the head of the first request.
+/// The time limit for a TLS handshake, and then again for the head of the first request. After it
+/// the connection is closed without an answer.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time for which a connection may be idle. Clients written in Go close an idle connection
-/// after 90 seconds. A server that closes it earlier may do so while a request is on its way.
+/// The time after which the server closes an idle connection. It is longer than the 90 seconds
+/// after which a client written in Go closes its idle connections. A server that closes a
+/// connection before the client does may lose a request that the client sends at that moment.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The maximum duration of a connection. It ends after the request in progress.
+/// The time after which a connection accepts no further request. The server still answers the
+/// request in progress, and then closes the connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The time limit for the last request of a connection. Without keep-alive this is its only
-/// request.
+/// The time limit for answering the last request of a connection, after which the connection is
+/// closed. Without keep-alive the last request is also the first one.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The number of connections that the kernel keeps until they are accepted, if
-/// `net.core.somaxconn` allows it. A client that finds no place there tries again after a
-/// second.
+/// The number of connections that the kernel queues until they are accepted (listen(2)). The
+/// kernel lowers the number to `net.core.somaxconn`. If the queue is full, the kernel drops a
+/// client's SYN, and the client sends it again after a second.
 const BACKLOG: u32 = 4096;
 
-/// The time between two searches for a free place for a waiting connection.
-const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
+/// The time between two attempts to admit the connections that wait in the server's queue.
+const ADMISSION_INTERVAL: Duration = Duration::from_millis(10);
 
+/// The resources that a server uses at most, whatever its clients do.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The maximum number of open connections. Half as many can wait for a place.
+    /// The maximum number of connections that are served at once. Half as many more wait in the
+    /// server's queue.
     pub connections: usize,
-    /// The maximum length in bytes of a request's body.
+    /// The maximum length in bytes of a request's body. A longer body is answered with status
+    /// 413.
     pub body: usize,
-    /// The memory in bytes for all bodies and answers together.
+    /// The maximum memory in bytes for the bodies and answers of all connections together.
     pub memory: usize,
-    /// Whether a connection may have several requests.
+    /// Whether a client may send several requests over one connection.
     pub keep_alive: bool,
 }
 
@@ -83,10 +92,10 @@ impl Limits {
     };
 }
 
-/// A site computes the answer to a request's method, path and body. A plain function is a site
-/// that answers at once, without waiting.
-pub trait Site: Send + Sync + 'static {
-    /// Returns the answer to a request.
+/// A handler computes the answers to requests. A function of method, path and body implements the trait if it returns
+/// the answer without waiting.
+pub trait Handler: Send + Sync + 'static {
+    /// Computes the answer to a request. `body` is complete.
     fn answer(
         &self,
         method: &Method,
@@ -95,7 +104,7 @@ pub trait Site: Send + Sync + 'static {
     ) -> impl Future<Output = Answer> + Send;
 }
 
-impl<F: Fn(&Method, &str, &[u8]) -> Answer + Send + Sync + 'static> Site for F {
+impl<F: Fn(&Method, &str, &[u8]) -> Answer + Send + Sync + 'static> Handler for F {
     fn answer(
         &self,
         method: &Method,
@@ -106,6 +115,8 @@ impl<F: Fn(&Method, &str, &[u8]) -> Answer + Send + Sync + 'static> Site for F {
     }
 }
 
+/// Returns a socket that listens on a TCP address. `SO_REUSEADDR` lets a restarted server listen
+/// on the address while closed connections of its predecessor are in the state TIME_WAIT.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -116,17 +127,17 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves a site until the future is dropped.
-pub async fn serve<S: Site>(listener: TcpListener, limits: Limits, site: S) {
-    accept(listener, limits, site, |client| async { Some(client) }).await;
+/// Serves HTTP until the future is dropped.
+pub async fn serve<S: Handler>(listener: TcpListener, limits: Limits, handler: S) {
+    accept(listener, limits, handler, |client| async { Some(client) }).await;
 }
 
-/// Serves a site with TLS until the future is dropped.
+/// Serves HTTPS until the future is dropped.
 #[cfg(feature = "tls")]
-pub async fn serve_tls<S: Site>(
+pub async fn serve_tls<S: Handler>(
     listener: TcpListener,
     limits: Limits,
-    site: S,
+    handler: S,
     identity: Arc<tls::Identity>,
 ) {
     let acceptor = identity.acceptor();
@@ -139,20 +150,20 @@ pub async fn serve_tls<S: Site>(
             }
         }
     };
-    accept(listener, limits, site, handshake).await;
+    accept(listener, limits, handler, handshake).await;
 }
 
-async fn accept<S, H, F, C>(listener: TcpListener, limits: Limits, site: S, handshake: H)
+async fn accept<S, H, F, C>(listener: TcpListener, limits: Limits, handler: S, handshake: H)
 where
-    S: Site,
+    S: Handler,
     H: Fn(TcpStream) -> F,
     F: Future<Output = Option<C>> + Send + 'static,
     C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let open = Arc::new(Connections::new(limits));
-    let site = Arc::new(site);
-    // The connections end with this task.
-    let mut connections = JoinSet::new();
+    let open_connections = Arc::new(Connections::new(limits));
+    let handler = Arc::new(handler);
+    // Dropping the set ends the tasks of all connections, so no connection outlives the server.
+    let mut connection_tasks = JoinSet::new();
     // Connections wait in this queue and not in the kernel's backlog, so that a client with
     // few open connections is served before one with many.
     let mut waiting = VecDeque::new();
@@ -165,41 +176,42 @@ where
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
-            () = tokio::time::sleep(SEARCH_INTERVAL), if !waiting.is_empty() => {}
+            () = tokio::time::sleep(ADMISSION_INTERVAL), if !waiting.is_empty() => {}
         }
-        while connections.try_join_next().is_some() {}
-        while let Some((entry, client)) = open.enter(&mut waiting) {
-            let (site, handshake) = (Arc::clone(&site), handshake(client));
-            connections.spawn(async move {
-                let entry = &entry;
-                let served = async {
+        while connection_tasks.try_join_next().is_some() {}
+        while let Some((permit, client)) = open_connections.admit(&mut waiting) {
+            let (handler, handshake) = (Arc::clone(&handler), handshake(client));
+            connection_tasks.spawn(async move {
+                let permit = &permit;
+                let serving = async {
                     if let Some(client) = handshake.await {
-                        serve_requests(client, entry, limits, &*site).await;
+                        serve_requests(client, permit, limits, &*handler).await;
                     }
                 };
                 tokio::select! {
-                    () = entry.wait_for_close() => {}
-                    () = served => {}
+                    () = permit.wait_for_revocation() => {}
+                    () = serving => {}
                 }
             });
         }
     }
 }
 
-/// Answers the requests of one connection. A client that breaks off, or sends no HTTP,
-/// does not affect others.
+/// Answers the requests of one connection until the connection ends. Errors are ignored: a client
+/// that disconnects or does not speak HTTP concerns nobody else, and a log line for each would
+/// let clients fill the log.
 async fn serve_requests(
     client: impl AsyncRead + AsyncWrite + Unpin,
-    entry: &OpenConnection,
+    permit: &ConnectionPermit,
     limits: Limits,
-    site: &impl Site,
+    handler: &impl Handler,
 ) {
-    let requested = Notify::new();
+    let head_received = Notify::new();
     let service = service_fn(|request: Request<Incoming>| {
-        requested.notify_one();
+        head_received.notify_one();
         async {
-            let answer = respond(request, entry, limits, site).await;
-            entry.note_answer();
+            let answer = respond(request, permit, limits, handler).await;
+            permit.record_answer();
             Ok::<Response<Full<Bytes>>, Infallible>(answer)
         }
     });
@@ -207,16 +219,16 @@ async fn serve_requests(
     server
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
-        .max_buf_size(MAX_HEAD)
-        // A client may close its sending side after its request.
+        .max_buf_size(MAX_HEAD_BYTES)
+        // A client may close its sending direction after its request and still read the answer.
         .half_close(true)
         .keep_alive(limits.keep_alive);
     let connection = server.serve_connection(TokioIo::new(client), service);
     let mut connection = std::pin::pin!(connection);
-    let first = tokio::time::timeout(HEAD_TIMEOUT, requested.notified());
+    let first_head = tokio::time::timeout(HEAD_TIMEOUT, head_received.notified());
     tokio::select! {
         _ = connection.as_mut() => return,
-        first = first => if first.is_err() { return },
+        result = first_head => if result.is_err() { return },
     }
     if limits.keep_alive {
         tokio::select! {
@@ -230,25 +242,21 @@ async fn serve_requests(
 
 async fn respond(
     request: Request<Incoming>,
-    entry: &OpenConnection,
+    permit: &ConnectionPermit,
     limits: Limits,
-    site: &impl Site,
+    handler: &impl Handler,
 ) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
-    let mut lease = entry.lease();
-    let answer = match body::read(body, limits.body, &mut lease).await {
+    let mut lease = permit.lease_memory();
+    let mut answer = match body::read(body, limits.body, &mut lease).await {
         Ok(body) => {
-            let answer = site.answer(&head.method, head.uri.path(), &body);
+            let answer = handler.answer(&head.method, head.uri.path(), &body);
             answer.await
         }
-        Err(error) => text(error.status(), format!("{error}\n")),
+        Err(error) => error.to_answer(),
     };
-    let answer = match lease.resize(answer.body().len()) {
-        Ok(()) => answer,
-        Err(NoMemory) => {
-            let error = BodyError::Busy;
-            text(error.status(), format!("{error}\n"))
-        }
-    };
+    if let Err(OutOfMemory) = lease.resize(answer.body().len()) {
+        answer = BodyError::Busy.to_answer();
+    }
     answer.map(|bytes| Full::new(Bytes::from_owner(LeasedBytes { bytes, lease })))
 }

@@ -1,13 +1,16 @@
-//! `/healthz`, `/readyz` and `/metrics`.
+//! The pages for monitoring: `/healthz` and `/readyz` for the probes of the kubelet, and
+//! `/metrics` for Prometheus.
 
 use crate::answer::{self, text};
 use crate::{Answer, Method, StatusCode};
 
+/// The content type of a page of metrics (OpenMetrics 1.0).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Returns the answer to a request for one of the pages. `ready` returns a text if the process
-/// is ready, or the reason why it is not.
-pub fn probe(
+/// Answers a request for `/healthz`, `/readyz` or `/metrics`. `metrics` returns the page of
+/// metrics. `ready` returns a text for people if the process is ready to work, and otherwise the
+/// reason why it is not.
+pub fn answer_probe(
     method: &Method,
     path: &str,
     metrics: impl FnOnce() -> String,
@@ -18,7 +21,7 @@ pub fn probe(
     }
     match path {
         "/metrics" => answer::build_answer(StatusCode::OK, OPEN_METRICS, metrics().into()),
-        // Any answer shows that the process is not stuck.
+        // The text does not matter: that the process answers shows that it is not stuck.
         "/healthz" => text(StatusCode::OK, "ok\n"),
         "/readyz" => match ready() {
             Ok(state) => text(StatusCode::OK, format!("{state}\n")),
@@ -36,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_method_and_path_has_its_status() {
+    fn the_status_follows_from_method_path_and_readiness() {
         for (method, path, ready, status) in [
             (Method::GET, "/healthz", false, 200),
             (Method::HEAD, "/healthz", true, 200),
@@ -47,7 +50,7 @@ mod tests {
             (Method::POST, "/metrics", true, 405),
         ] {
             let state = || ready.then(|| "ok".to_owned()).ok_or("not yet".to_owned());
-            let answer = probe(&method, path, String::new, state);
+            let answer = answer_probe(&method, path, String::new, state);
             assert_eq!(answer.status().as_u16(), status, "{method} {path}");
         }
     }

@@ -1,4 +1,4 @@
-//! The certificate of a server, which can be replaced while the server runs.
+//! The TLS certificate of a server, which can be replaced while the server runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,14 +14,15 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
-/// The time between two reads of a certificate's files. cert-manager replaces them weeks
-/// before they expire.
+/// The time between two reads of the certificate's files. The delay does no harm, because
+/// cert-manager replaces a certificate weeks before the old one expires.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The maximum size in bytes of a certificate chain or key. A Secret has at most 1 MiB.
-const MAX_FILE: u64 = 1 << 20;
+/// The maximum size in bytes of a file with a certificate chain or a key. The files come from a
+/// Secret of Kubernetes, which has at most 1 MiB.
+const MAX_FILE_SIZE: u64 = 1 << 20;
 
-/// A server's certificate and key.
+/// A server's certificate and key, by which it proves its identity to clients.
 #[derive(Debug)]
 pub struct Identity {
     acceptor_config: Arc<ServerConfig>,
@@ -32,9 +33,10 @@ pub struct Identity {
 struct CurrentCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl Identity {
-    /// Reads the certificate in the files tls.crt and tls.key of a directory.
+    /// Reads the certificate chain and the key from the files `tls.crt` and `tls.key` of a
+    /// directory. A Secret of the type `kubernetes.io/tls` has these names.
     pub fn from_dir(dir: &Path) -> Result<Arc<Self>> {
-        let (chain, key) = read(dir)?;
+        let (chain, key) = read_files(dir)?;
         let current = Arc::new(CurrentCertificate(RwLock::new(parse_certified_key(
             &chain, &key,
         )?)));
@@ -49,17 +51,20 @@ impl Identity {
         }))
     }
 
-    /// Replaces the certificate.
+    /// Replaces the certificate and the key, which are PEM texts. Handshakes that follow use the
+    /// new ones, and open connections are not affected.
     ///
     /// # Errors
-    /// The certificate cannot be used; the previous one stays in use.
+    /// Returns an error if the texts cannot be parsed or used. The previous certificate then
+    /// stays in use.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<()> {
-        let new = parse_certified_key(chain, key)?;
-        *self
+        let certified_key = parse_certified_key(chain, key)?;
+        let mut current = self
             .current
             .0
             .write()
-            .unwrap_or_else(PoisonError::into_inner) = new;
+            .unwrap_or_else(PoisonError::into_inner);
+        *current = certified_key;
         Ok(())
     }
 
@@ -68,17 +73,18 @@ impl Identity {
     }
 }
 
-/// Uses tls.crt and tls.key of a directory, and never returns. A certificate that
-/// cannot be used is logged once, and the previous certificate stays in use.
-pub async fn reload(identity: Arc<Identity>, dir: PathBuf) {
-    let mut loaded = read(&dir).ok();
+/// Replaces the certificate whenever the files tls.crt and tls.key of a directory change. The
+/// function never returns. If the new files cannot be used, this is logged once, and the previous
+/// certificate stays in use.
+pub async fn reload_on_change(identity: Arc<Identity>, dir: PathBuf) {
+    let mut last_files = read_files(&dir).ok();
     loop {
         tokio::time::sleep(RELOAD_INTERVAL).await;
-        let files = read(&dir);
-        if files.as_ref().ok() == loaded.as_ref() {
+        let files = read_files(&dir);
+        if files.as_ref().ok() == last_files.as_ref() {
             continue;
         }
-        loaded = files.as_ref().ok().cloned();
+        last_files = files.as_ref().ok().cloned();
         match files.and_then(|(chain, key)| identity.replace(&chain, &key)) {
             Ok(()) => tracing::info!("the certificate in {} is in use", dir.display()),
             Err(error) => tracing::error!("the previous certificate stays in use: {error:#}"),
@@ -86,13 +92,13 @@ pub async fn reload(identity: Arc<Identity>, dir: PathBuf) {
     }
 }
 
-fn read(dir: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
-    let file = |name| {
+fn read_files(dir: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
+    let read_file = |name| {
         let path = dir.join(name);
-        read_regular_file(&path, MAX_FILE)
+        read_regular_file(&path, MAX_FILE_SIZE)
             .with_context(|| format!("{}: cannot read", path.display()))
     };
-    Ok((file("tls.crt")?, file("tls.key")?))
+    Ok((read_file("tls.crt")?, read_file("tls.key")?))
 }
 
 impl ResolvesServerCert for CurrentCertificate {
@@ -107,7 +113,7 @@ fn parse_certified_key(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>> {
         .collect::<Result<_, _>>()
         .context("certificate: not PEM")?;
     let key = PrivateKeyDer::from_pem_slice(key).context("key: not PEM")?;
-    let parse_certified_key = CertifiedKey::from_der(chain, key, &ring::default_provider())
+    let certified_key = CertifiedKey::from_der(chain, key, &ring::default_provider())
         .context("certificate and key cannot be used")?;
-    Ok(Arc::new(parse_certified_key))
+    Ok(Arc::new(certified_key))
 }

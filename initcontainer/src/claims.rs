@@ -5,12 +5,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use injection_plan::claim_record::{records_directory, uid_in_file_name};
-use runtime_config::HostRoot;
 
+use crate::host::Host;
 use crate::layout::DRIVER;
 
-/// Returns the uids of the prepared claims. A uid is the name of a claim record without suffix.
-pub(crate) fn find_prepared(host: &HostRoot) -> Result<BTreeSet<String>> {
+/// Returns the uids of the claims that have a record, which is named after the uid.
+pub(crate) fn find_prepared_claims(host: &Host) -> Result<BTreeSet<String>> {
     let directory = records_directory(Path::new(DRIVER));
     if !host.is_dir(&directory) {
         return Ok(BTreeSet::new());

@@ -26,7 +26,7 @@ pub struct Cli {
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -36,6 +36,7 @@ Examples:
   boathook-init install --dry-run                print what would change
   boathook-init install --engine docker,podman   configure these engines only
   boathook-init install --follow --cdi           with the services for USB devices and for CDI
+  boathook-init install --prefix /data/boathook  where neither /opt nor /var/lib will do
   boathook-init install --as NAME                for `docker run --gpus all` and compose files
   boathook-init upgrade                          after another archive was unpacked
   boathook-init install --json                   what was done and what to do next, as JSON
@@ -46,7 +47,6 @@ Exit codes:
   1  failure, and the host is unchanged; or status found something missing
   2  invalid command line";
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Install the programs and configure the host's engines to call the hook
@@ -73,6 +73,16 @@ pub struct Install {
     /// [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
+    /// The directory to install in, whose last name is boathook, if nothing is installed
+    /// [default: the first of /opt/boathook, /home/kubernetes/bin/boathook and /var/lib/boathook
+    /// that can be written to and whose file system is not mounted noexec]
+    #[arg(long, value_name = "DIR")]
+    pub prefix: Option<PathBuf>,
+    /// The directory for config.toml and your own classes, whose last name is boathook, if nothing
+    /// is installed [default: /etc/boathook, or /var/lib/boathook-config/boathook if that cannot
+    /// be written to]
+    #[arg(long, value_name = "DIR")]
+    pub config_dir: Option<PathBuf>,
     /// The directory of the class files, or none; with this option there may be fewer than
     /// are installed [default: classes.d in the source]
     #[arg(long, value_name = "DIR")]
@@ -122,7 +132,7 @@ pub struct Install {
 }
 
 impl Install {
-    /// Returns the services to enable.
+    /// Returns the services that the options enable.
     pub fn services(&self) -> Vec<Service> {
         let options = [
             (self.cdi, Service::Cdi),
@@ -180,16 +190,16 @@ pub struct Uninstall {
     pub force: bool,
 }
 
-/// The choice of engines that `install` configures.
+/// The engines that `install` configures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// The engines that are found on the host.
+    /// All engines that are found on the host.
     Auto,
-    /// The named engines, even if they are not found on the host.
+    /// The named engines, whether or not they are found on the host.
     Named(Vec<Engine>),
 }
 
-/// A list of engines that were named on the command line, without duplicates.
+/// The engines that are named on the command line, without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineNames(pub Vec<Engine>);
 

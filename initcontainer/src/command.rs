@@ -1,9 +1,10 @@
-//! Runs the commands. A command makes a plan, prints it or carries it out, and then prints what
-//! the operator has to do next.
+//! Runs the commands. A command makes a plan, prints or executes it, and then prints what the
+//! operator must do next.
 
 mod carry_out;
 mod engines;
 mod install;
+mod pod_status;
 mod uninstall;
 mod upgrade;
 
@@ -11,18 +12,18 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use initcontainer::cli::{Cli, Command};
+use initcontainer::host::Host;
 use initcontainer::lock::Lock;
 use initcontainer::status::Status;
 use nix::sys::signal::{SigSet, Signal};
 use release_lock::ReleaseLock;
-use runtime_config::HostRoot;
 
 use crate::output::Output;
 
-/// Runs a command. Returns whether it was successful and found nothing missing.
+/// Runs a command. Returns false if `status` found something missing.
 pub(crate) fn run(cli: Cli) -> Result<bool> {
     let _release_lock = take_release_lock(&cli)?;
-    let host = HostRoot::open(cli.host_root)?;
+    let host = Host::open(cli.host_root)?;
     let output = |dry_run| Output::new(cli.json, cli.verbose, dry_run);
     match cli.command {
         Command::Install(args) => {
@@ -46,8 +47,8 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
     Ok(true)
 }
 
-/// Takes the lock of the release that the command names, before the host is changed. The plugin
-/// of the same release takes it too, and keeps it as long as it runs.
+/// Takes the release lock of the named release before the host is changed. The plugin of the same
+/// release also takes the lock, and holds it until it ends.
 fn take_release_lock(cli: &Cli) -> Result<Option<ReleaseLock>> {
     let release = match &cli.command {
         Command::Install(args) if !args.dry_run => args.release.as_ref(),
@@ -58,8 +59,8 @@ fn take_release_lock(cli: &Cli) -> Result<Option<ReleaseLock>> {
     Ok(lock.transpose()?)
 }
 
-/// Waits for SIGTERM or SIGINT. The first process of a container ignores these signals by
-/// default, and would be killed only after the pod's grace period.
+/// Waits for SIGTERM or SIGINT. The kernel ignores these signals for the first process of a
+/// container by default, so that the process would be killed only after the pod's grace period.
 fn wait() -> Result<()> {
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     signals.thread_block().context("cannot block signals")?;
@@ -67,8 +68,8 @@ fn wait() -> Result<()> {
     Ok(())
 }
 
-/// Releases the lock. A failure is only reported, because the command itself was successful.
-fn release(lock: Lock, output: &mut Output) {
+/// Releases the lock. A failure is only a note, because the command itself has succeeded.
+fn release_installer_lock(lock: Lock, output: &mut Output) {
     if let Err(error) = lock.release() {
         output.report_note(&format!(
             "{error}; the next run of boathook-init removes it"
@@ -76,7 +77,7 @@ fn release(lock: Lock, output: &mut Output) {
     }
 }
 
-fn status(host: &HostRoot, json: bool) -> Result<bool> {
+fn status(host: &Host, json: bool) -> Result<bool> {
     let status = Status::read(host)?;
     if json {
         command_line::print_json(&status)?;
@@ -86,9 +87,9 @@ fn status(host: &HostRoot, json: bool) -> Result<bool> {
     Ok(status.is_complete())
 }
 
-/// Returns an error if this user cannot change the host. Without this check every step would
-/// fail with its own message.
-fn check_user(host: &HostRoot) -> Result<()> {
+/// Returns an error if the current user cannot change the host. Without this check, each step
+/// would fail with its own message.
+fn check_user(host: &Host) -> Result<()> {
     let user = nix::unistd::geteuid();
     let owner = host.stat(Path::new("/")).map(|stat| stat.st_uid);
     ensure!(

@@ -1,8 +1,8 @@
-//! The names of other toolkits under which an installation offers Boathook (`--as`).
+//! Offers Boathook under the names of vendors' container toolkits (`--as`).
 //!
-//! The names come from the table `[compatibility]` of class files. Names of runtimes are written
-//! into the engines' configurations. Names of programs become links in a directory of Docker's
-//! PATH, because Docker looks there before it accepts `--gpus`.
+//! The names come from the table `[compatibility]` of class files. A runtime name is written into
+//! the engines' configuration. A program name becomes a link in a directory of Docker's PATH,
+//! because Docker searches there before it accepts `--gpus`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,30 +11,32 @@ use anyhow::{Result, bail, ensure};
 use device_class::class::{Compatibility, DeviceClass};
 use device_class::discover;
 use device_class::host::RealHost;
-use runtime_config::{Engine, HANDLER, HostRoot, RUNTIMES, program_directories};
+use runtime_config::{Engine, HANDLER, RUNTIMES, program_directories};
 
-use crate::layout::{HOOK, LINKS, RUNTIME};
+use crate::host::Host;
+use crate::layout::LINKS;
 use crate::manifest::Manifest;
 use crate::payload::Payload;
 use crate::step::Step;
 
-/// The names that an installation offers, and the paths that they take.
+/// The offered names of an installation, and the links for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OfferedNames {
-    /// The values of `--as`.
+    /// The toolkits that `--as` names.
     pub toolkits: Vec<String>,
-    /// The names of the runtime, for all engines.
+    /// The additional names of the wrapper runtime, for all engines.
     pub runtimes: Vec<String>,
-    /// The links for Docker, each with its target.
+    /// The links for Docker, each as its path and target.
     links: Vec<(PathBuf, PathBuf)>,
 }
 
 impl OfferedNames {
-    /// Finds the names of the toolkits `toolkits` in the class files of a release.
+    /// Finds the names of the toolkits in the class files of a release.
     ///
     /// # Errors
-    /// Fails if no class has a toolkit's names, or if a name of a runtime already has a meaning.
-    pub fn find(payload: &Payload, toolkits: &[String]) -> Result<Self> {
+    /// Fails if no class has the names of a toolkit, or if a runtime name already has another
+    /// meaning.
+    pub fn find(host: &Host, payload: &Payload, toolkits: &[String]) -> Result<Self> {
         let mut offered = Self::default();
         for toolkit in toolkits {
             let tables: Vec<&Compatibility> = payload
@@ -50,13 +52,13 @@ impl OfferedNames {
             }
             offered.toolkits.push(toolkit.clone());
             for table in tables {
-                offered.add(table)?;
+                offered.add(host, table)?;
             }
         }
         Ok(offered)
     }
 
-    fn add(&mut self, table: &Compatibility) -> Result<()> {
+    fn add(&mut self, host: &Host, table: &Compatibility) -> Result<()> {
         for runtime in table.runtimes.iter().map(|name| name.as_str()) {
             ensure!(
                 runtime != HANDLER && !RUNTIMES.contains(&runtime),
@@ -68,10 +70,12 @@ impl OfferedNames {
                 self.runtimes.push(runtime.to_owned());
             }
         }
-        let hooks = table.hook_programs.iter().map(|name| (name, HOOK));
-        let runtimes = table.runtime_programs.iter().map(|name| (name, RUNTIME));
+        let (hook, runtime) = (host.directories().hook(), host.runtime());
+        let hooks = table.hook_programs.iter().map(|name| (name, &hook));
+        let runtimes = table.runtime_programs.iter();
+        let runtimes = runtimes.map(|name| (name, &runtime));
         for (name, target) in hooks.chain(runtimes) {
-            let link = (Path::new(LINKS).join(name.as_str()), PathBuf::from(target));
+            let link = (Path::new(LINKS).join(name.as_str()), target.clone());
             if !self.links.contains(&link) {
                 self.links.push(link);
             }
@@ -79,7 +83,8 @@ impl OfferedNames {
         Ok(())
     }
 
-    /// Returns the links that the host must have. Only Docker looks for programs.
+    /// Returns the links that the host needs. There are none without Docker, which alone searches
+    /// for such programs.
     pub(crate) fn links(&self, mut engines: impl Iterator<Item = Engine>) -> &[(PathBuf, PathBuf)] {
         if engines.any(|engine| engine == Engine::Docker) {
             &self.links
@@ -88,9 +93,9 @@ impl OfferedNames {
         }
     }
 
-    /// Fails if the host has a program with one of the names that is not a link of Boathook's,
-    /// because Docker would call whichever comes first in its PATH.
-    pub(crate) fn refuse_foreign_programs(&self, host: &HostRoot) -> Result<()> {
+    /// Fails if the host has another program with one of the names, because Docker would call
+    /// whichever comes first in its PATH.
+    pub(crate) fn refuse_foreign_programs(&self, host: &Host) -> Result<()> {
         let names = self.links.iter().map(|(link, _)| link);
         match find_foreign_programs(host, names).into_iter().next() {
             None => Ok(()),
@@ -102,10 +107,10 @@ impl OfferedNames {
     }
 }
 
-/// Finds programs of the host with the names of `links` that are not links of Boathook's. Returns a
+/// Finds programs that have the name of one of `links` and are not links of Boathook. Returns a
 /// description of each.
 pub(crate) fn find_foreign_programs<'l>(
-    host: &HostRoot,
+    host: &Host,
     links: impl IntoIterator<Item = &'l PathBuf>,
 ) -> Vec<String> {
     let mut found = Vec::new();
@@ -127,16 +132,17 @@ pub(crate) fn find_foreign_programs<'l>(
     found
 }
 
-/// Returns whether a path is a link to Boathook's hook or runtime.
-pub(crate) fn is_own_link(host: &HostRoot, path: &Path) -> Result<bool> {
+/// Returns whether a path is a link to the installed hook or wrapper runtime.
+pub(crate) fn is_own_link(host: &Host, path: &Path) -> Result<bool> {
     let target = host.read_link(path)?;
-    Ok(target.is_some_and(|target| [HOOK, RUNTIME].iter().any(|own| target == Path::new(own))))
+    let own = [host.directories().hook(), host.runtime()];
+    Ok(target.is_some_and(|target| own.contains(&target)))
 }
 
-/// Returns the steps that make the links `wanted`, and that remove those of an earlier
-/// installation which are not wanted any more.
+/// Plans the creation of the links `wanted`, and the removal of other links that an earlier
+/// installation made.
 pub(crate) fn plan_links(
-    host: &HostRoot,
+    host: &Host,
     manifest: &Manifest,
     wanted: &[(PathBuf, PathBuf)],
 ) -> Result<Vec<Step>> {
@@ -144,7 +150,7 @@ pub(crate) fn plan_links(
     for (link, target) in wanted {
         let before = host.read_link(link)?;
         if before.as_ref() != Some(target) {
-            steps.push(Step::Point {
+            steps.push(Step::SetLink {
                 link: link.clone(),
                 before,
                 after: Some(target.clone()),
@@ -159,19 +165,19 @@ pub(crate) fn plan_links(
     Ok(steps)
 }
 
-/// Returns the step that removes a link, if the link still leads to Boathook.
-pub(crate) fn remove_link(host: &HostRoot, link: &Path) -> Result<Option<Step>> {
-    Ok(is_own_link(host, link)?.then_some(Step::Point {
+/// Plans the removal of a link, if it still leads to Boathook.
+pub(crate) fn remove_link(host: &Host, link: &Path) -> Result<Option<Step>> {
+    Ok(is_own_link(host, link)?.then_some(Step::SetLink {
         link: link.into(),
         before: host.read_link(link)?,
         after: None,
     }))
 }
 
-/// Returns the names of toolkits that are not offered, but for whose devices the host has some.
-/// A class of such a toolkit is shown by its description.
+/// Returns the toolkits that are not offered although the host has devices for them. Each comes
+/// with the description of a class of these devices, if possible one that is enabled by default.
 pub fn find_offers(
-    host: &HostRoot,
+    host: &Host,
     payload: &Payload,
     offered: &OfferedNames,
 ) -> Vec<(String, String)> {
@@ -180,7 +186,9 @@ pub fn find_offers(
     };
     let has_device = |class: &DeviceClass| !discover::devices(class, &view).devices.is_empty();
     let mut found: Vec<(String, String)> = Vec::new();
-    for class in payload.parsed_classes() {
+    let mut classes: Vec<_> = payload.parsed_classes().collect();
+    classes.sort_by_key(|class| !class.spec.enabled);
+    for class in classes {
         let Some(table) = &class.spec.compatibility else {
             continue;
         };

@@ -1,4 +1,5 @@
-//! Reads the machine of a program from its ELF header (System V gABI, "ELF Header").
+//! Checks that programs are built for this machine, by their ELF headers (System V gABI, "ELF
+//! Header").
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -6,11 +7,11 @@ use std::path::Path;
 use anyhow::{Result, anyhow, bail, ensure};
 use rooted_path::open_regular_file;
 
-/// The machine for which this program was built.
-const HOST: &str = std::env::consts::ARCH;
+/// The architecture of this program, and so of this machine.
+const HOST_ARCHITECTURE: &str = std::env::consts::ARCH;
 
-/// Rust's names of machines, by the value of `e_machine`.
-const MACHINES: &[(u16, &str)] = &[
+/// Rust's names of architectures, by the value of `e_machine`.
+const ARCHITECTURES: &[(u16, &str)] = &[
     (3, "x86"),
     (21, "powerpc64"),
     (22, "s390x"),
@@ -21,7 +22,7 @@ const MACHINES: &[(u16, &str)] = &[
     (258, "loongarch64"),
 ];
 
-/// Returns an error if a program was built for another machine.
+/// Returns an error if a program was built for another architecture.
 pub fn check_machine(path: &Path) -> Result<()> {
     let mut head = [0_u8; 20];
     let read = open_regular_file(path).and_then(|mut file| file.read_exact(&mut head));
@@ -41,8 +42,8 @@ pub fn check_machine(path: &Path) -> Result<()> {
         2 => u16::from_be_bytes([head[18], head[19]]),
         _ => bail!(describe_refusal(path, "its byte order is unknown")),
     };
-    let name = MACHINES.iter().find(|(number, _)| *number == machine);
-    if name.is_some_and(|(_, name)| *name == HOST) {
+    let name = ARCHITECTURES.iter().find(|(number, _)| *number == machine);
+    if name.is_some_and(|(_, name)| *name == HOST_ARCHITECTURE) {
         return Ok(());
     }
     let found = name.map_or_else(
@@ -50,12 +51,12 @@ pub fn check_machine(path: &Path) -> Result<()> {
         |(_, name)| (*name).to_owned(),
     );
     Err(anyhow!(
-        "{} is a program for {found}, but this host is {HOST}; use the image or archive for {HOST}",
+        "{} is a program for {found}, but this host is {HOST_ARCHITECTURE}; use the image or archive for {HOST_ARCHITECTURE}",
         path.display()
     ))
 }
 
-/// Returns the message for a file of a payload that is refused.
+/// Builds the message about a refused file of a payload.
 pub(crate) fn describe_refusal(path: &Path, problem: &str) -> String {
     format!(
         "{} cannot be installed: {problem}; use the image or archive of this release",

@@ -1,41 +1,39 @@
 //! Finds the containers that still need an installed version or the wrapper runtime.
 //!
-//! A container's bundle names the program that stops and deletes the container, in
-//! `config.json` or, with containerd, in `runtime` or `options.json`. Bundles are found in the
-//! default directories of the engines. For engines with other directories, and for engines of
-//! other users, bundles are found by the processes that monitor containers: the working
-//! directory of a containerd shim is a bundle, and conmon has the runtime on its command line.
+//! The bundle of a container names the runtime that stops and deletes the container, in
+//! `config.json` or, with containerd, in `runtime` or `options.json`. The default directories of
+//! the engines are searched for bundles. Engines with other directories, and engines of other
+//! users, are found by the processes that monitor their containers: the working directory of a
+//! containerd shim is a bundle, and conmon has the runtime on its command line.
 //!
-//! Links to a bundle or to a file in it are not followed. The number and the size of users'
+//! Links to a bundle, or to a file in it, are not followed. The number and the size of users'
 //! bundles are limited, so that no user can keep the installer busy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{
-    Engine, Error, HANDLER, HostRoot, Place, Process, find_docker_config, find_processes,
-};
+use runtime_config::{Engine, Error, HANDLER, Place, Process, find_docker_config, find_processes};
 use serde_json::Value;
 
-use crate::layout::{ROOT, RUNTIME};
+use crate::host::Host;
 
-/// The files of a bundle that name the runtime that must stop the container.
+/// The files of a bundle that name the container's runtime.
 const RUNTIME_FILES: [&str; 2] = ["runtime", "options.json"];
 /// The files of a bundle that may name an installed version.
 const ALL_FILES: [&str; 3] = ["config.json", "runtime", "options.json"];
 
-/// The maximum number of bundles that are read for one user's engines.
-const MAX_OF_USER: usize = 256;
-/// The maximum size of a file that is read in a user's bundle, in bytes.
-const MAX_FILE_OF_USER: i64 = 256 << 10;
+/// The maximum number of bundles that are read for the engines of one user.
+const MAX_BUNDLES_OF_USER: usize = 256;
+/// The maximum size, in bytes, of a file in a user's bundle that is read.
+const MAX_FILE_SIZE_OF_USER: i64 = 256 << 10;
 
-/// Returns the installed versions that the bundle of a container names.
-pub fn find_used_versions(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
-    let prefix = format!("{ROOT}/");
+/// Returns the installed versions that the bundles of containers name.
+pub fn find_used_versions(host: &Host) -> Result<BTreeSet<String>, Error> {
+    let prefix = format!("{}/", host.programs().display());
     let mut found = BTreeSet::new();
     for bundle in find_bundles(host, &find_monitors(host))? {
-        for text in ALL_FILES.iter().filter_map(|file| bundle.text(file)) {
+        for text in ALL_FILES.iter().filter_map(|file| bundle.read_file(file)) {
             let names = text
                 .split(&prefix)
                 .skip(1)
@@ -47,20 +45,24 @@ pub fn find_used_versions(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
 }
 
 /// Returns the ids of the containers that only the wrapper runtime can stop.
-pub fn find_wrapped_containers(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
-    let prefix = format!("{ROOT}/");
+pub fn find_wrapped_containers(host: &Host) -> Result<BTreeSet<String>, Error> {
+    let prefix = format!("{}/", host.programs().display());
     let running = find_monitors(host);
-    let watched = running.iter().filter_map(watched_by_conmon);
+    let watched = running
+        .iter()
+        .filter_map(|process| find_conmon_container(host, process));
     let bundles = find_bundles(host, &running)?;
     let named = bundles.iter().filter(|bundle| {
-        let mut texts = RUNTIME_FILES.iter().filter_map(|file| bundle.text(file));
+        let mut texts = RUNTIME_FILES
+            .iter()
+            .filter_map(|file| bundle.read_file(file));
         texts.any(|text| text.contains(&prefix))
     });
     Ok(named.map(Bundle::id).chain(watched).collect())
 }
 
-/// Returns the names of the containers that Docker would start again with the wrapper runtime.
-pub fn find_docker_containers(host: &HostRoot) -> Vec<String> {
+/// Returns the names of the containers that Docker would start with the wrapper runtime.
+pub fn find_docker_containers(host: &Host) -> Vec<String> {
     let json =
         |path: &Path| -> Option<Value> { serde_json::from_str(&host.read(path).ok()??).ok() };
     let daemon = json(&find_docker_config(host)).unwrap_or_default();
@@ -70,7 +72,7 @@ pub fn find_docker_containers(host: &HostRoot) -> Vec<String> {
         .as_object()
         .into_iter()
         .flatten()
-        .filter(|(_, entry)| entry["path"] == RUNTIME)
+        .filter(|(_, entry)| entry["path"].as_str().map(Path::new) == Some(&host.runtime()))
         .map(|(name, _)| name.as_str())
         .collect();
     let name = |id: &OsString| {
@@ -93,17 +95,18 @@ pub fn find_docker_containers(host: &HostRoot) -> Vec<String> {
 const CONMON: &str = "conmon";
 const SHIM: &str = "containerd-shim";
 
-/// Returns the processes that monitor containers: containerd's shims and conmon.
-fn find_monitors(host: &HostRoot) -> Vec<Process> {
+/// Returns the processes that monitor containers: containerd shims and conmon.
+fn find_monitors(host: &Host) -> Vec<Process> {
     find_processes(host, |program| {
         program.starts_with(CONMON) || program.starts_with(SHIM)
     })
 }
 
-/// Returns the id of the container that a conmon process runs with the wrapper runtime.
-fn watched_by_conmon(process: &Process) -> Option<String> {
+/// Returns the id of the container that a conmon process monitors, if the container has the
+/// wrapper runtime.
+fn find_conmon_container(host: &Host, process: &Process) -> Option<String> {
     let runtime = process.option(&["-r", "--runtime"])?;
-    if !process.program.starts_with(CONMON) || !Path::new(runtime).starts_with(ROOT) {
+    if !process.program.starts_with(CONMON) || !Path::new(runtime).starts_with(host.programs()) {
         return None;
     }
     let id = process.option(&["-c", "--cid"]).unwrap_or("?");
@@ -113,7 +116,7 @@ fn watched_by_conmon(process: &Process) -> Option<String> {
     })
 }
 
-/// A path where a bundle is expected. It may be something else than a directory.
+/// A path where a bundle is expected. It need not be a directory.
 struct Bundle {
     dir: Place,
     is_of_user: bool,
@@ -123,18 +126,18 @@ impl Bundle {
     fn id(&self) -> String {
         let above = self.dir.parent();
         let name = match &above {
-            // podman's and CRI-O's bundles are ID/userdata.
+            // The bundles of podman and CRI-O are named `ID/userdata`.
             Some(above) if self.dir.name() == "userdata" => above.name(),
             _ => self.dir.name(),
         };
         name.to_string_lossy().into_owned()
     }
 
-    /// Reads a file of the bundle. Returns `None` if the file does not exist, because the
-    /// container has just ended.
-    fn text(&self, file: &str) -> Option<String> {
+    /// Reads a file of the bundle. Returns `None` if the file does not exist, for example because
+    /// the container has just ended.
+    fn read_file(&self, file: &str) -> Option<String> {
         let file = self.dir.child(file).ok()?;
-        let is_small = || Some(file.stat().ok()??.st_size <= MAX_FILE_OF_USER);
+        let is_small = || Some(file.stat().ok()??.st_size <= MAX_FILE_SIZE_OF_USER);
         if self.is_of_user && !is_small()? {
             return None;
         }
@@ -142,7 +145,7 @@ impl Bundle {
     }
 }
 
-fn find_bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Error> {
+fn find_bundles(host: &Host, running: &[Process]) -> Result<Vec<Bundle>, Error> {
     let mut all = Vec::new();
     for pattern in Engine::ALL.iter().flat_map(|engine| engine.facts().bundles) {
         let dirs = expand_pattern(host, pattern)?;
@@ -151,7 +154,7 @@ fn find_bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Err
             Bundle { dir, is_of_user }
         }));
     }
-    // Several shims of one directory lead to the same bundles, which are read once.
+    // Shims with the same parent directory lead to the same bundles, which are read once.
     let mut seen = BTreeSet::new();
     let mut of_users = BTreeMap::<u32, usize>::new();
     for shim in running.iter().filter(|one| one.program.starts_with(SHIM)) {
@@ -165,7 +168,7 @@ fn find_bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Err
         let is_of_user = shim.uid != 0;
         let count = of_users.entry(shim.uid).or_default();
         let limit = if is_of_user {
-            MAX_OF_USER - *count
+            MAX_BUNDLES_OF_USER - *count
         } else {
             usize::MAX
         };
@@ -180,8 +183,8 @@ fn find_bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Err
     Ok(all)
 }
 
-/// Returns the directories that match a pattern. `*` in it matches any one name.
-fn expand_pattern(host: &HostRoot, pattern: &str) -> Result<Vec<PathBuf>, Error> {
+/// Returns the directories that match a pattern. A component `*` matches any name.
+fn expand_pattern(host: &Host, pattern: &str) -> Result<Vec<PathBuf>, Error> {
     let mut found = vec![PathBuf::from("/")];
     for name in pattern.split('/').skip(1) {
         let mut next = Vec::new();

@@ -1,10 +1,9 @@
-//! Plans an installation. The whole list of steps is computed before the first step is carried
-//! out.
+//! Plans an installation. The complete list of steps is computed before the first one is executed.
 //!
-//! The order of the steps keeps the host usable after each one. New files come first, because
-//! nothing refers to them yet. Then one rename of the link `current` activates the version. Then
-//! the engines are configured to call the programs by this link. The former state of a file is
-//! recorded before the file is changed.
+//! The host works after every step. New files come first, because nothing refers to them yet. Then
+//! one rename of the link `current` activates the version. Then the engines are configured to call
+//! the programs through this link. The previous state of a file is recorded before the file is
+//! changed.
 
 mod delivery;
 mod links;
@@ -16,11 +15,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
-use runtime_config::{Change, Engine, HostRoot, InstallationRecord, Options, Plan, common_runtime};
+use runtime_config::{Change, Engine, InstallationRecord, Options, Place, Plan, common_runtime};
 
 use crate::compatibility::{self, OfferedNames};
 use crate::configuration::Configuration;
-use crate::layout::{OWN_CLASSES, STATE, link_target, record_path};
+use crate::directories;
+use crate::host::Host;
 use crate::manifest::{MODE, Manifest};
 use crate::payload::Payload;
 use crate::service::Service;
@@ -30,47 +30,53 @@ use crate::step::{Step, discard_leftovers};
 use delivery::find_delivery;
 pub(crate) use links::remove_link;
 use links::{offered_links, old_links, plan_links};
-use notes::{dropped_names, removed_classes, replaced_runtime, unknown_classes};
+use notes::{
+    describe_dropped_names, describe_removed_classes, describe_replaced_runtime,
+    find_unknown_classes,
+};
 use record::record_manifest;
 pub use versions::{current_version, installed_versions};
-use versions::{discard_unused_versions, plan_version, switch_version};
+use versions::{discard_unused_versions, plan_version, refuse_foreign_files, switch_version};
 
+/// The plan of an installation.
 #[derive(Debug)]
 pub struct Installation {
     pub steps: Vec<Step>,
-    /// The plan for each engine. An empty plan means that the engine is already configured.
+    /// The plan for each engine. It is empty if the engine is already configured.
     pub engines: Vec<Plan>,
-    /// Further notes for the operator.
+    /// Notes for the operator.
     pub notes: Vec<String>,
-    /// Whether programs change that Docker looks for when it starts.
+    /// Whether programs change for which Docker searches when it starts.
     pub changes_programs_of_docker: bool,
 }
 
-/// Plans the installation of a payload and the configuration of the engines, each with its options,
-/// which also know it
-/// by the names `names`. With
-/// `fewer_classes`, an installed release that has more class files may be replaced.
+/// Plans the installation of a payload, and the configuration of the engines with their options.
+/// `names` are the additional names under which the engines can call it. If `fewer_classes` is
+/// set, the release may have fewer class files than the installed one.
 ///
 /// # Errors
-/// Fails if an engine's configuration cannot be read or extended, if a name is taken, or if a directory is not
-/// writable or is writable by other users. Nothing is changed.
+/// Fails if an engine's configuration cannot be read or extended, if a name is taken, or if a
+/// directory is read-only or writable by other users. Nothing is changed.
 pub fn plan(
-    host: &HostRoot,
+    host: &Host,
     payload: &Payload,
     engines: &[(Engine, Options)],
     names: &OfferedNames,
     fewer_classes: bool,
 ) -> Result<Installation> {
-    // The files in these directories are used by programs that run as root.
-    for path in [STATE, OWN_CLASSES] {
-        host.check_private(Path::new(path))?;
+    // Programs that run as root read the files in these directories.
+    let own_classes = host.directories().own_classes();
+    for path in [host.state(), own_classes.clone()] {
+        host.check_private(&path)?;
     }
+    refuse_foreign_files(host, &payload.version)?;
     let mut notes = payload.notes.clone();
-    notes.extend(removed_classes(host, payload, fewer_classes)?);
+    notes.extend(directories::describe_directories(host));
+    notes.extend(describe_removed_classes(host, payload, fewer_classes)?);
     names.refuse_foreign_programs(host)?;
     let mut plans = Vec::new();
     for (engine, options) in engines {
-        let record = InstallationRecord::load(host, &record_path(*engine))?;
+        let record = InstallationRecord::load(host, &host.record(*engine))?;
         let now = engine.read(host, record.as_ref())?;
         plans.push(engine.plan_install(&now, record.as_ref(), options)?);
     }
@@ -78,26 +84,32 @@ pub fn plan(
         .iter()
         .filter_map(|plan| Some((plan.engine, plan.replaced.as_ref()?)));
     let real_runtime = common_runtime(replaced)?;
-    notes.extend(plans.iter().filter_map(replaced_runtime));
-    notes.extend(unknown_classes(host, payload)?);
+    notes.extend(plans.iter().filter_map(describe_replaced_runtime));
+    notes.extend(find_unknown_classes(host, payload)?);
     let offered = offered_links(names, engines);
     let links = plan_links(host, payload, !offered.is_empty(), &mut notes)?;
     let config = Configuration::plan(host, payload, real_runtime)?;
     notes.extend(config.kept.clone());
-    let mut dirs = BTreeSet::from_iter(host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))?);
+    notes.extend(config.unused_classes.clone());
+    let mut dirs = BTreeSet::new();
+    if can_write_below(host, &own_classes)? {
+        dirs.extend(host.missing_dirs(&own_classes.join("any"))?);
+    }
     for link in links.iter().chain(offered.iter().map(|(link, _)| link)) {
         dirs.extend(host.missing_dirs(link)?);
     }
     let old = Manifest::load(host)?.unwrap_or_default();
-    notes.extend(dropped_names(&old, names));
+    notes.extend(describe_dropped_names(&old, names));
     let wanted = &payload.origin.services;
     let (dropped, dropped_notes) = services::find_dropped(host, &old.options.services, wanted);
     notes.extend(dropped_notes);
-    // A run that is killed later has the services still recorded, so that the next one goes on.
+    // The services stay recorded until they are disabled, so that the next run completes the work
+    // of a killed one.
     let mut steps = services::plan_disabling(host, &dropped)?;
+    steps.extend(directories::plan_record(host)?);
     let delivery = find_delivery(host, engines)?;
     let files = services::plan_files(host, wanted, delivery)?;
-    // The administrator has disabled a service that was enabled and has no link now.
+    // A recorded service that has no link was disabled by the administrator.
     let is_new =
         |service: &&Service| !payload.keeps_disabled || !old.options.services.contains(service);
     let new: Vec<Service> = wanted.iter().filter(is_new).copied().collect();
@@ -116,9 +128,9 @@ pub fn plan(
     steps.extend(switch_version(host, &payload.version)?);
     for plan in &plans {
         let engine = engine_steps(host, plan)?;
-        // Two engines may need the same new directory, which is then made once.
+        // Two engines may need the same new directory, which is made once.
         for step in engine {
-            if !makes_again(&step, &steps) {
+            if !makes_same_directory(&step, &steps) {
                 steps.push(step);
             }
         }
@@ -129,8 +141,8 @@ pub fn plan(
     steps.extend(compatibility_links);
     steps.extend(old_links(host, payload)?);
     for link in links {
-        steps.push(Step::Point {
-            after: Some(link_target(&link)),
+        steps.push(Step::SetLink {
+            after: Some(host.link_target(&link)),
             before: None,
             link,
         });
@@ -145,10 +157,10 @@ pub fn plan(
     })
 }
 
-/// Returns the steps that record the state of an engine's files and then change them. The record
-/// comes first, because a removal needs it.
-pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>> {
-    let path = record_path(plan.engine);
+/// Plans the record of an engine's files, and then their changes. The record comes first, because
+/// a removal needs it.
+pub fn engine_steps(host: &Host, plan: &Plan) -> Result<Vec<Step>> {
+    let path = host.record(plan.engine);
     let before = host.read(&path)?;
     let after = plan.record.as_ref().map(InstallationRecord::to_text);
     let kept = after.and_then(|after| {
@@ -159,8 +171,8 @@ pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>> {
     Ok(changes.map(Step::Change).collect())
 }
 
-/// Returns whether the step makes a directory that one of `steps` already makes.
-fn makes_again(step: &Step, steps: &[Step]) -> bool {
+/// Returns whether one of `steps` makes the same directory as `step`.
+fn makes_same_directory(step: &Step, steps: &[Step]) -> bool {
     let made = |step: &Step| match step {
         Step::Change(Change::MakeDir { path }) => Some(path.clone()),
         _ => None,
@@ -168,18 +180,31 @@ fn makes_again(step: &Step, steps: &[Step]) -> bool {
     made(step).is_some_and(|path| steps.iter().filter_map(made).any(|other| other == path))
 }
 
-/// Returns an error if a step would fail because a file system is mounted read-only, or because
-/// this process lacks the rights. The check is made before the first step.
-pub(crate) fn refuse_unwritable(host: &HostRoot, steps: &[Step]) -> Result<()> {
+/// Returns an error if a step would fail because a file system is read-only or this process lacks
+/// the permissions. The check comes before the first step.
+pub(crate) fn refuse_unwritable(host: &Host, steps: &[Step]) -> Result<()> {
     let dirs: BTreeSet<&Path> = steps
         .iter()
         .filter_map(|step| step.path().parent())
         .collect();
     for dir in dirs {
-        let Some(nearest) = dir.ancestors().find(|d| host.exists(d)) else {
-            continue;
-        };
-        host.place(&nearest.join("any"))?.check_writable()?;
+        if let Some(place) = find_nearest_place(host, dir)? {
+            place.check_writable()?;
+        }
     }
     Ok(())
+}
+
+/// Returns the place of a new entry in a directory, or in its nearest existing ancestor.
+fn find_nearest_place(host: &Host, dir: &Path) -> Result<Option<Place>> {
+    let nearest = dir.ancestors().find(|dir| host.exists(dir));
+    let place = nearest.map(|dir| host.place(&dir.join("any")));
+    Ok(place.transpose()?)
+}
+
+/// Returns whether a directory can be made or written to. It cannot if the configuration is part
+/// of a read-only image, and then the administrator's class directory is not needed either.
+fn can_write_below(host: &Host, dir: &Path) -> Result<bool> {
+    let place = find_nearest_place(host, dir)?;
+    Ok(place.is_none_or(|place| place.check_writable().is_ok()))
 }

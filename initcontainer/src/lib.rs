@@ -1,15 +1,20 @@
-//! Install the hook on a host, report its state, and remove it.
+//! Installs the hook on a host, configures the engines to call it, reports the state, and removes
+//! all of it. `boathook-init` calls it: from an administrator's shell, from a package, or as the
+//! init container of the DaemonSet. It changes only files that its plan names and its manifest
+//! records, restarts no engine without `--restart`, and never enters a container.
 //!
 //! [`install::plan`] and [`uninstall::plan`] read the host and return a list of
-//! [steps](step::Step). [`step::run`] carries the steps out, each completely or not at all. If a
-//! run is killed, the host has its old or its new state, and the next run continues from there.
+//! [steps](step::Step). [`step::run`] executes the steps, each completely or not at all. If a run
+//! is killed, the host is in its old or its new state, and the next run continues from there.
 #![forbid(unsafe_code)]
 
 mod claims;
 pub mod cli;
 pub mod compatibility;
 pub mod configuration;
+pub mod directories;
 pub mod elf;
+pub mod host;
 pub mod in_use;
 pub mod install;
 pub mod layout;
@@ -25,3 +30,4 @@ pub mod step;
 mod step_json;
 mod tree;
 pub mod uninstall;
+mod waiting;

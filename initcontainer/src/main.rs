@@ -9,6 +9,7 @@ mod command;
 mod output;
 mod restart;
 mod running_services;
+mod selinux;
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse();

@@ -1,19 +1,19 @@
-//! The manifest: the record of an installation's changes to the host, except for engines.
+//! The manifest, which records what an installation changed on the host, except in the engines'
+//! files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
-use runtime_config::HostRoot;
 use serde::{Deserialize, Serialize};
 
-use crate::layout::MANIFEST;
+use crate::host::Host;
 use crate::recorded_options::RecordedOptions;
 
 /// The mode of all files in the state directory. Only root may read them, because the copy of an
 /// engine's configuration may contain secrets.
 pub const MODE: u32 = 0o600;
 
-/// The manifest of an installation. A removal uses it to restore the earlier state of the host.
+/// The manifest of an installation. A removal restores the earlier state of the host from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -29,10 +29,10 @@ pub struct Manifest {
     /// The links with the names of the toolkits' programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compatibility_links: Vec<PathBuf>,
-    /// The text of the configuration that was written. `None` means that the host already had
-    /// a configuration.
+    /// The configuration text that was written. `None` means that the host already had a
+    /// configuration.
     pub config: Option<String>,
-    /// The text that an earlier installation wrote. The file may still contain it if this
+    /// The configuration text of an earlier installation. The file may still have it if this
     /// installation was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_before: Option<String>,
@@ -42,24 +42,29 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Returns whether an installation wrote this text as the configuration.
+    /// Returns whether an installation wrote this configuration text.
     pub fn has_written(&self, config: &str) -> bool {
         let written = [&self.config, &self.config_before];
         written.into_iter().flatten().any(|text| text == config)
     }
 
     /// Reads the host's manifest. Returns `None` if nothing is installed.
-    pub fn load(host: &HostRoot) -> Result<Option<Self>> {
-        let Some(text) = host.read(Path::new(MANIFEST))? else {
+    pub fn load(host: &Host) -> Result<Option<Self>> {
+        let file = host.manifest();
+        let Some(text) = host.read(&file)? else {
             return Ok(None);
         };
         serde_json::from_str(&text).map(Some).map_err(|error| {
-            anyhow!("{MANIFEST} is not valid: {error}; restore it from a backup, or remove it")
+            anyhow!(
+                "{} is not valid: {error}; restore it from a backup, or move {} away",
+                file.display(),
+                host.programs().display()
+            )
         })
     }
 
     pub fn to_text(&self) -> String {
-        // The manifest has only strings, lists and tables with names as keys, whose serialization cannot fail.
+        // Strings, lists and tables with names as keys can always be serialized.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }

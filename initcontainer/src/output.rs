@@ -1,5 +1,7 @@
-//! The output of the commands: lines of text while a command runs, or one JSON document at its
-//! end.
+//! Prints the output of the commands: lines of text while a command runs, or one JSON document at
+//! its end.
+
+use std::path::PathBuf;
 
 use command_line::{print, print_json};
 use initcontainer::step::Step;
@@ -13,21 +15,21 @@ pub(crate) struct Output {
     report: JsonReport,
 }
 
-/// The JSON document of `install` and `uninstall`.
+/// The JSON document of `install`, `upgrade` and `uninstall`.
 #[derive(Debug, Default, Serialize)]
 struct JsonReport {
     /// Whether the command only printed its steps and changed nothing.
     dry_run: bool,
-    /// The installed release. A removal has none.
+    /// The installed release. It is absent after a removal.
     #[serde(skip_serializing_if = "Option::is_none")]
     installed: Option<InstalledRelease>,
     /// Further information for the operator.
     notes: Vec<String>,
-    /// The steps that were carried out or that, in a dry run, would be carried out.
+    /// The executed steps or, in a dry run, the planned steps.
     steps: Vec<Value>,
     /// The engines that were restarted or reloaded.
     restarted: Vec<RestartedEngine>,
-    /// The files that a removal keeps, with the reasons.
+    /// The files that a removal keeps, each with the reason.
     kept: Vec<String>,
     /// The commands that the operator should run next.
     next: Vec<String>,
@@ -37,7 +39,7 @@ struct JsonReport {
 #[derive(Debug, Serialize)]
 pub(crate) struct InstalledRelease {
     pub(crate) version: String,
-    pub(crate) directory: &'static str,
+    pub(crate) directory: PathBuf,
     pub(crate) classes: Vec<String>,
     pub(crate) engines: Vec<Engine>,
 }
@@ -62,12 +64,12 @@ impl Output {
         }
     }
 
-    /// Prints lines, unless the output is JSON. The JSON document has the same information in its
+    /// Prints lines unless the output is JSON. The JSON document has the same information in its
     /// own fields.
     pub(crate) fn print_text(&self, lines: &str) {
         if !self.json {
-            // The result is ignored: if the reader of a pipe has ended, the installation must
-            // still be completed.
+            // The result is ignored, because the installation must be completed even if the reader
+            // of a pipe has ended.
             let _ = print(lines);
         }
     }
@@ -78,7 +80,7 @@ impl Output {
         self.report.notes.push(note.to_owned());
     }
 
-    /// Reports a step that was or would be carried out.
+    /// Reports an executed or planned step.
     pub(crate) fn report_step(&mut self, step: &Step) {
         self.print_text(&if self.verbose {
             format!("{step:#}")
@@ -88,7 +90,7 @@ impl Output {
         self.report.steps.push(step.to_json(self.verbose));
     }
 
-    /// Sets the installed release in the JSON document. The text output names it separately.
+    /// Sets the installed release in the JSON document. The text output has a summary instead.
     pub(crate) fn set_installed(&mut self, installed: InstalledRelease) {
         self.report.installed = Some(installed);
     }
@@ -106,8 +108,7 @@ impl Output {
         self.report.kept.push(kept.to_owned());
     }
 
-    /// Sets the commands to run next in the JSON document. The text output has them in sentences
-    /// of its own.
+    /// Sets the next commands in the JSON document. The text output prints them separately.
     pub(crate) fn set_next_commands(&mut self, commands: Vec<String>) {
         self.report.next = commands;
     }

@@ -1,4 +1,4 @@
-//! The files that an installation copies, from an image, an archive or a build.
+//! The payload: the files that an installation copies from an image, an archive or a build.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use device_class::class::DeviceClass;
 use device_class::config::Config;
 use device_class::load::ClassSource;
@@ -16,7 +16,7 @@ use rooted_path::{open_regular_file, read_regular_text};
 use runtime_config::Error as HostError;
 
 use crate::elf::{self, describe_refusal};
-use crate::layout::{CONFIG, LOCAL};
+use crate::layout::LOCAL;
 use crate::recorded_options::RecordedOptions;
 use crate::service::Service;
 
@@ -26,7 +26,7 @@ pub const PROGRAMS: [&str; 4] = [
     "boathook-runtime",
     "boathook-init",
 ];
-/// The program of the plugin's service, which is installed only with the service.
+/// The program of the plugin's service, which is installed only together with the service.
 const PLUGIN: &str = "boathook-plugin";
 /// The directory of the programs, in a release and in an installed version.
 pub(crate) const BIN: &str = "bin";
@@ -40,43 +40,42 @@ const SHARED: [&str; 5] = [
     "share/zsh/site-functions",
     "share/fish/vendor_completions.d",
 ];
-/// The maximum size of the file with a version, in bytes.
+/// The maximum size of the file `version`, in bytes.
 const MAX_VERSION: u64 = 64;
-/// The maximum number of class files in a directory. With more, the installation fails.
+/// The maximum number of class files in a directory. The installation fails if there are more.
 const MAX_CLASSES: usize = 1000;
 
 /// The value of `--classes` for an installation without class files.
 pub const NO_CLASSES: &str = "none";
 
-/// The choice of the class files that are installed.
+/// The class files to install.
 #[derive(Debug, Clone, Copy)]
 pub enum ClassFiles<'a> {
-    /// The class files in `classes.d` of the source. At least one is required.
-    OfSource,
+    /// The class files in `classes.d` of the release. At least one is required.
+    FromRelease,
     /// The class files in this directory. At least one is required.
-    From(&'a Path),
+    FromDirectory(&'a Path),
     /// No class files are installed (`--classes=none`).
     None,
 }
 
-/// The file of a release that contains its version.
+/// The file of a release that has its version.
 const VERSION_FILE: &str = "version";
 
-/// The files of one version, checked and ready to be copied.
+/// The files of one version, after all checks.
 #[derive(Debug, Clone)]
 pub struct Payload {
     pub version: String,
     /// The text of the configuration, if one was given.
     pub config: Option<String>,
     files: Vec<PayloadFile>,
-    /// The mistakes that do not stop an installation, one line each.
+    /// One line for each error that does not stop the installation.
     pub(crate) notes: Vec<String>,
-    /// Whether recorded services that are disabled stay so, as in an upgrade.
+    /// Whether services that the administrator disabled stay disabled, as in an upgrade.
     pub keeps_disabled: bool,
-    /// The directories that the files were read from.
+    /// The sources of the files, for the manifest.
     pub origin: RecordedOptions,
-    /// Whether a configuration was given that has a mistake, so that the host keeps the one that
-    /// is installed.
+    /// Whether the given configuration has an error, so that the host keeps the installed one.
     pub(crate) keeps_config: bool,
 }
 
@@ -84,11 +83,11 @@ pub struct Payload {
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadFile {
     source: PathBuf,
-    /// The directory of the copy, relative to the version's directory.
+    /// The directory of the copy, relative to the version directory.
     pub(crate) dir: &'static str,
     pub(crate) name: String,
     pub(crate) mode: u32,
-    /// The parsed class of a class file.
+    /// The parsed class, if this is a class file without an error.
     class: Option<Arc<DeviceClass>>,
 }
 
@@ -99,11 +98,11 @@ impl PayloadFile {
 }
 
 impl Payload {
-    /// Returns the version of the release in `source`, from its file `version`. A build has no
-    /// such file.
+    /// Reads the version of the release in `source` from its file `version`. A build has no such
+    /// file.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, or if its text cannot be the name of a directory.
+    /// Fails if the file cannot be read, or if its text is not usable as the name of a directory.
     pub fn find_version(source: &Path) -> Result<Option<String>> {
         let file = source.join(VERSION_FILE);
         let text = match read_regular_text(&file, MAX_VERSION) {
@@ -122,12 +121,12 @@ impl Payload {
         Ok(Some(version.to_owned()))
     }
 
-    /// Collects and checks the files in `source`. It is a release with the directories `bin` and
-    /// `classes.d`, or a directory with the programs themselves, such as that of a build.
+    /// Collects and checks the files in `source`. That is a release with the directories `bin` and
+    /// `classes.d`, or a directory that contains the programs, such as a build directory.
     ///
     /// # Errors
-    /// Fails if a program is missing or was built for another machine, if a class file has a
-    /// mistake, or if there are no class files although `classes` requires some.
+    /// Fails if a program is missing or was built for another architecture, if a class file has an
+    /// error, or if there are no class files although `classes` requires some.
     pub fn read(version: &str, source: &Path, classes: ClassFiles<'_>) -> Result<Self> {
         let mut files = Vec::new();
         let bin = program_dir(source)?;
@@ -136,11 +135,13 @@ impl Payload {
         }
         let shipped = source.join(CLASSES);
         match classes {
-            ClassFiles::OfSource => files.extend(required_class_files(&shipped, &[])?),
-            ClassFiles::From(dir) => files.extend(required_class_files(dir, &[shipped])?),
+            ClassFiles::FromRelease => files.extend(read_required_class_files(&shipped, &[])?),
+            ClassFiles::FromDirectory(dir) => {
+                files.extend(read_required_class_files(dir, &[shipped])?)
+            }
             ClassFiles::None => {}
         }
-        files.extend(shared_files(source)?);
+        files.extend(find_shared_files(source)?);
         Ok(Self {
             version: version.to_owned(),
             config: None,
@@ -150,8 +151,8 @@ impl Payload {
             origin: RecordedOptions {
                 source: Some(source.to_path_buf()),
                 classes: match classes {
-                    ClassFiles::OfSource => None,
-                    ClassFiles::From(dir) => Some(dir.to_path_buf()),
+                    ClassFiles::FromRelease => None,
+                    ClassFiles::FromDirectory(dir) => Some(dir.to_path_buf()),
                     ClassFiles::None => Some(NO_CLASSES.into()),
                 },
                 ..RecordedOptions::default()
@@ -160,11 +161,10 @@ impl Payload {
         })
     }
 
-    /// Enables services with the installation. The program of the plugin's service is among the
-    /// files then.
+    /// Adds the services to enable. The plugin's service also adds its program to the files.
     ///
     /// # Errors
-    /// Fails if the release has no such program, or one for another machine.
+    /// Fails if the release lacks that program, or has it for another architecture.
     pub fn with_services(mut self, source: &Path, services: Vec<Service>) -> Result<Self> {
         if services.contains(&Service::Plugin) {
             let program = read_program(&program_dir(source)?, PLUGIN)?;
@@ -174,15 +174,15 @@ impl Payload {
         Ok(self)
     }
 
-    /// Adds the administrator's class files in `dir`, which may extend class files of the release
-    /// in `source`. A file with the name of one of the release replaces that one. A class file
-    /// with a mistake is installed as well, with a note: the hook and the plugin leave out this
-    /// class alone, and say so. Without the file they would use the release's in its place.
+    /// Adds the administrator's class files in `dir`. They may extend class files of the release
+    /// in `source`, and replace those of the same name. A class file with an error is installed
+    /// too, with a note. The hook and the plugin then omit this class and say so; without the file
+    /// they would use the release's class of that name.
     ///
     /// # Errors
-    /// Fails if the directory cannot be read, or has something that is not a file.
+    /// Fails if the directory cannot be read, or has an entry that is not a file.
     pub fn with_own_classes(mut self, source: &Path, dir: &Path) -> Result<Self> {
-        let own = class_files(dir, &[source.join(CLASSES)], |error| {
+        let own = read_class_files(dir, &[source.join(CLASSES)], |error| {
             let note = format!("class left out: {error}");
             self.notes.push(note);
             Ok(())
@@ -195,23 +195,26 @@ impl Payload {
         Ok(self)
     }
 
-    /// Adds the configuration in `file`. If the hook could not read it, and the host has a
-    /// configuration already (`is_installed`), that one stays, with a note: in a rollout, the
-    /// node keeps its devices.
+    /// Adds the configuration in `file`. If it has an error and the host already has the
+    /// configuration `installed`, that one is kept, with a note, so that nodes keep their devices
+    /// during a rollout.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, or if it has a mistake and the host has no other.
+    /// Fails if the file cannot be read, or if it has an error and the host has no configuration.
     #[expect(
         clippy::disallowed_methods,
         reason = "the user names the file, and waits"
     )]
-    pub fn with_config(mut self, file: &Path, is_installed: bool) -> Result<Self> {
+    pub fn with_config(mut self, file: &Path, installed: Option<&Path>) -> Result<Self> {
         let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;
         if let Err(error) = Config::parse(file, &text) {
-            ensure!(is_installed, error);
+            let Some(installed) = installed else {
+                bail!(error);
+            };
             self.keeps_config = true;
             self.notes.push(format!(
-                "{CONFIG} stays as it is, since the given configuration has a mistake: {error}"
+                "{} stays as it is, since the given configuration has a mistake: {error}",
+                installed.display()
             ));
             return Ok(self);
         }
@@ -235,7 +238,7 @@ impl Payload {
         self.files().filter_map(|file| file.class.as_deref())
     }
 
-    /// Returns the directories to make in the version's directory. Each one comes before its
+    /// Returns the directories to make in the version directory. Each one comes before its
     /// subdirectories.
     pub(crate) fn dirs(&self) -> BTreeSet<&'static Path> {
         self.files()
@@ -245,15 +248,14 @@ impl Payload {
             .collect()
     }
 
-    /// Returns the paths below /usr/local at which links to the programs, the manual pages and
-    /// the completions are made.
+    /// Returns the paths of the links below /usr/local to programs, manual pages and completions.
     pub(crate) fn links(&self) -> impl Iterator<Item = PathBuf> {
         let linked = self.files().filter(|file| file.dir != CLASSES);
         linked.map(|file| Path::new(LOCAL).join(file.dir).join(&file.name))
     }
 }
 
-/// Returns a program in the directory `bin`, if it is for this machine.
+/// Reads a program in the directory `bin`, and checks that it is for this machine.
 fn read_program(bin: &Path, name: &str) -> Result<PayloadFile> {
     let source = check_regular_file(bin.join(name))?;
     elf::check_machine(&source)?;
@@ -266,7 +268,7 @@ fn read_program(bin: &Path, name: &str) -> Result<PayloadFile> {
     })
 }
 
-/// Returns the directory with the programs: `bin` in `source`, or `source` itself.
+/// Returns the directory that contains the programs: `bin` in `source`, or `source` itself.
 fn program_dir(source: &Path) -> Result<PathBuf> {
     let dirs = [source.join(BIN), source.to_path_buf()];
     let found = dirs.into_iter().find(|dir| {
@@ -282,9 +284,9 @@ fn program_dir(source: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Returns the manual pages and completions in `source`. Those of `boathook-plugin` are left out,
-/// because that program is not installed. A build directory has none of these files.
-fn shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
+/// Returns the manual pages and completions in `source`, without those of `boathook-plugin`, which
+/// an installation does not link. A build directory has none of these files.
+fn find_shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
     let mut files = Vec::new();
     for dir in SHARED {
         let from = source.join(dir);
@@ -310,17 +312,17 @@ fn shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
     Ok(files)
 }
 
-/// Returns the class files in a directory, and fails if there are none.
-fn required_class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
-    let files = class_files(dir, bases, |error| Err(error.into()))?;
+/// Reads the class files of a directory. Fails if there are none.
+fn read_required_class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
+    let files = read_class_files(dir, bases, |error| Err(error.into()))?;
     ensure!(
         !files.is_empty(),
-        no_classes(dir, "no file in it ends in .toml")
+        describe_missing_classes(dir, "no file in it ends in .toml")
     );
     Ok(files)
 }
 
-fn no_classes(dir: &Path, problem: impl Display) -> String {
+fn describe_missing_classes(dir: &Path, problem: impl Display) -> String {
     format!(
         "no class files in {}: {problem}; name their directory with --classes, or install without \
          any with --classes=none",
@@ -328,19 +330,20 @@ fn no_classes(dir: &Path, problem: impl Display) -> String {
     )
 }
 
-/// Returns the class files in a directory, sorted by name. They may extend class files in the
-/// directories `bases`. `report` decides what to do about a file with a mistake. An empty file,
-/// which disables the class of its name, has none.
-fn class_files(
+/// Reads the class files of a directory, sorted by name. They may extend class files in the
+/// directories `bases`. `report` decides whether a file with an error is fatal. An empty file,
+/// which disables the class of its name, is not an error.
+fn read_class_files(
     dir: &Path,
     bases: &[PathBuf],
     mut report: impl FnMut(FileError) -> Result<()>,
 ) -> Result<Vec<PayloadFile>> {
-    let entries = fs::read_dir(dir).map_err(|error| anyhow!(no_classes(dir, error)))?;
+    let entries =
+        fs::read_dir(dir).map_err(|error| anyhow!(describe_missing_classes(dir, error)))?;
     let mut files = Vec::new();
     for entry in entries {
         let from = entry.map_err(HostError::io("list", dir))?.path();
-        // The mount of a ConfigMap also contains directories and links such as `..data`.
+        // A mounted ConfigMap also contains directories and links such as `..data`.
         if from.extension().is_none_or(|e| e != "toml") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The options of an installation. The manifest records them, so that an upgrade installs another
+//! The options of an installation, which the manifest records so that an upgrade installs another
 //! version in the same way.
 
 use std::collections::BTreeMap;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::service::Service;
 
-/// The options of an installation that no other file of the host shows. The engines that are
-/// configured, the toolkits' names and the given configuration have records of their own.
+/// The options that cannot be derived from other files of the host. The configured engines, the
+/// offered names and the given configuration are recorded elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordedOptions {
-    /// The directory of the release, as a path of the host. `None` means that the release was in
-    /// a container, whose paths are not the host's.
+    /// The directory of the release, as a path on the host. `None` means that the release was in a
+    /// container.
     pub source: Option<PathBuf>,
     /// The value of `--classes`: a directory, or `none`.
     pub classes: Option<PathBuf>,
     /// The value of `--own-classes`.
     pub own_classes: Option<PathBuf>,
-    /// The services that were enabled (`--cdi`, `--follow`).
+    /// The enabled services (`--cdi`, `--follow`, `--plugin-service`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
     pub engines: BTreeMap<Engine, EngineOptions>,
@@ -31,7 +31,7 @@ pub struct RecordedOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineOptions {
-    /// Whether the runtime is the engine's default (`--set-default`).
+    /// Whether the wrapper is the engine's default runtime (`--set-default`).
     pub set_default: bool,
     /// The text of the file that `--base-spec` named.
     #[serde(default, skip_serializing_if = "Option::is_none")]

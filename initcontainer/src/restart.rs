@@ -1,18 +1,17 @@
-//! Makes running engines read their configuration.
+//! Makes running engines read their new configuration.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use initcontainer::layout::record_path;
+use initcontainer::host::Host;
 use initcontainer::{install, step};
 use runtime_config::{
-    Engine, HostRoot, InstallationRecord, LoadState, Plan, Reload, RuntimeUse, find_runtime_use,
-    is_running,
+    Engine, InstallationRecord, LoadState, Plan, Reload, RuntimeUse, find_runtime_use, is_running,
 };
 
-/// Returns whether a running engine still has to read the configuration that the plan wrote.
-pub(crate) fn is_due(host: &HostRoot, plan: &Plan) -> bool {
+/// Returns whether a running engine has not read the configuration of the plan yet.
+pub(crate) fn needs_restart(host: &Host, plan: &Plan) -> bool {
     match &plan.record {
         Some(record) => runtime_config::find_load_state(host, plan.engine, record) == LoadState::No,
         None => {
@@ -22,18 +21,17 @@ pub(crate) fn is_due(host: &HostRoot, plan: &Plan) -> bool {
     }
 }
 
-/// Returns whether a running engine would have to read its configuration after the plan is
-/// carried out. A dry run prints this.
-pub(crate) fn would_be_due(host: &HostRoot, plan: &Plan) -> bool {
-    is_due(host, plan) || !plan.is_empty() && is_running(host, plan.engine)
+/// Returns whether an engine would have to be restarted after the plan. A dry run prints this.
+pub(crate) fn would_need_restart(host: &Host, plan: &Plan) -> bool {
+    needs_restart(host, plan) || !plan.is_empty() && is_running(host, plan.engine)
 }
 
-/// Restarts or reloads an engine, and waits until it has read the configuration that the plan
-/// wrote. Returns the command or signal that was used.
-pub(crate) fn restart(host: &HostRoot, plan: &Plan) -> Result<String> {
+/// Restarts or reloads an engine, and waits until it has read the configuration of the plan.
+/// Returns the command or signal that was used.
+pub(crate) fn restart_engine(host: &Host, plan: &Plan) -> Result<String> {
     let engine = plan.engine;
     let failed = || {
-        let advice = advice(engine, plan.record.is_none());
+        let advice = restart_command(engine, plan.record.is_none());
         format!("{engine} is configured but not restarted; restart it, such as by `{advice}`")
     };
     let action = reload(host, engine).with_context(failed)?;
@@ -45,24 +43,24 @@ pub(crate) fn restart(host: &HostRoot, plan: &Plan) -> Result<String> {
 }
 
 /// Returns the command with which an operator restarts or reloads the engine. It is empty if the
-/// engine needs no reload.
-pub(crate) fn advice(engine: Engine, removal: bool) -> String {
+/// engine needs neither.
+pub(crate) fn restart_command(engine: Engine, removal: bool) -> String {
     match engine.facts().reload {
         Reload::NotNeeded => String::new(),
         Reload::Restart(units) => format!("systemctl try-restart {}", units.join(" ")),
-        // Docker keeps a removed runtime at a reload, so a removal needs a restart.
+        // A reload does not make Docker forget a removed runtime, so a removal needs a restart.
         Reload::Hangup { unit, .. } if removal => format!("systemctl restart {unit}"),
         Reload::Hangup { unit, .. } => format!("systemctl reload {unit}"),
     }
 }
 
-/// Makes a running engine drop Boathook's runtime before the engine's configuration is restored.
-/// Only Docker needs this. Returns `false` if there was nothing to drop.
-pub(crate) fn release(host: &HostRoot, engine: Engine) -> Result<bool> {
+/// Makes a running engine stop using the wrapper runtime before its configuration is restored.
+/// Only Docker needs this. Returns `false` if the engine does not use it.
+pub(crate) fn drop_runtime(host: &Host, engine: Engine) -> Result<bool> {
     if find_runtime_use(host, engine) == RuntimeUse::Nothing {
         return Ok(false);
     }
-    let record = InstallationRecord::load(host, &record_path(engine))?;
+    let record = InstallationRecord::load(host, &host.record(engine))?;
     let files = engine.read(host, record.as_ref())?;
     let Some(plan) = engine.plan_release(&files, record.as_ref())? else {
         return Ok(false);
@@ -81,15 +79,15 @@ pub(crate) fn release(host: &HostRoot, engine: Engine) -> Result<bool> {
     Ok(true)
 }
 
-/// Reloads an engine from within the host's root directory. The process changes its root to the
-/// host's first, because systemctl and the pid files are only found there.
-fn reload(host: &HostRoot, engine: Engine) -> Result<String, runtime_config::Error> {
+/// Reloads an engine from within the host's root directory, because systemctl and the pid files
+/// are found only there.
+fn reload(host: &Host, engine: Engine) -> Result<String, runtime_config::Error> {
     enter_root(host)?;
     runtime_config::reload(engine)
 }
 
-/// Makes the host's root directory that of this process.
-pub(crate) fn enter_root(host: &HostRoot) -> Result<(), runtime_config::Error> {
+/// Changes the root directory of this process to the host's.
+pub(crate) fn enter_root(host: &Host) -> Result<(), runtime_config::Error> {
     let root = host.as_path();
     let enter = |e| runtime_config::Error::io("enter", root)(e);
     let now = std::fs::metadata("/").map_err(enter)?;

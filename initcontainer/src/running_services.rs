@@ -1,29 +1,30 @@
-//! Starts and stops the services of Boathook, where systemd runs.
+//! Starts and stops Boathook's services on hosts with systemd.
 
 use std::path::Path;
 
 use anyhow::Result;
+use initcontainer::host::Host;
 use initcontainer::layout::UNITS;
 use initcontainer::service::Service;
 use initcontainer::services::{find_units, is_enabled};
 use initcontainer::step::Step;
-use runtime_config::{HostRoot, run_systemctl};
+use runtime_config::run_systemctl;
 
 use crate::output::Output;
 use crate::restart::enter_root;
 
-/// The directory by whose presence programs know that systemd runs (sd_booted(3)).
-const RUNNING: &str = "/run/systemd/system";
+/// The directory whose existence tells programs that systemd is running (sd_booted(3)).
+const SYSTEMD_RUNNING: &str = "/run/systemd/system";
 
 /// Starts the enabled services, and restarts those that run an earlier version. A failure is only
-/// reported, because everything is installed.
-pub(crate) fn start(
-    host: &HostRoot,
+/// a note, because the installation is complete.
+pub(crate) fn start_services(
+    host: &Host,
     steps: &[Step],
     services: &[Service],
     output: &mut Output,
 ) -> Result<()> {
-    if steps.is_empty() || !host.is_dir(Path::new(RUNNING)) {
+    if steps.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUNNING)) {
         return Ok(());
     }
     enter_root(host)?;
@@ -41,7 +42,7 @@ pub(crate) fn start(
     if !disabled.is_empty() {
         commands.push(("stop", disabled));
     }
-    // Those that the administrator enabled run the earlier version, too.
+    // This includes services that the administrator enabled.
     let running = find_units(host);
     if !running.is_empty() {
         commands.push(("try-restart", running));
@@ -60,17 +61,17 @@ pub(crate) fn start(
 /// Returns the unit that a step disables.
 fn disabled_unit(step: &Step) -> Option<&str> {
     match step {
-        Step::Point {
+        Step::SetLink {
             link, after: None, ..
         } if link.starts_with(UNITS) => link.file_name()?.to_str(),
         _ => None,
     }
 }
 
-/// Stops all services, before their program is removed. A failure is only reported.
-pub(crate) fn stop(host: &HostRoot, output: &mut Output) -> Result<()> {
+/// Stops all services before their program is removed. A failure is only a note.
+pub(crate) fn stop_services(host: &Host, output: &mut Output) -> Result<()> {
     let units = find_units(host);
-    if units.is_empty() || !host.is_dir(Path::new(RUNNING)) {
+    if units.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUNNING)) {
         return Ok(());
     }
     enter_root(host)?;
@@ -80,10 +81,10 @@ pub(crate) fn stop(host: &HostRoot, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Has systemd forget the units that were removed.
-pub(crate) fn forget(host: &HostRoot, steps: &[Step], output: &mut Output) -> Result<()> {
+/// Makes systemd forget the removed units.
+pub(crate) fn forget_units(host: &Host, steps: &[Step], output: &mut Output) -> Result<()> {
     let is_due = steps.iter().any(|step| step.path().starts_with(UNITS));
-    if is_due && host.is_dir(Path::new(RUNNING)) {
+    if is_due && host.is_dir(Path::new(SYSTEMD_RUNNING)) {
         enter_root(host)?;
         if let Err(error) = run_systemctl("daemon-reload", &[]) {
             output.report_note(&error.to_string());

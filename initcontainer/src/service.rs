@@ -1,4 +1,4 @@
-//! The services of a host that an installation can enable.
+//! The systemd services that an installation can enable.
 
 use std::path::{Path, PathBuf};
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::UNITS;
 
-/// A service of the host that the installer can enable.
+/// A systemd service that an installation can enable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Service {
     /// Writes CDI specifications at each boot and after devices have changed.
     Cdi,
-    /// Has containers follow devices that are unplugged and come back.
+    /// Lets running containers follow devices that are unplugged and come back.
     Follow,
-    /// Serves the kubelet, in place of a container of the DaemonSet.
+    /// Runs the device plugin on the host, in place of the DaemonSet's container.
     Plugin,
 }
 
@@ -38,8 +38,8 @@ impl Service {
         }
     }
 
-    /// Returns the directory of the links by which systemd starts the service.
-    pub(crate) fn wants(self) -> PathBuf {
+    /// Returns the directory of the link that enables the service.
+    pub(crate) fn wants_directory(self) -> PathBuf {
         Path::new(UNITS).join("multi-user.target.wants")
     }
 }

@@ -1,43 +1,46 @@
-//! The systemd units of Boathook on a host.
+//! Plans the systemd units of Boathook on a host.
 //!
-//! An installation places the units, disabled, unless a package has brought them, so that
-//! `systemctl enable` works after each way of installing. `--follow` and `--cdi` enable them with
-//! the link that `systemctl enable` would make. A removal disables all of them, whoever enabled
-//! them, because their program is removed.
+//! An installation writes the units without enabling them, unless a package has brought them, so
+//! that `systemctl enable` works after every way of installing. `--cdi`, `--follow` and
+//! `--plugin-service` enable them with the link that `systemctl enable` would make. A removal
+//! disables all units, whoever enabled them, because their programs are removed.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use runtime_config::{Change, HostRoot, scratch_path};
+use device_class::config::InstalledDirectories;
+use runtime_config::{Change, scratch_path};
 
-use crate::layout::{COMMANDS, UNITS};
+use crate::host::Host;
+use crate::layout::UNITS;
 use crate::service::Service;
 use crate::step::Step;
 
-/// The directories with the units of a package, or of `make install`.
+/// The directories of units that packages and `make install` write.
 const PACKAGED_UNITS: [&str; 3] = [
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 ];
 const MODE: u32 = 0o644;
-/// The first line of each file that an installation places. A removal leaves other files alone.
-const MARK: &str = "# Written by boathook-init, which also removes it. Settings of your own belong in a drop-in.\n";
+/// The first line of every file that an installation writes. A removal leaves other files alone.
+const FIRST_LINE: &str = "# Written by boathook-init, which also removes it. Settings of your own belong in a drop-in.\n";
 
-/// What brings the hook to the containers of pods.
+/// How the containers of pods get the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Delivery {
+pub(crate) enum HookDelivery {
+    /// The engine calls the hook because of CDI names.
     Cdi,
-    /// A runtime handler, which the installer has configured.
+    /// The pods have a runtime handler that the installer has configured.
     Handler,
 }
 
-/// The command of the plugin's unit that is only for CDI, and the comment on it.
+/// A command of the plugin's unit that is only needed with CDI, and the comment above it.
 const CHECK_ENGINE: &str = "boathook-plugin check-engine";
 const CHECK_REASON: &str =
     "# An engine that ignores CDI annotations would start containers without their devices.";
 
-/// A file that the installer places.
+/// A file that an installation writes.
 struct ServiceFile {
     directory: &'static str,
     name: &'static str,
@@ -83,9 +86,8 @@ const FILES: [ServiceFile; 5] = [
 ];
 
 impl ServiceFile {
-    /// Returns whether the host has the program that reads the file, and a directory for it that
-    /// is not read-only.
-    fn can_be_placed(&self, host: &HostRoot) -> bool {
+    /// Returns whether the host has systemd, and a writable directory for the file.
+    fn can_be_placed(&self, host: &Host) -> bool {
         let directory = Path::new(self.directory);
         let parent = directory.parent().unwrap_or(directory);
         let nearest = if host.is_dir(directory) {
@@ -103,8 +105,8 @@ impl ServiceFile {
         Path::new(self.directory).join(self.name)
     }
 
-    /// Returns the path of the same file of a package.
-    fn find_packaged(&self, host: &HostRoot) -> Option<PathBuf> {
+    /// Returns the path at which a package has installed the same file.
+    fn find_packaged(&self, host: &Host) -> Option<PathBuf> {
         let paths = self
             .packaged
             .iter()
@@ -112,52 +114,57 @@ impl ServiceFile {
         paths.into_iter().find(|path| host.exists(path))
     }
 
-    /// Returns the path of a package's file that does what `delivery` needs. The plugin's unit of a
-    /// package delivers by CDI.
-    fn find_usable_package(&self, host: &HostRoot, delivery: Delivery) -> Option<PathBuf> {
-        let is_for_cdi = self.name == Service::Plugin.unit();
-        let is_usable = delivery == Delivery::Cdi || !is_for_cdi;
+    /// Returns the path of a package's file that suits `delivery`. The plugin's unit of a package
+    /// relies on CDI and names the hook at its default path.
+    fn find_usable_package(&self, host: &Host, delivery: HookDelivery) -> Option<PathBuf> {
+        let is_plugins = self.name == Service::Plugin.unit();
+        let is_usual = delivery == HookDelivery::Cdi && has_usual_programs(host);
+        let is_usable = is_usual || !is_plugins;
         is_usable.then(|| self.find_packaged(host)).flatten()
     }
 
-    /// Returns the text to place. The installed program is named by its path, because systemd may
-    /// not search the directory with the link to it. With `delivery`, the plugin does not rely on
-    /// CDI.
-    fn installed_text(&self, delivery: Delivery) -> String {
-        let mut text = String::from(MARK);
+    /// Builds the text to write. It names the installed program by its path, because systemd may
+    /// not search the directory with the link. With a runtime handler, the plugin is told not to
+    /// rely on CDI.
+    fn installed_text(&self, host: &Host, delivery: HookDelivery) -> String {
+        let commands = host.commands();
+        let mut text = String::from(FIRST_LINE);
         for line in self.text.lines() {
             let is_check = line.ends_with(CHECK_ENGINE) || line == CHECK_REASON;
-            if delivery == Delivery::Handler && is_check {
+            if delivery == HookDelivery::Handler && is_check {
                 continue;
             }
             match line.split_once("=boathook") {
-                Some((key, command)) => text += &format!("{key}={COMMANDS}{command}"),
+                Some((key, command)) => text += &format!("{key}={}{command}", commands.display()),
                 None => text += line,
             }
-            if delivery == Delivery::Handler && line.ends_with("boathook-plugin run") {
+            if delivery == HookDelivery::Handler && line.ends_with("boathook-plugin run") {
                 text += " --delivery=handler";
+            }
+            if line.ends_with("boathook-plugin run") && !has_usual_programs(host) {
+                text += &format!(" --hook={}", host.directories().hook().display());
             }
             text.push('\n');
         }
         text
     }
 
-    /// Returns the text on the host, if an installation placed the file.
-    fn read_own(&self, host: &HostRoot) -> Result<Option<String>> {
+    /// Returns the text on the host if an installation wrote the file.
+    fn read_own(&self, host: &Host) -> Result<Option<String>> {
         let text = host.read(&self.path())?;
-        Ok(text.filter(|text| text.starts_with(MARK)))
+        Ok(text.filter(|text| text.starts_with(FIRST_LINE)))
     }
 }
 
-/// Returns the steps that place the files, or that remove those for which a package has brought
-/// its own. A file of the administrator with such a name stays.
+/// Plans the files to write, and the removal of files for which a package has brought its own. A
+/// file of the administrator with such a name is kept.
 ///
-/// The plugin's unit is placed only if it is among `services`: otherwise its program is not
+/// The plugin's unit is written only if `services` has it, because otherwise its program is not
 /// installed.
 pub(crate) fn plan_files(
-    host: &HostRoot,
+    host: &Host,
     services: &[Service],
-    delivery: Delivery,
+    delivery: HookDelivery,
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for file in FILES.iter().filter(|file| file.can_be_placed(host)) {
@@ -167,28 +174,28 @@ pub(crate) fn plan_files(
         }
         let is_wanted = file.name != Service::Plugin.unit() || services.contains(&Service::Plugin);
         let is_packaged = file.find_usable_package(host, delivery).is_some();
-        let wanted = (is_wanted && !is_packaged).then(|| file.installed_text(delivery));
+        let wanted = (is_wanted && !is_packaged).then(|| file.installed_text(host, delivery));
         let change = Change::rewrite(&file.path(), own.as_deref(), wanted.as_deref(), MODE);
         steps.extend(change.map(Step::Change));
     }
     Ok(steps)
 }
 
-/// Returns the steps that enable the services, except those that are enabled already.
+/// Plans the links that enable the services. Services that are enabled already need none.
 pub(crate) fn plan_links(
-    host: &HostRoot,
+    host: &Host,
     services: &[Service],
-    delivery: Delivery,
+    delivery: HookDelivery,
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for service in services {
-        let link = service.wants().join(service.unit());
+        let link = service.wants_directory().join(service.unit());
         let before = host.read_link(&link)?;
         if before.is_none() {
             let file = FILES.iter().find(|file| file.name == service.unit());
             let packaged = file.and_then(|file| file.find_usable_package(host, delivery));
             let unit = packaged.unwrap_or_else(|| Path::new(UNITS).join(service.unit()));
-            steps.push(Step::Point {
+            steps.push(Step::SetLink {
                 link,
                 before,
                 after: Some(unit),
@@ -198,9 +205,9 @@ pub(crate) fn plan_links(
     Ok(steps)
 }
 
-/// Returns the steps that disable services: the links to their units in all directories of
-/// dependencies are removed.
-pub(crate) fn plan_disabling(host: &HostRoot, services: &[Service]) -> Result<Vec<Step>> {
+/// Plans the removal of the links that enable the services, in every `.wants` and `.requires`
+/// directory.
+pub(crate) fn plan_disabling(host: &Host, services: &[Service]) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for directory in host.list(Path::new(UNITS))? {
         let directory = Path::new(UNITS).join(directory);
@@ -211,7 +218,7 @@ pub(crate) fn plan_disabling(host: &HostRoot, services: &[Service]) -> Result<Ve
         for service in services {
             let link = directory.join(service.unit());
             let before = host.read_link(&link)?;
-            steps.extend(before.is_some().then_some(Step::Point {
+            steps.extend(before.is_some().then_some(Step::SetLink {
                 link,
                 before,
                 after: None,
@@ -221,12 +228,12 @@ pub(crate) fn plan_disabling(host: &HostRoot, services: &[Service]) -> Result<Ve
     Ok(steps)
 }
 
-/// Returns the steps that disable all services and remove the files that an installation placed.
-pub(crate) fn plan_removal(host: &HostRoot) -> Result<Vec<Step>> {
+/// Plans the removal of all services and files that an installation wrote.
+pub(crate) fn plan_removal(host: &Host) -> Result<Vec<Step>> {
     let mut steps = plan_disabling(host, &Service::ALL)?;
     for file in &FILES {
         let own = file.read_own(host)?;
-        // An installation may have been killed while it wrote the file.
+        // An installation that was killed while it wrote the file leaves a scratch file.
         let scratch = scratch_path(&file.path());
         let unfinished = host.read(&scratch)?;
         for (path, text) in [(file.path(), own), (scratch, unfinished)] {
@@ -237,16 +244,16 @@ pub(crate) fn plan_removal(host: &HostRoot) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Returns the services that an earlier installation enabled and this one disables, and a note for
-/// the operator about each.
+/// Returns the services that an earlier installation enabled and this one disables, with a note
+/// for the operator about each.
 pub(crate) fn find_dropped(
-    host: &HostRoot,
+    host: &Host,
     old: &[Service],
     wanted: &[Service],
 ) -> (Vec<Service>, Vec<String>) {
     let is_dropped = |service: &&Service| !wanted.contains(service);
     let dropped: Vec<Service> = old.iter().filter(is_dropped).copied().collect();
-    let can_disable = can_be_seen(host);
+    let can_disable = are_units_visible(host);
     let notes = dropped.iter().map(|service| {
         let (unit, option) = (service.unit(), service.option());
         if can_disable {
@@ -262,28 +269,35 @@ pub(crate) fn find_dropped(
     (if can_disable { dropped } else { Vec::new() }, notes)
 }
 
-/// Returns the services to record: those that are wanted and, where the units cannot be seen, those
-/// that an earlier installation enabled.
-pub(crate) fn find_recorded(host: &HostRoot, old: &[Service], wanted: &[Service]) -> Vec<Service> {
+/// Returns the services to record: the wanted ones and, if units are not visible here, those that
+/// an earlier installation enabled.
+pub(crate) fn services_to_record(host: &Host, old: &[Service], wanted: &[Service]) -> Vec<Service> {
     let mut services = wanted.to_vec();
-    if !can_be_seen(host) {
+    if !are_units_visible(host) {
         services.extend(old.iter().filter(|service| !wanted.contains(service)));
     }
     services
 }
 
-/// Returns whether the units are visible, which a container may not have mounted.
-fn can_be_seen(host: &HostRoot) -> bool {
+/// Returns whether the programs are in the default directory, so that other programs find them
+/// without an option.
+fn has_usual_programs(host: &Host) -> bool {
+    host.programs() == InstalledDirectories::default().programs
+}
+
+/// Returns whether units are visible. They are not in a container that has not mounted their
+/// directory.
+fn are_units_visible(host: &Host) -> bool {
     host.is_dir(Path::new(UNITS))
 }
 
-/// Returns whether a service is enabled, by whomever.
-pub fn is_enabled(host: &HostRoot, service: Service) -> Result<bool> {
+/// Returns whether a service is enabled, whoever enabled it.
+pub fn is_enabled(host: &Host, service: Service) -> Result<bool> {
     Ok(!plan_disabling(host, &[service])?.is_empty())
 }
 
-/// Returns the units that the host has, from an installation or from a package.
-pub fn find_units(host: &HostRoot) -> Vec<&'static str> {
+/// Returns the units on the host, from an installation or a package.
+pub fn find_units(host: &Host) -> Vec<&'static str> {
     let is_unit = |file: &&ServiceFile| file.directory == UNITS;
     let is_there =
         |file: &&ServiceFile| host.exists(&file.path()) || file.find_packaged(host).is_some();

@@ -1,33 +1,34 @@
-//! Reports the installed version of a host, the state of its engines, and missing parts.
+//! Reports the installed version, the state of the engines, and missing parts.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use runtime_config::{
-    Engine, HostRoot, InstallationRecord, LoadState, PACKAGED_VERSION, compare_versions,
-    find_load_state, find_running_programs,
+    Engine, InstallationRecord, LoadState, PACKAGED_VERSION, compare_versions, find_load_state,
+    find_running_programs,
 };
 use serde::Serialize;
 
 use crate::compatibility;
+use crate::host::Host;
 use crate::install::{current_version, installed_versions};
-use crate::layout::{COMMANDS, HOOK, RUNTIME, record_path};
 use crate::manifest::Manifest;
 use crate::specifications;
+use crate::waiting;
 
-/// The state of an installation, which `status` prints.
+/// The state of an installation, which the command `status` prints.
 #[derive(Debug, Serialize)]
 pub struct Status {
     /// The version in use. `None` means that nothing is installed.
     pub version: Option<String>,
     /// All versions on the host, including those that are kept for running containers.
     pub versions: Vec<String>,
-    /// The version of the package, if one is installed.
+    /// The version of the distribution's package, if it is installed.
     pub packaged: Option<String>,
-    /// The engines that were found on the host or that were configured.
+    /// The engines that were found or configured.
     pub engines: Vec<EngineStatus>,
-    /// The CDI specifications of Boathook. With such a specification an engine calls the hook
+    /// The CDI specifications that Boathook wrote. Because of them an engine calls the hook
     /// without any change of its configuration.
     pub specifications: Vec<PathBuf>,
     /// The toolkits under whose names Boathook is offered (`install --as`).
@@ -40,37 +41,38 @@ pub struct Status {
 #[derive(Debug, Serialize)]
 pub struct EngineStatus {
     pub engine: Engine,
-    /// The program or socket by which the engine was found. `None` means that the engine was
-    /// configured but is not on the host.
+    /// The program or socket by which the engine was found. `None` means that it was configured
+    /// but is no longer on the host.
     pub found: Option<PathBuf>,
-    /// Whether the engine's files have the text of the installation.
+    /// Whether the engine's files still have the text of the installation.
     pub configured: bool,
-    /// Whether the running engine has read this configuration: "yes", "no", or "not running". The
-    /// value is "-" if the engine was not configured.
+    /// Whether the running engine has read this configuration: "yes", "no" or "not running", or
+    /// "-" if the engine was not configured.
     pub loaded: &'static str,
 }
 
 impl Status {
-    /// Reads the state of a host, without changing it.
-    pub fn read(host: &HostRoot) -> Result<Self> {
+    /// Reads the state of a host without changing it.
+    pub fn read(host: &Host) -> Result<Self> {
         let packaged = host.read(Path::new(PACKAGED_VERSION))?;
         let packaged = packaged.map(|text| text.trim_end().to_owned());
         let version = current_version(host)?.map(|v| v.to_string_lossy().into_owned());
         let mut missing = Vec::new();
-        for program in [HOOK, RUNTIME, COMMANDS] {
-            if version.is_some() && !host.exists(Path::new(program)) {
-                missing.push(format!("{program}: install again"));
+        for program in [host.directories().hook(), host.runtime(), host.commands()] {
+            if version.is_some() && !host.exists(&program) {
+                missing.push(format!("{}: install again", program.display()));
             }
         }
         if let Some(version) = &version {
-            let running = find_running_programs(&host.as_path().join("proc"));
-            for other in compare_versions(version, packaged.as_deref(), &running) {
+            let running = find_running_programs(&host.as_path().join("proc"), host.programs());
+            let found = compare_versions(host.programs(), version, packaged.as_deref(), &running);
+            for other in found {
                 missing.push(format!("{}: {}", other.text, other.fix));
             }
         }
         let mut engines = Vec::new();
         for engine in Engine::ALL {
-            let record = InstallationRecord::load(host, &record_path(engine))?;
+            let record = InstallationRecord::load(host, &host.record(engine))?;
             let found = engine.detect(host);
             if found.is_some() || record.is_some() {
                 engines.push(engine_status(
@@ -98,13 +100,14 @@ impl Status {
             host,
             &manifest.compatibility_links,
         ));
+        missing.extend(waiting::describe_missing_follower(host));
         let versions = installed_versions(host)?;
         Ok(Self {
             version,
             versions,
             packaged,
             engines,
-            specifications: specifications::find(host)?,
+            specifications: specifications::find_specifications(host)?,
             toolkits,
             missing,
         })
@@ -117,7 +120,7 @@ impl Status {
 }
 
 fn engine_status(
-    host: &HostRoot,
+    host: &Host,
     engine: Engine,
     found: Option<PathBuf>,
     record: Option<&InstallationRecord>,

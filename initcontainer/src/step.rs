@@ -1,60 +1,58 @@
-//! The steps of an installation. A step is either carried out completely or not at all, and can
-//! be undone. The host is usable after each step.
+//! The steps of an installation or removal. A step is executed completely or not at all, and can
+//! be undone. The host works after every step.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
+use device_class::config::DIRECTORIES_PATH;
 use injection_plan::cdi::FILE_PREFIX;
 use nix::fcntl::RenameFlags;
-use runtime_config::{Change, HostRoot, Place};
+use runtime_config::{Change, Place};
 
-use crate::layout::{
-    CONFIG, ROOT, SHARED_LINKS, STATE, UNITS, discarded_name, is_leftover, unfinished_name,
-};
+use crate::host::Host;
+use crate::layout::{SHARED_LINKS, UNITS, discarded_name, is_leftover, unfinished_name};
 use crate::payload::Payload;
 use crate::tree;
 
+/// A change of the host that is executed as a whole.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Make a directory with one file. The directory is made under a temporary name and renamed,
-    /// so that nobody sees it incomplete.
+    /// Make a directory that contains one file. It is made under a temporary name and then
+    /// renamed, so that no process sees it incomplete.
     MakeTree {
         path: PathBuf,
-        /// The path of the file in the directory, and the text of the file.
+        /// The path and the text of the file.
         file: (PathBuf, String),
     },
-    /// Copy the files of a version into a directory with a temporary name.
+    /// Copy the files of a version into a temporary directory.
     Stage { payload: Payload, to: PathBuf },
-    /// Rename a complete directory to its final name. If the name is taken, the two directories
-    /// are exchanged.
+    /// Rename a complete directory to its final name. If a directory has that name, the two are
+    /// exchanged.
     Publish {
         from: PathBuf,
         to: PathBuf,
-        /// Whether the name is taken.
+        /// Whether a directory already has the final name.
         exchange: bool,
     },
-    Point {
+    /// Make, change or remove a symbolic link.
+    SetLink {
         link: PathBuf,
-        /// The present target. `None` means that the link does not exist.
+        /// The target before the step. `None` means that the link does not exist.
         before: Option<PathBuf>,
-        /// The new target. `None` means that the link is removed.
+        /// The target after the step. `None` means that the link is removed.
         after: Option<PathBuf>,
     },
     /// Change a file or directory of the host or of an engine.
     Change(Change),
-    /// Remove a directory with its content. The directory is renamed first and then removed. The
-    /// step cannot be undone, so it comes last.
+    /// Remove a directory with its content. It is renamed before it is emptied. This step cannot
+    /// be undone, so it comes last.
     Discard { path: PathBuf },
 }
 
-/// Carries out the steps in order, and calls `after` after each step. If a step fails, the
-/// earlier steps are undone.
-pub fn run(
-    host: &HostRoot,
-    steps: &[Step],
-    mut after: impl FnMut(&Step) -> Result<()>,
-) -> Result<()> {
+/// Executes the steps in order, and calls `after` after each one. If a step fails, the earlier
+/// ones are undone.
+pub fn run(host: &Host, steps: &[Step], mut after: impl FnMut(&Step) -> Result<()>) -> Result<()> {
     for (index, step) in steps.iter().enumerate() {
         let (result, done) = match step.apply(host) {
             Ok(()) => (after(step), index + 1),
@@ -75,8 +73,8 @@ pub fn run(
     Ok(())
 }
 
-/// Returns a line with the number of links to manual pages and completions that the steps make
-/// or remove, or `None` without such links.
+/// Describes how many links to manual pages and completions the steps change, or returns `None` if
+/// there are none.
 pub fn shared_links(steps: &[Step]) -> Option<String> {
     match steps.iter().filter(|step| step.is_shared_link()).count() {
         0 => None,
@@ -92,37 +90,37 @@ impl Step {
         match self {
             Self::MakeTree { path, .. } | Self::Discard { path } => path,
             Self::Stage { to, .. } | Self::Publish { to, .. } => to,
-            Self::Point { link, .. } => link,
+            Self::SetLink { link, .. } => link,
             Self::Change(change) => change.path(),
         }
     }
 
-    /// Returns whether the step makes or removes a link to a manual page or completions.
+    /// Returns whether the step changes a link to a manual page or to completions.
     fn is_shared_link(&self) -> bool {
-        matches!(self, Self::Point { link, .. } if link.starts_with(SHARED_LINKS))
+        matches!(self, Self::SetLink { link, .. } if link.starts_with(SHARED_LINKS))
     }
 
-    fn apply(&self, host: &HostRoot) -> Result<()> {
+    fn apply(&self, host: &Host) -> Result<()> {
         match self {
             Self::MakeTree { path, file } => make_tree(host, path, file),
             Self::Stage { payload, to } => {
                 let to = host.entry(to)?;
                 to.remove_all()?;
-                or_remove(&to, tree::copy_payload(payload, &to))
+                remove_on_error(&to, tree::copy_payload(payload, &to))
             }
             Self::Publish { from, to, exchange } => publish_tree(host, from, to, *exchange),
-            Self::Point { link, after, .. } => set_link(host, link, after.as_deref()),
+            Self::SetLink { link, after, .. } => set_link(host, link, after.as_deref()),
             Self::Change(change) => Ok(change.apply(host)?),
             Self::Discard { path } => discard_tree(host, path),
         }
     }
 
-    fn undo(&self, host: &HostRoot) -> Result<()> {
+    fn undo(&self, host: &Host) -> Result<()> {
         match self {
             Self::MakeTree { path, .. } => discard_tree(host, path),
             Self::Stage { to, .. } => Ok(host.entry(to)?.remove_all()?),
             Self::Publish { from, to, exchange } => publish_tree(host, to, from, *exchange),
-            Self::Point { link, before, .. } => set_link(host, link, before.as_deref()),
+            Self::SetLink { link, before, .. } => set_link(host, link, before.as_deref()),
             Self::Change(change) => Ok(change.undo(host)?),
             Self::Discard { .. } => Ok(()),
         }
@@ -130,7 +128,7 @@ impl Step {
 }
 
 /// Describes the step for an operator. A change of an engine's file is shown as a diff. The
-/// alternate form (`{:#}`) also shows each copied file, and Boathook's own files as diffs.
+/// alternate form (`{:#}`) also lists copied files and shows Boathook's own files as diffs.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -151,16 +149,16 @@ impl fmt::Display for Step {
             Self::Publish { from, to, .. } => {
                 writeln!(f, "rename {} to {}", from.display(), to.display())
             }
-            // The many links to manual pages and completions are counted and not listed.
-            Self::Point { .. } if self.is_shared_link() && !f.alternate() => Ok(()),
-            Self::Point {
+            // The many links to manual pages and completions are counted instead of listed.
+            Self::SetLink { .. } if self.is_shared_link() && !f.alternate() => Ok(()),
+            Self::SetLink {
                 link,
                 after: Some(to),
                 ..
             } => {
                 writeln!(f, "link {} -> {}", link.display(), to.display())
             }
-            Self::Point {
+            Self::SetLink {
                 link, after: None, ..
             } => writeln!(f, "unlink {}", link.display()),
             // The full text of Boathook's own files does not help an operator.
@@ -179,23 +177,28 @@ impl fmt::Display for Step {
 pub(crate) fn is_own(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_specification = path.parent().is_some_and(|dir| dir.ends_with("cdi"));
-    path.starts_with(ROOT)
+    // These directories are named `boathook` on every host, whatever their parents are.
+    let is_of_installation = path
+        .parent()
+        .is_some_and(|dir| dir.ends_with("boathook/state"))
+        || path.ends_with("boathook/config.toml");
+    is_of_installation
         || path.starts_with(UNITS)
-        || Path::new(CONFIG) == path
+        || Path::new(DIRECTORIES_PATH) == path
         || is_specification && name.starts_with(FILE_PREFIX)
 }
 
-fn make_tree(host: &HostRoot, path: &Path, (file, text): &(PathBuf, String)) -> Result<()> {
+fn make_tree(host: &Host, path: &Path, (file, text): &(PathBuf, String)) -> Result<()> {
     let at = host.entry(path)?;
     let new = at.sibling(unfinished_name(at.name()));
     new.remove_all()?;
     let inside = file.strip_prefix(path).unwrap_or(file);
-    let made = tree::write_new(&new, inside, text)
+    let made = tree::write_tree(&new, inside, text)
         .and_then(|()| rename(&new, &at, RenameFlags::RENAME_NOREPLACE));
-    or_remove(&new, made)
+    remove_on_error(&new, made)
 }
 
-fn publish_tree(host: &HostRoot, from: &Path, to: &Path, exchange: bool) -> Result<()> {
+fn publish_tree(host: &Host, from: &Path, to: &Path, exchange: bool) -> Result<()> {
     let flags = if exchange {
         RenameFlags::RENAME_EXCHANGE
     } else {
@@ -204,11 +207,11 @@ fn publish_tree(host: &HostRoot, from: &Path, to: &Path, exchange: bool) -> Resu
     rename(&host.entry(from)?, &host.entry(to)?, flags)
 }
 
-fn discard_tree(host: &HostRoot, path: &Path) -> Result<()> {
+fn discard_tree(host: &Host, path: &Path) -> Result<()> {
     let at = host.entry(path)?;
     let old = at.sibling(discarded_name(at.name()));
     old.remove_all()?;
-    // The leftover of an interrupted run may be gone, because an earlier step used its name.
+    // An earlier step may have reused the temporary name and so removed this leftover.
     if at.stat()?.is_none() {
         return Ok(());
     }
@@ -216,7 +219,7 @@ fn discard_tree(host: &HostRoot, path: &Path) -> Result<()> {
     Ok(old.remove_all()?)
 }
 
-fn set_link(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<()> {
+fn set_link(host: &Host, link: &Path, to: Option<&Path>) -> Result<()> {
     let at = host.entry(link)?;
     let before = host.read_link(link)?;
     let Some(to) = to else {
@@ -233,13 +236,12 @@ fn set_link(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<()> {
         None => RenameFlags::RENAME_NOREPLACE,
     };
     let made = rename(&new, &at, flags);
-    // The temporary name now has the old link after an exchange, or the new link after a
-    // failure.
+    // The temporary name now has the old link after an exchange, or the new link after a failure.
     new.remove_all()?;
     made
 }
 
-/// Renames a file or directory. The rename is undone if it cannot be flushed to disk.
+/// Renames a file or directory. If the rename cannot be flushed to disk, it is undone.
 fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<()> {
     from.rename(to, flags)?;
     Ok(to.sync().inspect_err(|_| {
@@ -248,29 +250,29 @@ fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<()> {
     })?)
 }
 
-/// Removes `made` if its creation failed, so that no incomplete files remain, for example on a
+/// Removes `place` if `result` is an error, so that no incomplete files remain, for example on a
 /// full disk.
-fn or_remove(made: &Place, result: Result<()>) -> Result<()> {
+fn remove_on_error(place: &Place, result: Result<()>) -> Result<()> {
     if result.is_err() {
         // A second failure is ignored, because the first one is reported.
-        let _ = made.remove_all();
+        let _ = place.remove_all();
     }
     result
 }
 
-/// Returns the steps that remove the leftovers of a run that was killed. Leftovers have temporary
-/// names to which nothing refers, so they can be removed at any time.
-pub(crate) fn discard_leftovers(host: &HostRoot) -> Result<Vec<Step>> {
-    let root = Path::new(ROOT);
+/// Plans the removal of what killed runs left. These files have temporary names to which nothing
+/// refers, so they can be removed at any time.
+pub(crate) fn discard_leftovers(host: &Host) -> Result<Vec<Step>> {
+    let root = host.programs();
     let mut left: Vec<PathBuf> = host
         .list(root)?
         .iter()
         .filter(|name| is_leftover(&name.to_string_lossy()))
         .map(|name| root.join(name))
         .collect();
-    // Leftovers can also be beside the directories that a run makes first.
+    // Temporary names can also be beside the directories that a run makes first.
     let above = root.parent().unwrap_or(root);
-    for dir in [above, root, Path::new(STATE)] {
+    for dir in [above, root, &host.state()] {
         let Some(name) = dir.file_name() else {
             continue;
         };

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use crate::step::{Step, is_own};
 
 impl Step {
-    /// Returns the step as a JSON object with `action`, `path`, and further keys that depend on
-    /// the action. A change of an engine's file has the key `diff`. A change of Boathook's own
-    /// files has it only with `verbose`.
+    /// Builds a JSON object with `action`, `path`, and further keys that depend on the action. A
+    /// change of an engine's file has the key `diff`; a change of Boathook's own files has it only
+    /// if `verbose` is set.
     pub fn to_json(&self, verbose: bool) -> Value {
         let path = self.path();
         match self {
@@ -25,11 +25,11 @@ impl Step {
             Self::Publish { from, .. } => {
                 json!({ "action": "rename", "path": path, "from": from })
             }
-            Self::Point {
+            Self::SetLink {
                 after: Some(target),
                 ..
             } => json!({ "action": "link", "path": path, "target": target }),
-            Self::Point { after: None, .. } => json!({ "action": "unlink", "path": path }),
+            Self::SetLink { after: None, .. } => json!({ "action": "unlink", "path": path }),
             Self::Discard { .. } => json!({ "action": "remove", "path": path }),
             Self::Change(change) => {
                 let action = match change {

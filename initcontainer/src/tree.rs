@@ -9,7 +9,7 @@ use runtime_config::{Error as HostError, Place};
 use crate::manifest;
 use crate::payload::Payload;
 
-/// Copies a payload into a new directory, and flushes the files and directories to disk.
+/// Copies a payload into a new directory, and flushes its files and directories to disk.
 pub(crate) fn copy_payload(payload: &Payload, to: &Place) -> Result<()> {
     to.make_dir()?;
     for dir in payload.dirs() {
@@ -26,9 +26,9 @@ pub(crate) fn copy_payload(payload: &Payload, to: &Place) -> Result<()> {
     Ok(to.child(".")?.sync()?)
 }
 
-/// Makes the directory `top` with one file in it. `file` is the file's path relative to `top`. Its
-/// directories are made, and everything is flushed to disk.
-pub(crate) fn write_new(top: &Place, file: &Path, text: &str) -> Result<()> {
+/// Makes the directory `top` with one file. `file` is the path of the file relative to `top`; its
+/// directories are made too. Everything is flushed to disk.
+pub(crate) fn write_tree(top: &Place, file: &Path, text: &str) -> Result<()> {
     top.make_dir()?;
     let mut place = top.clone();
     let mut made = vec![];
@@ -44,7 +44,7 @@ pub(crate) fn write_new(top: &Place, file: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the place of a relative path below the directory `dir`. Links are not followed.
+/// Returns the place of a relative path below `dir`. Links are not followed.
 fn descend(dir: &Place, path: &Path) -> Result<Place, HostError> {
     let mut names = path.components().filter_map(normal_name);
     names.try_fold(dir.clone(), |place, name| place.child(name))
@@ -57,12 +57,12 @@ fn normal_name(component: Component<'_>) -> Option<&std::ffi::OsStr> {
     }
 }
 
-/// Returns whether a directory contains exactly a payload: each file has the payload's bytes and
+/// Returns whether a directory is an exact copy of a payload: each file has the right bytes and
 /// mode and belongs to this user, and there are no other files. An error counts as a difference.
 pub(crate) fn is_copy_of(top: &Place, payload: &Payload) -> bool {
     let compare = || -> Result<bool, HostError> {
         let dirs = payload.dirs();
-        // A listing contains the subdirectories, too, so they are added to the number of files.
+        // A listing also contains subdirectories, so they are added to the number of files.
         let mut expected = dirs
             .iter()
             .filter(|dir| dir.components().count() > 1)
@@ -89,7 +89,7 @@ pub(crate) fn is_copy_of(top: &Place, payload: &Payload) -> bool {
     compare().unwrap_or(false)
 }
 
-/// Returns whether the file at a place has the type and permissions `mode` (as `st_mode`), and
+/// Returns whether the file at a place has the type and permissions `mode` (as in `st_mode`), and
 /// belongs to this user.
 fn is_own_with_mode(place: &Place, mode: u32) -> Result<bool, HostError> {
     let own = nix::unistd::geteuid().as_raw();

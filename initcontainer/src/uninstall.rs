@@ -1,49 +1,49 @@
-//! Plans a removal: the steps of an installation, in reverse.
+//! Plans a removal, which reverses the steps of an installation.
 //!
-//! The manifest is removed last. If a run is killed before that, the next run reads in the
-//! manifest what remains to be removed. If a run is killed later, only files with temporary
-//! names remain, which nothing uses.
+//! The manifest is removed last. If a run is killed before that, the next run finds in the
+//! manifest what remains to be removed. If it is killed later, only unused files with temporary
+//! names remain.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
+use device_class::config::DIRECTORIES_PATH;
 use nix::sys::stat::FileStat;
 use runtime_config::{
-    Change, Engine, HostRoot, InstallationRecord, Place, Plan, scratch_path, scratch_place,
+    Change, Engine, InstallationRecord, Place, Plan, scratch_path, scratch_place,
 };
 
 use crate::claims;
 use crate::compatibility;
+use crate::host::Host;
 use crate::in_use;
 use crate::install::{current_version, installed_versions, refuse_unwritable, remove_link};
-use crate::layout::{
-    CONFIG, CURRENT, DRIVER, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, RUN, STATE, is_leftover,
-    record_path, unfinished_name, version_dir,
-};
+use crate::layout::{DRIVER, LOCK, RUN, is_leftover, unfinished_name};
 use crate::manifest::{MODE, Manifest};
 use crate::services;
 use crate::specifications;
 use crate::step::{Step, discard_leftovers};
 
+/// The plan of a removal.
 #[derive(Debug)]
 pub struct Removal {
     pub steps: Vec<Step>,
     /// The plan for each engine that was configured.
     pub engines: Vec<Plan>,
-    /// The files that are kept, with the reasons.
+    /// The files that are kept, each with the reason.
     pub kept: Vec<String>,
-    /// The containers that cannot be started any more.
+    /// The names of the containers that cannot be started any more.
     pub stranded: Vec<String>,
 }
 
-/// Plans the removal. `also` are engines whose configuration is restored even if there is no
-/// record of it.
+/// Plans the removal. The configuration of the engines in `also` is reverted even if it has no
+/// record.
 ///
 /// # Errors
 /// Fails if a file cannot be read. Without `force`, also fails if containers still need the
-/// wrapper runtime, if claims are prepared, or if an engine's configuration cannot be reached.
-pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
+/// wrapper runtime, if claims are prepared, or if an engine's configuration is not visible.
+pub fn plan(host: &Host, also: &[Engine], force: bool) -> Result<Removal> {
     let ids = in_use::find_wrapped_containers(host)?;
     ensure!(
         force || ids.is_empty(),
@@ -51,7 +51,7 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
          stop them first, or use --force",
         list_ids(&ids)
     );
-    let claims = claims::find_prepared(host)?;
+    let claims = claims::find_prepared_claims(host)?;
     ensure!(
         force || claims.is_empty(),
         "the claims {} are prepared on this node (below {DRIVER}): delete their pods while \
@@ -61,7 +61,7 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     let mut steps = services::plan_removal(host)?;
     let mut engines = Vec::new();
     for engine in Engine::ALL {
-        let record = InstallationRecord::load(host, &record_path(engine))?;
+        let record = InstallationRecord::load(host, &host.record(engine))?;
         if record.is_none() && !also.contains(&engine) {
             continue;
         }
@@ -70,7 +70,7 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
                 .as_ref()
                 .and_then(|record| record.find_unreachable_file(host))
         {
-            // The engine's configuration would still name the programs after their removal.
+            // The engine's configuration would still name the removed programs.
             bail!(
                 "the directory of {}, by which {engine} calls boathook, is not there: mount it at \
                  the same place as for the installation, or use --force if {engine} was removed",
@@ -81,15 +81,15 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
         let plan = engine.plan_undo(&now, record.as_ref());
         steps.extend(discard_scratch_files(host, record.as_ref())?);
         steps.extend(plan.changes.iter().cloned().map(Step::Change));
-        steps.extend(remove_file(host, &record_path(engine))?);
+        steps.extend(remove_file(host, &host.record(engine))?);
         engines.push(plan);
     }
     let manifest = Manifest::load(host)?.unwrap_or_default();
     let mut kept = Vec::new();
     let mut gone: BTreeSet<PathBuf> = removed_paths(&engines).map(Path::to_path_buf).collect();
     gone.extend(steps.iter().map(|step| step.path().to_path_buf()));
-    let config = Path::new(CONFIG);
-    // An installation may have been killed while it wrote the configuration.
+    let config = &host.directories().config();
+    // An installation that was killed while it wrote the configuration leaves a scratch file.
     steps.extend(remove_file(host, &scratch_path(config))?);
     gone.insert(scratch_path(config));
     if let (Some(_), Some(text)) = (&manifest.config, host.read(config)?) {
@@ -100,15 +100,15 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
             kept.push(format!("{}: it was edited", config.display()));
         }
     }
-    for path in specifications::find(host)? {
+    for path in specifications::find_specifications(host)? {
         steps.extend(remove_file(host, &path)?);
     }
     for link in &manifest.links {
-        // An installation may have been killed while it made the link.
+        // An installation that was killed while it made the link leaves a temporary link.
         let name = unfinished_name(link.file_name().unwrap_or_default());
         let half = link.with_file_name(name);
         let before = host.read_link(&half)?;
-        let half = before.is_some().then_some(Step::Point {
+        let half = before.is_some().then_some(Step::SetLink {
             link: half,
             before,
             after: None,
@@ -131,11 +131,16 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     let (below, dirs): (Vec<_>, Vec<_>) = made
         .iter()
         .rev()
-        .partition(|dir| !Path::new(ROOT).starts_with(dir));
-    let own = host.list(Path::new(OWN_CLASSES))?;
+        .partition(|dir| !host.programs().starts_with(dir));
+    let own_classes = host.directories().own_classes();
+    let own = host.list(&own_classes)?;
     if !own.is_empty() {
         let names: Vec<_> = own.iter().map(|file| file.to_string_lossy()).collect();
-        kept.push(format!("{OWN_CLASSES}: it holds {}", names.join(", ")));
+        kept.push(format!(
+            "{}: it holds {}",
+            own_classes.display(),
+            names.join(", ")
+        ));
     }
     for dir in below {
         let names = host.list(dir)?;
@@ -150,32 +155,51 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
         }
     }
     // These steps cannot be undone, but an installation needs nothing of what they remove. They
-    // come before the programs, without which the earlier steps could not be undone usefully.
-    // The first directory has the hook's log and other files that are kept until the next boot.
+    // come before the removal of the programs, without which undoing the earlier steps would be
+    // useless. `RUN` has the hook's log and other files that are kept until the next boot.
     for dir in [RUN, DRIVER] {
         steps.extend(discard_directory(host, Path::new(dir))?);
     }
     steps.extend(discard_leftovers(host)?);
     let used_version = current_version(host)?;
     if let Some(before) = used_version.clone() {
-        steps.push(Step::Point {
-            link: CURRENT.into(),
+        steps.push(Step::SetLink {
+            link: host.current(),
             before: Some(before),
             after: None,
         });
     }
     let mut versions = installed_versions(host)?;
-    // If a removal fails, the version in use is there as long as possible.
+    // The version in use is removed last, so that it survives most failures.
     versions.sort_by_key(|name| used_version.as_deref() == Some(Path::new(name)));
     steps.extend(versions.iter().map(|name| Step::Discard {
-        path: version_dir(name),
+        path: host.version(name),
     }));
     let foreign = find_foreign_names(host, &versions)?;
     if !foreign.is_empty() {
-        kept.push(format!("{ROOT}: it holds {}", foreign.join(", ")));
+        kept.push(format!(
+            "{}: it holds {}",
+            host.programs().display(),
+            foreign.join(", ")
+        ));
     }
-    let last = find_last_directory(host, &dirs, foreign.is_empty())?;
-    steps.extend(last.map(|path| Step::Discard { path }));
+    let foreign_state = find_foreign_state(host)?;
+    if foreign_state.is_empty() {
+        let last = find_last_directory(host, &dirs, foreign.is_empty())?;
+        steps.extend(last.map(|path| Step::Discard { path }));
+    } else {
+        let state = host.state();
+        kept.push(format!(
+            "{}: it holds {}",
+            state.display(),
+            foreign_state.join(", ")
+        ));
+        let given = host.directories().given_config();
+        steps.extend(remove_file(host, &given)?);
+        steps.extend(remove_file(host, &host.manifest())?);
+    }
+    // This record is removed last, because the next run after a killed one needs it.
+    steps.extend(remove_file(host, Path::new(DIRECTORIES_PATH))?);
     refuse_unwritable(host, &steps)?;
     Ok(Removal {
         steps,
@@ -185,31 +209,36 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     })
 }
 
-/// Returns the directories to remove if they are empty: directories that the installation made,
-/// and Boathook's own, which a kubelet may have made earlier for a volume.
-fn list_made_directories(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
+/// Returns the directories to remove if they are empty: those that the installation made, and
+/// Boathook's own, which a kubelet may have made earlier for a volume.
+fn list_made_directories(host: &Host, manifest: &Manifest) -> Vec<PathBuf> {
     let mut made = manifest.made_dirs.clone();
-    for dir in [ROOT, OWN_CONFIG, OWN_CLASSES].map(PathBuf::from) {
+    let directories = host.directories();
+    for dir in [
+        directories.programs.clone(),
+        directories.configuration.clone(),
+        directories.own_classes(),
+    ] {
         if made.contains(&dir) || !host.is_dir(&dir) {
             continue;
         }
-        // A mount point, such as a volume of this container, cannot be removed. It has another
-        // device number than its parent directory.
+        // A mount point, such as a volume of this container, cannot be removed. Its device number
+        // differs from that of its parent.
         let above = dir.parent().and_then(|above| host.stat(above));
         let device = |stat: &FileStat| stat.st_dev;
         if host.stat(&dir).as_ref().map(device) == above.as_ref().map(device) {
             made.push(dir);
         }
     }
-    // Sorting puts each directory before the directories in it.
+    // Sorting puts each directory before its subdirectories.
     made.sort();
     made
 }
 
-/// Returns the steps that remove a directory with its content. If a file system is mounted in it,
-/// such as a volume of this container, or if it is itself on a read-only file system, only the
-/// entries are removed that can be.
-fn discard_directory(host: &HostRoot, dir: &Path) -> Result<Vec<Step>> {
+/// Plans the removal of a directory with its content. If a file system is mounted in it, such as a
+/// volume of this container, or if it is on a read-only file system, only its removable entries
+/// are removed.
+fn discard_directory(host: &Host, dir: &Path) -> Result<Vec<Step>> {
     if !host.is_dir(dir) {
         return Ok(Vec::new());
     }
@@ -227,13 +256,13 @@ fn discard_directory(host: &HostRoot, dir: &Path) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Returns whether a directory or file can be removed with its content: its directory is writable,
+/// Returns whether a file or directory can be removed with its content: its parent is writable,
 /// and nothing is mounted at it or below it.
 fn can_be_removed(place: &Place) -> Result<bool> {
     Ok(place.check_writable().is_ok() && !place.contains_mount()?)
 }
 
-/// Returns the first 16 ids as a text, with the number of further ids.
+/// Formats the first 16 ids, and how many others there are.
 fn list_ids(ids: &BTreeSet<String>) -> String {
     const SHOWN: usize = 16;
     let first: Vec<&str> = ids.iter().take(SHOWN).map(String::as_str).collect();
@@ -244,7 +273,7 @@ fn list_ids(ids: &BTreeSet<String>) -> String {
     first.join(", ") + &more
 }
 
-/// Returns the files that the plans of the engines remove.
+/// Returns the files and directories that the plans of the engines remove.
 fn removed_paths(engines: &[Plan]) -> impl Iterator<Item = &Path> {
     let changes = engines.iter().flat_map(|plan| &plan.changes);
     changes
@@ -252,61 +281,73 @@ fn removed_paths(engines: &[Plan]) -> impl Iterator<Item = &Path> {
         .map(Change::path)
 }
 
-/// Returns the names in the directory of the installation that Boathook did not make.
-fn find_foreign_names(host: &HostRoot, versions: &[String]) -> Result<Vec<String>> {
+/// Returns the entries of the program directory that Boathook did not make.
+fn find_foreign_names(host: &Host, versions: &[String]) -> Result<Vec<String>> {
     let is_own = |name: &String| {
         ["current", "state", LOCK].contains(&name.as_str())
             || is_leftover(name)
             || versions.contains(name)
     };
     Ok(host
-        .list(Path::new(ROOT))?
+        .list(host.programs())?
         .iter()
         .map(|name| name.to_string_lossy().into_owned())
         .filter(|name| !is_own(name))
         .collect())
 }
 
-/// Returns the directory whose removal is the last step. It is the outermost directory that the
-/// installation made and that contains nothing else. If the directory of the installation
-/// existed before or has other files, it is the state directory.
-fn find_last_directory(host: &HostRoot, made: &[&PathBuf], alone: bool) -> Result<Option<PathBuf>> {
+/// Returns the names in the directory with the records that Boathook did not make.
+fn find_foreign_state(host: &Host) -> Result<Vec<String>> {
+    let records = Engine::ALL.map(|engine| host.record(engine));
+    let own = [host.manifest(), host.directories().given_config()];
+    let own = records.into_iter().chain(own);
+    let own: Vec<PathBuf> = own.flat_map(|path| [scratch_path(&path), path]).collect();
+    let names = host.list(&host.state())?;
+    let foreign = names
+        .iter()
+        .filter(|name| !own.contains(&host.state().join(name)));
+    Ok(foreign
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect())
+}
+
+/// Returns the directory whose removal is the last step: the outermost directory that the
+/// installation made and that has nothing else. If the program directory existed before or has
+/// other entries, this is the state directory.
+fn find_last_directory(host: &Host, made: &[&PathBuf], alone: bool) -> Result<Option<PathBuf>> {
     let mut outermost = None;
     for dir in made.iter().filter(|_| alone) {
-        let inner = outermost.as_deref().unwrap_or(Path::new(ROOT));
+        let inner = outermost.as_deref().unwrap_or(host.programs());
         let alone = host.list(dir)?.iter().all(|name| {
-            dir.as_path() == Path::new(ROOT) || Some(name.as_os_str()) == inner.file_name()
+            dir.as_path() == host.programs() || Some(name.as_os_str()) == inner.file_name()
         });
         if !alone || !can_be_removed(&host.entry(dir)?)? {
             break;
         }
         outermost = Some(dir.to_path_buf());
     }
-    let dir = outermost.unwrap_or_else(|| STATE.into());
+    let dir = outermost.unwrap_or_else(|| host.state());
     Ok(host.exists(&dir).then_some(dir))
 }
 
-/// Returns the step that removes the plugin's file with labels of the node, if there is one. The
-/// step comes first, so that no pod is sent to a node whose devices go.
-pub fn remove_labels(host: &HostRoot, file: &Path) -> Result<Option<Step>> {
+/// Plans the removal of the plugin's file with node labels. This step comes first, so that no pod
+/// is scheduled to a node that is losing its devices.
+pub fn remove_labels(host: &Host, file: &Path) -> Result<Option<Step>> {
     remove_file(host, file)
 }
 
-fn remove_file(host: &HostRoot, path: &Path) -> Result<Option<Step>> {
+fn remove_file(host: &Host, path: &Path) -> Result<Option<Step>> {
     let text = host.read(path)?;
     Ok(Change::rewrite(path, text.as_deref(), None, MODE).map(Step::Change))
 }
 
-/// Returns the steps that remove the scratch files of a run that was killed while it wrote an
+/// Plans the removal of scratch files that a run left when it was killed while it wrote an
 /// engine's file.
-fn discard_scratch_files(
-    host: &HostRoot,
-    record: Option<&InstallationRecord>,
-) -> Result<Vec<Step>> {
+fn discard_scratch_files(host: &Host, record: Option<&InstallationRecord>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for path in record.iter().flat_map(|r| r.paths()) {
-        // If the engine's file is a link, its scratch file is beside the target of the link. A
-        // file whose directory does not exist has no scratch file.
+        // If the engine's file is a link, its scratch file is beside the target of the link. If
+        // its directory does not exist, there is none.
         let Ok(place) = host.place(path) else {
             continue;
         };

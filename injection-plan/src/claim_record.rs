@@ -1,6 +1,6 @@
-//! The records of prepared resource claims. `boathook-dra` writes them, one file for each claim;
-//! the plugin does not offer the devices in them, and the installer leaves the driver in place
-//! while there is one.
+//! The records of prepared resource claims, one file for each claim. `boathook-dra` writes them. The
+//! plugin reads them so that it does not offer the devices of claims, and the installer does not
+//! remove the DRA driver while there is a record.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ pub const DRIVER_DIRECTORY: &str = "plugins/boathook.dev";
 /// The directory of the records, below the driver's directory.
 const RECORDS: &str = "claims";
 
-/// The largest record, in bytes: a claim has at most 32 devices, each with parameters of 10 KiB,
-/// which take about four times that here.
+/// The maximum size in bytes of a record. A claim has at most 32 devices, each with parameters of at
+/// most 10 KiB, which take up to four times as much in the record.
 pub const MAX_RECORD: u64 = 4 << 20;
 
 const SUFFIX: &str = ".json";
@@ -61,15 +61,15 @@ impl From<ClaimUid> for String {
     }
 }
 
-/// Returns the uid in the name of a record, which need not be valid. A record that is being
-/// written begins with a dot; its name has none.
+/// Returns the uid in the name of a record's file. The uid is not checked. Returns `None` for any
+/// other file, such as a record that is being written, whose name begins with a dot.
 pub fn uid_in_file_name(name: &OsStr) -> Option<&str> {
     let uid = name.to_str()?.strip_suffix(SUFFIX)?;
     (!uid.starts_with('.')).then_some(uid)
 }
 
-/// A prepared claim. Fields that a later version has added are ignored. `P` are the parameters of
-/// a device, which only the driver reads.
+/// The record of a prepared claim. Fields that a later version has added are ignored. `P` is the type
+/// of a device's parameters, which only the DRA driver needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "P: Serialize + Default + PartialEq",
@@ -80,13 +80,17 @@ pub struct ClaimRecord<P = OtherParameters> {
     pub uid: ClaimUid,
     pub namespace: String,
     pub name: String,
+    /// The uids of the pods that can use the claim. `None` if they are not known: the record is of
+    /// an older version, or the claim is reserved for something else than pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<Vec<String>>,
     pub devices: Vec<PreparedDevice<P>>,
-    /// The other devices of the claim, which are being made or could not be made.
+    /// The devices of the claim that are not prepared, because making them has not ended or failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub making: Vec<PendingDevice>,
 }
 
-/// A part that is being made, or a device on which room is being made.
+/// A part that is being made, or a device from which other parts are removed to make room for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingDevice {
     pub pool: String,
@@ -124,7 +128,7 @@ pub struct PreparedDevice<P = OtherParameters> {
     pub parameters: P,
 }
 
-/// The parameters for programs that do not read them.
+/// The type of parameters for programs that do not read them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherParameters {}
 
@@ -169,8 +173,8 @@ mod tests {
                 r#""pool":"p","device":"npu-0","class":"npu","id":"0","admin":false}]}"#
             ),
             concat!(
-                r#"{"version":1,"uid":"u-1","namespace":"n","name":"a","devices":[{"request":"r","#,
-                r#""pool":"p","device":"npu-0","class":"npu","id":"0","share":"s","shares":2,"#,
+                r#"{"version":1,"uid":"u-1","namespace":"n","name":"a","pods":["p-1"],"devices":[{"#,
+                r#""request":"r","pool":"p","device":"npu-0","class":"npu","id":"0","share":"s","shares":2,"#,
                 r#""admin":true}],"making":[{"pool":"p","device":"npu-1","class":"npu"}]}"#
             ),
         ] {

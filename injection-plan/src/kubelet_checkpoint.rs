@@ -77,7 +77,7 @@ pub struct Allocation<'a> {
 }
 
 impl KubeletCheckpoint {
-    /// The largest checkpoint that is read, in bytes. A checkpoint with 110 pods of 16
+    /// The maximum size in bytes of a checkpoint that is read. A checkpoint of 110 pods with 16
     /// devices each has about half a megabyte.
     pub const MAX: usize = 16 << 20;
 

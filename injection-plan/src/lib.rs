@@ -1,14 +1,15 @@
 //! Plans how a container gets devices. A container requests devices of a device class
 //! ([`request::Request`]), and the plan lists all that is done to the container
-//! ([`plan::InjectionPlan`]). A plan can also be written as a specification of the
-//! Container Device Interface ([`cdi`]).
+//! ([`plan::InjectionPlan`]). A plan can also be written as a CDI specification ([`cdi`]). The
+//! hook, the wrapper runtime and `boathook explain` make the same plan with it; the plugin and the
+//! DRA driver write specifications with it.
 //!
 //! ```text
 //! environment, annotations ─▶ Request ─plan(FoundClass, Authority)─▶ InjectionPlan ─▶ CDI
 //! ```
 //!
 //! Planning does not change the host. Only [`facts`] runs programs of the host, and only
-//! [`facts`] and [`cdi::directory`] write files.
+//! [`facts`], [`cdi::directory`] and [`follower`] write files.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,
@@ -18,6 +19,7 @@
 pub mod cdi;
 pub mod claim_record;
 pub mod facts;
+pub mod follower;
 pub mod kubelet_checkpoint;
 pub mod kubelet_claims;
 pub mod plan;

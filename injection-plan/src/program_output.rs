@@ -15,11 +15,12 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// The only variable that [`run_program`] passes on, if [`set_library_path`] has set it.
+/// The only environment variable that [`run_program`] gives to a program, if [`set_library_path`]
+/// has set it.
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// Sets the directories in which a program finds its libraries, beside those of the host's
-/// loader. Nothing is set for an empty list.
+/// Sets the directories in which the dynamic loader searches the libraries of a program before its
+/// usual directories. An empty list sets nothing.
 pub fn set_library_path(command: &mut Command, directories: &[PathBuf]) {
     if !directories.is_empty()
         && let Ok(value) = std::env::join_paths(directories)
@@ -28,22 +29,22 @@ pub fn set_library_path(command: &mut Command, directories: &[PathBuf]) {
     }
 }
 
-/// The interval at which a running program is polled.
+/// The time between two checks of whether a running program has ended.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// The time that [`run_program`] waits for a program to end after SIGKILL. A program that is
 /// blocked in the kernel may not end at all.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// The number of `read` calls in a row. The limit returns control to the caller, and so to
-/// its timeout, if a program prints without end.
-const PIECES: usize = 64;
+/// The maximum number of consecutive `read` calls. After them the caller can check its time limit,
+/// even if the program prints without end.
+const MAX_READS: usize = 64;
 
-/// The size of the buffer for one `read` call, in bytes.
-const PIECE: usize = 16 * 1024;
+/// The size in bytes of the buffer for one `read` call.
+const BUFFER_SIZE: usize = 16 * 1024;
 
-/// The beginning of a program's output. The rest of the output is read and dropped: the
-/// program must not block on a full pipe, and its output must not fill the memory.
+/// The beginning of a program's output. The rest of the output is read and dropped, so that the
+/// program does not block on a full pipe and a long output does not use up the memory.
 #[derive(Debug)]
 pub struct ProgramOutput<R> {
     pipe: R,
@@ -67,8 +68,8 @@ impl<R: Read + AsFd> ProgramOutput<R> {
     /// the end of the output. Bytes beyond the limit are read and dropped, so that the
     /// program does not block on a full pipe.
     pub fn read(&mut self) {
-        let mut piece = [0; PIECE];
-        for _ in 0..PIECES {
+        let mut piece = [0; BUFFER_SIZE];
+        for _ in 0..MAX_READS {
             let Ok(length @ 1..) = self.pipe.read(&mut piece) else {
                 return;
             };
@@ -183,7 +184,7 @@ mod tests {
         for _ in 0..40 {
             writer.write_all(&[b'x'; 60_000]).unwrap();
             output.read();
-            assert!(output.text.capacity() < PIECE);
+            assert!(output.text.capacity() < BUFFER_SIZE);
         }
         drop(writer);
         output.read();

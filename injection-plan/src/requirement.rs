@@ -12,12 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::name::{WordName, excerpt};
 
-/// The known values of a host and a device, by name. `None` means that every term with
-/// this name holds, because the container gets no device and the value is a device's.
+/// The values of a host and a device with which requirements are compared, by name. `None` means
+/// that every term with the name holds, because the value is that of a device and the container gets
+/// none.
 pub(crate) type Values = BTreeMap<WordName, Option<String>>;
 
-/// The operators, in the order in which the vendor's library searches them. The library
-/// accepts the beginning of an operator, so `!` means `!=`.
+/// The comparison operators, in the order in which the vendor's library compares them with a term.
+/// That library also accepts the first character of an operator, so that `!` means `!=`.
 const OPERATORS: [&str; 6] = ["=", "!=", "<", "<=", ">", ">="];
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,12 +44,11 @@ fn not_known(unknown: &BTreeSet<String>) -> String {
 
 /// Checks a requirement against the values of the host, in one pass over its text.
 ///
-/// An alternative with an unknown name cannot be evaluated in full. Alternatives of this
-/// kind count only if no other alternative could be evaluated. In that case an unknown name
-/// is assumed to hold, and the unknown names are returned for a note: an image must not be
-/// refused because the host cannot determine a value. If some alternative could be
-/// evaluated and is not met, the requirement is not met, because the alternatives with
-/// unknown names are probably about other hardware.
+/// An alternative with an unknown name cannot be evaluated. If all alternatives have unknown names,
+/// terms with these names are assumed to hold, and the names are returned for a note, so that an
+/// image is not refused because the host cannot determine a value. If at least one alternative could
+/// be evaluated and none is met, the requirement is not met, because alternatives with unknown names
+/// are probably about other hardware.
 pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, RequirementError> {
     check_with(text, host, None)
 }
@@ -59,8 +59,8 @@ pub(crate) fn is_met_within_major(text: &str, host: &Values, name: &WordName) ->
     check_with(text, host, Some(name)).is_ok()
 }
 
-/// Checks a requirement. Of the value with the name `any_minor`, only the major version
-/// counts.
+/// Checks a requirement. Of the version with the name `any_minor`, only the major number is
+/// compared.
 fn check_with(
     text: &str,
     host: &Values,

@@ -1,10 +1,11 @@
-//! Edits a JSON text without changing any other byte of it: unknown members, the digits
-//! of numbers, the order of members and white space stay as they are.
+//! Edits a JSON text without changing any other byte of it: unknown members, the digits of
+//! numbers, the order of members and white space stay as they are. The wrapper runtime edits
+//! config.json with it, and the installer edits daemon.json. It reads and writes no files.
 //!
-//! serde_json splits the text into slices (`RawValue`), so this crate needs no parser of
-//! its own. [`set`] and [`remove`] undo each other. They are for files whose readers use
-//! the last of two equal keys, as Go's decoder does. [`append`] is for files whose readers
-//! disagree about equal keys, and returns an error if it finds any on its way.
+//! serde_json splits the text into slices (`RawValue`), so this crate needs no parser of its own.
+//! [`set`] and [`remove`] undo each other. They are for files whose readers use the last of two equal
+//! keys, as Go's decoder does. [`append`] is for files whose readers disagree about equal keys. It
+//! returns an error if an object that it edits has the same key twice.
 
 #![forbid(unsafe_code)]
 
@@ -21,8 +22,7 @@ use serde_json::value::RawValue;
 /// The reason why [`append`] cannot add an item.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// The text is not JSON, or a value on the way is neither the list nor the object
-    /// that is expected there.
+    /// The text is not JSON, or the value at `place` has another type than the expected one.
     #[error("`{place}` is not {expected}")]
     Kind {
         /// The keys that lead to the value, joined by dots.
@@ -30,8 +30,7 @@ pub enum EditError {
         expected: &'static str,
         source: serde_json::Error,
     },
-    /// An object has this key twice. Runtimes disagree about which of the two values
-    /// they use.
+    /// An object has this key twice. OCI runtimes disagree about which of the two values they use.
     #[error("duplicate key `{0}`")]
     Duplicate(String),
 }
@@ -41,7 +40,7 @@ pub enum EditError {
 /// # Errors
 /// Returns an error if the text is not JSON, or if its value does not have the type `T`.
 pub fn parse<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
-    // Checking the whole text for UTF-8 once is faster than checking each string.
+    // It is faster to check the whole text for UTF-8 once than to let serde_json check each string.
     serde_json::from_str(&String::from_utf8_lossy(text))
 }
 
@@ -83,59 +82,57 @@ pub fn find(text: &str, keys: &[&str]) -> Option<Range<usize>> {
     let start = text.len() - text.trim_start().len();
     let whole = start..start + text.trim().len();
     keys.iter().try_fold(whole, |object, key| {
-        {
-            let found = members(text, object);
-            found.into_iter().rfind(|(name, _)| name == key)
-        }
-        .map(|(_, value)| value)
+        let mut members = members(text, object).into_iter();
+        let (_, value) = members.rfind(|(name, _)| name == key)?;
+        Some(value)
     })
 }
 
-/// Sets the member `key` of the object at the byte range `object`, and returns the new
-/// text. An existing member gets the new value. A new member becomes the first one, with
-/// the same white space before it as the next member has.
+/// Sets the member `key` of the object at the byte range `object` to the JSON text `value`, and
+/// returns the new text. The value of an existing member is replaced. A new member is inserted before
+/// all others, with the same white space before it as the next member has.
 pub fn set(text: &str, object: Range<usize>, key: &str, value: &str) -> String {
-    let all = members(text, object.clone());
-    if let Some((_, old)) = all.iter().rfind(|(name, _)| name == key) {
-        return splice(text, old.clone(), value);
+    let members = members(text, object.clone());
+    if let Some((_, old_value)) = members.iter().rfind(|(name, _)| name == key) {
+        return splice(text, old_value.clone(), value);
     }
     let inside = object.start + 1;
-    let entry = quote(key) + ": " + value;
-    if all.is_empty() {
-        let outer = indent_of(text, object.start);
-        let with = format!("\n{outer}    {entry}\n{outer}");
-        return splice(text, inside..object.end - 1, &with);
+    let member = quote(key) + ": " + value;
+    if members.is_empty() {
+        let indent = indent_of(text, object.start);
+        let content = format!("\n{indent}    {member}\n{indent}");
+        return splice(text, inside..object.end - 1, &content);
     }
     let rest = &text[inside..];
     let space = &rest[..rest.len() - rest.trim_start().len()];
-    splice(text, inside..inside, &format!("{space}{entry},"))
+    splice(text, inside..inside, &format!("{space}{member},"))
 }
 
 /// Removes the member `key` and its comma from the object at the byte range `object`, and
 /// returns the new text. The text is unchanged if there is no such member.
 pub fn remove(text: &str, object: Range<usize>, key: &str) -> String {
-    let all = members(text, object.clone());
-    let Some(index) = all.iter().rposition(|(name, _)| name == key) else {
+    let members = members(text, object.clone());
+    let Some(index) = members.iter().rposition(|(name, _)| name == key) else {
         return text.to_owned();
     };
-    let end = all[index].1.end;
-    let cut = match (index.checked_sub(1), all.get(index + 1)) {
-        (Some(before), _) => all[before].1.end..end,
+    let end = members[index].1.end;
+    let removed = match (index.checked_sub(1), members.get(index + 1)) {
+        (Some(previous), _) => members[previous].1.end..end,
         (None, Some(_)) => {
-            let comma = text[end..].find(',').map_or(end, |comma| end + comma + 1);
-            object.start + 1..comma
+            let after_comma = text[end..].find(',').map_or(end, |comma| end + comma + 1);
+            object.start + 1..after_comma
         }
         (None, None) => object.start + 1..object.end - 1,
     };
-    splice(text, cut, "")
+    splice(text, removed, "")
 }
 
-/// Adds `item` at the end of the list that `keys` lead to, and returns the new text.
-/// Missing objects on the way and a missing list are created; `null` counts as missing.
+/// Appends the JSON text `item` to the list to which `keys` lead, and returns the new text. A missing
+/// list and missing objects above it are created. `null` counts as missing.
 ///
 /// # Errors
-/// Returns an error if the text is not JSON, if a value on the way has another type, or if
-/// an object on the way has a key of `keys` twice.
+/// Returns an error if the text is not JSON, if one of the values to which the keys lead has another
+/// type, or if one of the objects has a key of `keys` twice.
 pub fn append(text: &str, keys: &[&str], item: &str) -> Result<String, EditError> {
     let (value, missing) = find_innermost(text, keys)?;
     if value == "null" {
@@ -145,33 +142,33 @@ pub fn append(text: &str, keys: &[&str], item: &str) -> Result<String, EditError
             &build_nested(missing, item),
         ));
     }
-    let (last, added) = match missing {
+    let (last_value, addition) = match missing {
         [] => {
-            let items: Vec<&RawValue> = part(value, keys, "a list")?;
+            let items: Vec<&RawValue> = deserialize(value, keys, "a list")?;
             (items.last().copied(), item.to_owned())
         }
         [key, rest @ ..] => {
             let place = &keys[..keys.len() - missing.len()];
-            let Members(members) = part(value, place, "an object")?;
-            let added = format!("{}:{}", quote(key), build_nested(rest, item));
-            (members.last().map(|(_, value)| *value), added)
+            let Members(members) = deserialize(value, place, "an object")?;
+            let member = format!("{}:{}", quote(key), build_nested(rest, item));
+            (members.last().map(|(_, value)| *value), member)
         }
     };
-    Ok(match last {
-        Some(last) => {
-            let end = find_range(text, last.get()).end;
-            splice(text, end..end, &format!(",{added}"))
+    Ok(match last_value {
+        Some(last_value) => {
+            let end = find_range(text, last_value.get()).end;
+            splice(text, end..end, &format!(",{addition}"))
         }
         None => {
-            // The list or object is empty, so the item goes right after the bracket.
-            let bracket = find_range(text, value.trim_start()).start + 1;
-            splice(text, bracket..bracket, &added)
+            // The list or object is empty, so the addition follows the opening bracket.
+            let inside = find_range(text, value.trim_start()).start + 1;
+            splice(text, inside..inside, &addition)
         }
     })
 }
 
-/// Returns the JSON text of each item of the list that `keys` lead to. The result is empty
-/// if there is no such list.
+/// Returns the JSON text of each item of the list to which `keys` lead. The result is empty if there
+/// is no such list.
 pub fn items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
     let list = match find_innermost(text, keys) {
         Ok((value, [])) => serde_json::from_str(value),
@@ -181,8 +178,8 @@ pub fn items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
     list.into_iter().map(RawValue::get).collect()
 }
 
-/// Follows `keys` from the whole text, and returns the innermost value that exists and the
-/// keys that are missing in it.
+/// Follows `keys` from the whole text. Returns the innermost value that exists, and the remaining keys,
+/// the first of which this value lacks.
 fn find_innermost<'t, 'k>(
     text: &'t str,
     keys: &'k [&'k str],
@@ -192,9 +189,9 @@ fn find_innermost<'t, 'k>(
         if value == "null" {
             return Ok((value, &keys[depth..]));
         }
-        let Members(members) = part(value, &keys[..depth], "an object")?;
-        let mut named = members.iter().filter(|(name, _)| name == key);
-        value = match (named.next(), named.next()) {
+        let Members(members) = deserialize(value, &keys[..depth], "an object")?;
+        let mut matches = members.iter().filter(|(name, _)| name == key);
+        value = match (matches.next(), matches.next()) {
             (None, _) => return Ok((value, &keys[depth..])),
             (Some((_, value)), None) => value.get(),
             (Some(_), Some(_)) => return Err(EditError::Duplicate(join_keys(&keys[..=depth]))),
@@ -203,7 +200,8 @@ fn find_innermost<'t, 'k>(
     Ok((value, &[]))
 }
 
-fn part<'t, T: Deserialize<'t>>(
+/// Deserializes the JSON text `value`, to which `keys` lead. `expected` names the type in the error.
+fn deserialize<'t, T: Deserialize<'t>>(
     value: &'t str,
     keys: &[&str],
     expected: &'static str,
@@ -218,22 +216,29 @@ fn part<'t, T: Deserialize<'t>>(
 /// Returns the keys of the object at the byte range `object`, each with the byte range of
 /// its value. The result is empty if the range does not contain an object.
 pub fn members(text: &str, object: Range<usize>) -> Vec<(String, Range<usize>)> {
-    let found = text.get(object).map(serde_json::from_str);
-    let Some(Ok(Members(members))) = found else {
+    let parsed = text.get(object).map(serde_json::from_str);
+    let Some(Ok(Members(members))) = parsed else {
         return Vec::new();
     };
-    let member = |(key, value): (_, &RawValue)| (key, find_range(text, value.get()));
-    members.into_iter().map(member).collect()
+    members
+        .into_iter()
+        .map(|(key, value)| (key, find_range(text, value.get())))
+        .collect()
 }
 
-/// Returns the byte range of `part` in `text`. `part` must be a slice of `text`.
-fn find_range(text: &str, part: &str) -> Range<usize> {
-    let start = part.as_ptr().addr() - text.as_ptr().addr();
-    start..start + part.len()
+/// Returns the byte range of `slice` in `text`. `slice` must be a slice of `text`.
+fn find_range(text: &str, slice: &str) -> Range<usize> {
+    let start = slice.as_ptr().addr() - text.as_ptr().addr();
+    start..start + slice.len()
 }
 
-fn splice(text: &str, range: Range<usize>, with: &str) -> String {
-    format!("{}{with}{}", &text[..range.start], &text[range.end..])
+/// Returns `text` with the byte range `range` replaced.
+fn splice(text: &str, range: Range<usize>, replacement: &str) -> String {
+    format!(
+        "{}{replacement}{}",
+        &text[..range.start],
+        &text[range.end..]
+    )
 }
 
 /// Returns the white space at the beginning of the line that contains byte `offset`.
@@ -243,6 +248,7 @@ fn indent_of(text: &str, offset: usize) -> &str {
     &rest[..rest.len() - rest.trim_start_matches([' ', '\t']).len()]
 }
 
+/// Returns the JSON text of a list with one item, inside an object for each of the keys.
 fn build_nested(keys: &[&str], item: &str) -> String {
     let list = format!("[{item}]");
     keys.iter()

@@ -5,7 +5,7 @@ use super::*;
 const KEYS: [&str; 2] = ["hooks", "prestart"];
 
 #[test]
-fn an_item_goes_to_the_end_of_its_list() {
+fn an_item_is_appended_to_its_list() {
     for (before, after) in [
         ("{}", r#"{"hooks":{"prestart":[7]}}"#),
         (" { \n} \n", " {\"hooks\":{\"prestart\":[7]} \n} \n"),
@@ -59,7 +59,7 @@ fn an_item_goes_to_the_end_of_its_list() {
 
 /// The texts have numbers, key orders and escapes that a decoder and encoder would change.
 #[test]
-fn nothing_else_changes() {
+fn appending_an_item_changes_no_other_byte() {
     let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
     let texts = [
         r#""n": [1e400, -0, -0.0, 1.10, 1E+2, 18446744073709551616, 0.1000000000000000055511151231257827]"#,
@@ -82,7 +82,7 @@ fn nothing_else_changes() {
 }
 
 #[test]
-fn what_has_no_place_for_it_is_refused() {
+fn an_item_is_not_appended_to_other_types_duplicate_keys_or_invalid_json() {
     for (text, reason) in [
         ("", "`the whole text` is not an object: EOF"),
         ("[]", "`the whole text` is not an object: invalid type"),
@@ -131,7 +131,7 @@ fn what_has_no_place_for_it_is_refused() {
 }
 
 #[test]
-fn a_member_goes_in_and_comes_out() {
+fn removing_a_new_member_restores_the_text() {
     let cases = [
         ("{\"a\": 1}", "{\"x\": {},\"a\": 1}"),
         (
@@ -152,7 +152,7 @@ fn a_member_goes_in_and_comes_out() {
 }
 
 #[test]
-fn an_empty_object_gets_a_line() {
+fn the_first_member_of_an_empty_object_gets_its_own_line() {
     let text = "{\n  \"runtimes\": {}\n}";
     let edited = set(text, find(text, &["runtimes"]).unwrap(), "x", "1");
     assert_eq!(edited, "{\n  \"runtimes\": {\n      \"x\": 1\n  }\n}");
@@ -161,7 +161,7 @@ fn an_empty_object_gets_a_line() {
 }
 
 #[test]
-fn the_last_of_two_equal_keys_counts() {
+fn the_value_of_the_last_of_two_equal_keys_is_found_and_set() {
     let text = "{\"a\": {\"b\": 1}, \"a\": {\"b\": 2}}";
     assert_eq!(&text[find(text, &["a", "b"]).unwrap()], "2");
     assert_eq!(
@@ -186,7 +186,7 @@ fn value() -> impl Strategy<Value = serde_json::Value> {
 
 proptest! {
     #[test]
-    fn every_object_gets_its_bytes_back(
+    fn removing_a_new_member_restores_every_object(
         object in prop::collection::btree_map("[ -~]{0,4}", value(), 1..5),
         pretty: bool,
     ) {
@@ -201,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn an_added_item_is_all_that_changes(
+    fn appending_an_item_changes_nothing_else_in_any_object(
         object in prop::collection::btree_map("[ -~]{0,4}", value(), 0..5),
         list in prop::collection::vec(value(), 0..4),
         pretty: bool,

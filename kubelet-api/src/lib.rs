@@ -1,5 +1,6 @@
-//! The kubelet's interfaces, generated from the protos in `proto`: messages, servers and
-//! clients. The plugin, the DRA driver and the fake kubelet of the tests use them.
+//! The kubelet's interfaces, generated from the protos in `proto`: messages, servers and clients.
+//! The plugin, the DRA driver and the fake kubelet of the tests use them. The crate decides
+//! nothing: it only connects to sockets and encodes messages.
 #![forbid(unsafe_code)]
 
 mod pod_resources;
@@ -50,7 +51,7 @@ mod generated {
     }
 }
 
-/// The version of the device plugin API, in Register and GetInfo.
+/// The version of the device plugin API that a plugin states in `Register` and `GetInfo`.
 pub const VERSION: &str = "v1beta1";
 
 /// `Device.health` of a device that may be allocated.
@@ -65,20 +66,20 @@ pub const PLUGIN_TYPE: &str = "DevicePlugin";
 /// `PluginInfo.type` of a driver of resource claims.
 pub const DRA_PLUGIN_TYPE: &str = "DRAPlugin";
 
-/// `PluginInfo.supported_versions` of [`dra::v1`], [`dra::v1beta1`] and [`dra_health`]: the
-/// kubelet uses the first that it knows.
+/// `PluginInfo.supported_versions` of a driver of resource claims: the names of [`dra::v1`],
+/// [`dra::v1beta1`] and [`dra_health`]. Of the first two the kubelet uses the first that it knows.
 pub const DRA_VERSIONS: [&str; 3] = [
     "v1.DRAPlugin",
     "v1beta1.DRAPlugin",
     "v1alpha1.DRAResourceHealth",
 ];
 
-/// The kubelet's socket, in its directory for device plugins.
+/// The name of the socket at which device plugins register. It is in the kubelet's directory for
+/// device plugins.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
 
-/// The kubelet's socket for [`podresources`], in its root directory.
+/// The path of the socket of the API [`podresources`], relative to the kubelet's root directory.
 pub const POD_RESOURCES_SOCKET: &str = "pod-resources/kubelet.sock";
 
-/// The maximum size in bytes of a message that the kubelet accepts. Its gRPC client has the
-/// default limit.
+/// The maximum size in bytes of a message that the kubelet accepts: the default limit of gRPC.
 pub const MAX_MESSAGE: usize = 4 << 20;

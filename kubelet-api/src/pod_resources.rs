@@ -1,4 +1,4 @@
-//! A client of the pod resources API.
+//! A client of the kubelet's pod resources API, which lists the devices of pods.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,29 +8,30 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::podresources::pod_resources_lister_client::PodResourcesListerClient;
 
-/// The time limit for an answer of the kubelet.
+/// The time limit for a connection to the kubelet and its answer together.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The maximum size in bytes of an answer, which lists all devices of the node or of all pods.
-const MAX_ANSWER: usize = 16 << 20;
+/// The maximum size in bytes of an answer of the kubelet. It lists all devices of the node, or those
+/// of all pods. A larger answer counts as no answer.
+const MAX_ANSWER_SIZE: usize = 16 << 20;
 
-/// Connects to a socket of the kubelet or of an engine.
+/// Connects to the gRPC server on a Unix socket, such as that of the kubelet or of an engine.
 pub async fn connect(socket: &Path) -> Result<Channel, tonic::transport::Error> {
     let address = format!("unix://{}", socket.display());
     Endpoint::from_shared(address)?.connect().await
 }
 
-/// Calls the kubelet. Returns `None` if there is no answer, because the kubelet does not serve
-/// the API or the directory of its socket is not mounted.
+/// Connects to the kubelet and makes one call. Returns `None` after any failure. Often the kubelet
+/// does not serve the API, or the directory of its socket is not mounted in this container.
 pub async fn ask_pod_resources<A>(
     socket: &Path,
     call: impl AsyncFnOnce(&mut PodResourcesListerClient<Channel>) -> Result<A, Status>,
 ) -> Option<A> {
-    let asking = async {
+    let answer = async {
         let channel = connect(socket).await.ok()?;
         let mut client =
-            PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+            PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER_SIZE);
         call(&mut client).await.ok()
     };
-    tokio::time::timeout(TIMEOUT, asking).await.ok().flatten()
+    tokio::time::timeout(TIMEOUT, answer).await.ok().flatten()
 }

@@ -1,8 +1,9 @@
-//! Reads the connections of the kubelet's plugin watcher.
+//! Corrects the requests of the kubelet's plugin watcher, so that the HTTP/2 library accepts them.
 //!
-//! Its client (grpc-go, dialed with a path: pkg/kubelet/pluginmanager/operationexecutor) sends the
-//! socket's path as `:authority`, with `%2F` for `/`. h2 refuses such a request, since a host has
-//! no percent sign there. Therefore the value is replaced before h2 reads it.
+//! The kubelet's client (grpc-go, called with a path in
+//! pkg/kubelet/pluginmanager/operationexecutor) sends the socket's path as the header `:authority`,
+//! with `%2F` for `/`. The library h2 refuses such a request, because the name of a host has no
+//! percent sign. Therefore this module replaces the value before h2 reads it.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -12,28 +13,32 @@ use loona_hpack::Decoder;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// The length of the preface with which a client begins (RFC 9113, section 3.4).
-const PREFACE: usize = 24;
-/// The length of a frame's header, which has the frame's length, type, flags and stream
-/// (section 4.1).
-const FRAME_HEADER: usize = 9;
-/// The maximum length of a frame, unless the server sets another one (section 6.5.2,
-/// SETTINGS_MAX_FRAME_SIZE).
-const MAX_FRAME: usize = 1 << 14;
-/// The type of frames with headers, and the flag of one that has them all (section 6.2).
+/// The length in bytes of the preface with which a client begins (RFC 9113, section 3.4).
+const PREFACE_LENGTH: usize = 24;
+/// The length in bytes of a frame's header: its length, type, flags and stream (RFC 9113, section
+/// 4.1).
+const FRAME_HEADER_LENGTH: usize = 9;
+/// The maximum length in bytes of a frame's payload. It is the default of SETTINGS_MAX_FRAME_SIZE,
+/// which the server does not change (RFC 9113, section 6.5.2).
+const MAX_PAYLOAD: usize = 1 << 14;
+/// The type of a frame with the headers of a request (RFC 9113, section 6.2).
 const HEADERS: u8 = 1;
+/// The type of a frame with headers that did not fit in the HEADERS frame.
 const CONTINUATION: u8 = 9;
+/// The flag of a HEADERS frame without continuations.
 const END_HEADERS: u8 = 4;
-/// Flags of padding and priority, which precede the headers in a frame.
+/// The flags PADDED and PRIORITY of a HEADERS frame. With them, other fields precede the headers.
 const PADDED_OR_PRIORITY: u8 = 0x28;
-/// The maximum size of the dynamic table that the client may use (section 6.5.2).
-const MAX_TABLE: usize = 4096;
+/// The maximum size in bytes of the dynamic table of headers that the client may use. It is the
+/// default of SETTINGS_HEADER_TABLE_SIZE (RFC 9113, section 6.5.2).
+const MAX_TABLE_SIZE: usize = 4096;
 
 const AUTHORITY: &[u8] = b":authority";
-/// The value that the kubelet's other clients send.
+/// The authority that the kubelet's other clients send.
 const LOCALHOST: &[u8] = b"localhost";
 
-/// A connection from which each request is read with `localhost` as its authority.
+/// A connection of the plugin watcher. Each request that is read from it has the authority
+/// `localhost`.
 #[derive(Debug)]
 pub struct WatcherStream<S> {
     stream: S,
@@ -96,13 +101,15 @@ impl<S> Connected for WatcherStream<S> {
     fn connect_info(&self) {}
 }
 
-/// The bytes of a client, divided into frames.
+/// The bytes that a client has sent, divided into frames, with the authority of each request
+/// replaced.
 #[derive(Default)]
 struct Requests {
-    has_begun: bool,
-    /// The bytes of a frame that is not complete yet.
+    /// Whether the client's preface is complete.
+    has_preface: bool,
+    /// The bytes of a frame that has not arrived completely.
     incomplete: Vec<u8>,
-    /// The bytes that can be read.
+    /// The corrected bytes that the caller can read.
     readable: Vec<u8>,
     headers: Headers,
 }
@@ -116,23 +123,24 @@ impl std::fmt::Debug for Requests {
 impl Requests {
     fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.incomplete.extend(bytes);
-        if !self.has_begun {
-            if self.incomplete.len() < PREFACE {
+        if !self.has_preface {
+            if self.incomplete.len() < PREFACE_LENGTH {
                 return Ok(());
             }
-            self.has_begun = true;
-            self.readable.extend(self.incomplete.drain(..PREFACE));
+            self.has_preface = true;
+            self.readable
+                .extend(self.incomplete.drain(..PREFACE_LENGTH));
         }
         while let [high, middle, low, kind, flags, stream @ ..] = self.incomplete.as_slice()
             && let Some(stream) = stream.first_chunk::<4>()
         {
             let length = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
-            if length > MAX_FRAME {
+            if length > MAX_PAYLOAD {
                 return Err(invalid("a frame is too long"));
             }
             let (kind, flags, stream) = (*kind, *flags, *stream);
-            let end = FRAME_HEADER + length;
-            let Some(payload) = self.incomplete.get(FRAME_HEADER..end) else {
+            let end = FRAME_HEADER_LENGTH + length;
+            let Some(payload) = self.incomplete.get(FRAME_HEADER_LENGTH..end) else {
                 return Ok(());
             };
             match kind {
@@ -156,20 +164,21 @@ impl Requests {
     }
 }
 
-/// Blocks of headers (RFC 7541).
+/// The decoder of header blocks, with the dynamic table of one connection (HPACK, RFC 7541).
 struct Headers(Decoder<'static>);
 
 impl Default for Headers {
     fn default() -> Self {
         let mut decoder = Decoder::new();
-        decoder.set_max_allowed_table_size(MAX_TABLE);
+        decoder.set_max_allowed_table_size(MAX_TABLE_SIZE);
         Self(decoder)
     }
 }
 
 impl Headers {
-    /// Returns a block of headers with the authority replaced. All headers are written as
-    /// literals (section 6.2.2), so that the block does not depend on earlier ones.
+    /// Returns a header block in which the authority is replaced. All headers are written as literals
+    /// that are not indexed (RFC 7541, section 6.2.2), so that the block does not depend on the dynamic
+    /// table, which h2 does not share.
     fn replace_authority(&mut self, block: &[u8]) -> io::Result<Vec<u8>> {
         let mut replaced = Vec::new();
         let decoded = self.0.decode_with_cb(block, |name, value| {
@@ -177,14 +186,14 @@ impl Headers {
                 AUTHORITY => LOCALHOST,
                 _ => &*value,
             };
-            if replaced.len() <= MAX_FRAME {
+            if replaced.len() <= MAX_PAYLOAD {
                 replaced.push(0);
-                add_string(&mut replaced, &name);
-                add_string(&mut replaced, value);
+                append_string(&mut replaced, &name);
+                append_string(&mut replaced, value);
             }
         });
         decoded.map_err(|error| io::Error::new(ErrorKind::InvalidData, format!("{error:?}")))?;
-        if replaced.len() > MAX_FRAME {
+        if replaced.len() > MAX_PAYLOAD {
             Err(invalid("too many headers"))
         } else {
             Ok(replaced)
@@ -192,9 +201,9 @@ impl Headers {
     }
 }
 
-/// Adds a string (section 5.2). Its length is an integer with a prefix of 7 bits (section
-/// 5.1).
-fn add_string(block: &mut Vec<u8>, text: &[u8]) {
+/// Appends a string to a header block (RFC 7541, section 5.2). The length of the string is an integer
+/// with a prefix of 7 bits (section 5.1).
+fn append_string(block: &mut Vec<u8>, text: &[u8]) {
     const MAX: usize = 127;
     match text.len().checked_sub(MAX) {
         None => block.push(text.len().to_le_bytes()[0]),

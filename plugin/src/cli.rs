@@ -41,7 +41,6 @@ Exit codes:
   1  failure; list: a class or a device is left out; open-devices: one cannot be opened
   2  invalid command line";
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the kubelet until SIGTERM; the default command

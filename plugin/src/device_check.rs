@@ -1,8 +1,8 @@
-//! Opens the devices of the container that this program runs in, for `helm test`.
+//! Opens the devices of the container that this program runs in. `helm test` runs it in a pod.
 //!
-//! The kubelet allocates a device, the engine calls the hook, and the hook adds the device's nodes
-//! and rules. To open each node shows that all of this works, because the kernel refuses to open
-//! a node without a rule, or without its driver.
+//! A device node that opens shows that the kubelet allocated the device, the engine called the
+//! hook, and the hook added the node and its device rule: without a rule or a driver the kernel
+//! refuses to open the node.
 
 use std::fs;
 use std::io;
@@ -14,28 +14,28 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-/// The names in `/dev` that each container has (OCI runtime specification, "Default Devices", and
+/// The names in `/dev` that every container has (OCI runtime specification, "Default Devices", and
 /// the terminals of engines).
 const DEFAULT_NAMES: [&str; 12] = [
     "null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "pts", "mqueue", "shm",
     "fd",
 ];
-/// The maximum number of directories below each other in which nodes are searched.
+/// The maximum depth of the directories that are searched for nodes.
 const MAX_DEPTH: usize = 8;
 
 /// The result for one device node.
 #[derive(Debug)]
 pub struct OpenedDevice {
     pub path: PathBuf,
-    /// The reason why the device does not work. `None` means that it was opened, or that it is in
-    /// use.
+    /// The reason why the node cannot be opened. `None` means that it was opened, or that another
+    /// process is using the device.
     pub fault: Option<io::Error>,
 }
 
-/// Opens every device node below `directory`, except for those that each container has.
+/// Opens every device node below `directory`, except for those that every container has.
 ///
 /// # Errors
-/// A directory cannot be read, or there is no device node.
+/// Returns an error if a directory cannot be read, or if there is no device node.
 pub fn open_devices(directory: &Path) -> anyhow::Result<Vec<OpenedDevice>> {
     let mut nodes = Vec::new();
     collect_nodes(directory, 0, &mut nodes)?;
@@ -70,7 +70,7 @@ fn collect_nodes(directory: &Path, depth: usize, nodes: &mut Vec<PathBuf>) -> an
     Ok(())
 }
 
-/// Opens a node for reading and writing, or in the one way that its driver allows. The call never
+/// Opens a node for reading and writing, or in the one mode that its driver allows. The call never
 /// waits for the device.
 fn open_node(path: &Path) -> io::Result<()> {
     let ways = [OFlag::O_RDWR, OFlag::O_RDONLY, OFlag::O_WRONLY];
@@ -78,7 +78,7 @@ fn open_node(path: &Path) -> io::Result<()> {
     for way in ways {
         let flags = way | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
         match open(path, flags, Mode::empty()) {
-            // Another process uses the device, which works then.
+            // Another process is using the device, so the device works.
             Ok(_) | Err(Errno::EBUSY | Errno::EAGAIN) => return Ok(()),
             Err(errno) if result.is_ok() => result = Err(errno.into()),
             Err(_) => {}

@@ -1,6 +1,5 @@
-//! Checks whether the node's engine brings the hook by CDI. An engine that ignores the
-//! annotations with the names of CDI devices starts containers without devices, and reports
-//! nothing.
+//! Checks whether the node's engine reads CDI annotations, by which it learns to call the hook. An
+//! engine that ignores them starts containers without devices, and reports nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,21 +12,21 @@ use runtime_config::{Engine, Liveness};
 use serde_json::Value;
 use tonic::Code;
 
-/// The time that an engine may take to answer.
+/// The time limit for the answer of an engine.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks the engine at `socket` for its version and configuration. Without `socket`, asks each
-/// engine that listens at its default path below `host_root`, because only the kubelet knows
-/// which one it uses. Returns the names of the engines.
+/// Checks the version and the configuration of the engine at `socket`. Without `socket`, every
+/// engine that listens at its default path below `host_root` is checked, because only the kubelet
+/// knows which one it uses. Returns the names of the engines.
 pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let sockets = match socket {
         Some(socket) => vec![socket.to_owned()],
-        None => sockets(host_root),
+        None => default_sockets(host_root),
     };
-    let mut able = Vec::new();
+    let mut capable_engines = Vec::new();
     for socket in sockets.iter().filter(|path| path.exists()) {
-        let asking = tokio::time::timeout(TIMEOUT, ask(socket)).await;
-        let answer = asking.unwrap_or_else(|_| Err("it takes too long".to_owned()));
+        let query = tokio::time::timeout(TIMEOUT, query_engine(socket)).await;
+        let answer = query.unwrap_or_else(|_| Err("it takes too long".to_owned()));
         let at = socket.display();
         let answer =
             answer.map_err(|reason| anyhow!("the engine at {at} does not answer: {reason}"))?;
@@ -36,26 +35,26 @@ pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Re
             continue;
         };
         let engine = format!("{} {}", version.runtime_name, version.runtime_version);
-        if let Some(reason) = inability(&version, config.as_ref()) {
+        if let Some(reason) = find_cdi_obstacle(&version, config.as_ref()) {
             bail!(
                 "{engine} at {at} ignores CDI annotations, so containers would start without their \
                  devices: {reason}; use --delivery=handler (the overlay or the chart's value for \
                  the engine)"
             );
         }
-        able.push(engine);
+        capable_engines.push(engine);
     }
     let asked = sockets.iter().map(|socket| socket.display().to_string());
     ensure!(
-        !able.is_empty(),
+        !capable_engines.is_empty(),
         "no engine with the kubelet's interface (CRI) at {}; name its socket with --socket",
         asked.collect::<Vec<_>>().join(", ")
     );
-    Ok(able)
+    Ok(capable_engines)
 }
 
-/// Returns the default sockets of the engines that run pods.
-fn sockets(host_root: &Path) -> Vec<PathBuf> {
+/// Returns the default socket paths of the engines that run pods.
+fn default_sockets(host_root: &Path) -> Vec<PathBuf> {
     let engines = Engine::ALL.iter().map(|engine| engine.facts().liveness);
     let sockets = engines.filter_map(|liveness| match liveness {
         Liveness::Socket(path) => Some(host_root.join(path.trim_start_matches('/'))),
@@ -66,9 +65,9 @@ fn sockets(host_root: &Path) -> Vec<PathBuf> {
     sockets
 }
 
-/// Returns the engine's name and version, and its configuration if it reports one. Returns
-/// `None` if the engine does not serve CRI.
-async fn ask(socket: &Path) -> Result<Option<(VersionResponse, Option<Value>)>, String> {
+/// Asks an engine for its name, its version and its configuration. Returns `None` if it does not
+/// serve the kubelet's runtime interface (CRI).
+async fn query_engine(socket: &Path) -> Result<Option<(VersionResponse, Option<Value>)>, String> {
     let mut client = RuntimeServiceClient::new(connect(socket).await.map_err(|e| e.to_string())?);
     let version = match client.version(VersionRequest::default()).await {
         Ok(version) => version.into_inner(),
@@ -85,9 +84,8 @@ async fn ask(socket: &Path) -> Result<Option<(VersionResponse, Option<Value>)>, 
     )))
 }
 
-/// Returns why an engine ignores the CDI annotations of a container, or `None` if it reads
-/// them.
-fn inability(version: &VersionResponse, config: Option<&Value>) -> Option<&'static str> {
+/// Returns the reason why an engine ignores CDI annotations, or `None` if it reads them.
+fn find_cdi_obstacle(version: &VersionResponse, config: Option<&Value>) -> Option<&'static str> {
     let major = version
         .runtime_version
         .trim_start_matches('v')
@@ -113,7 +111,7 @@ mod tests {
     #[test]
     fn an_engine_is_able_by_its_configuration_and_else_by_its_version() {
         let (on, off) = (json!({"enableCDI": true}), json!({"enableCDI": false}));
-        for (name, version, config, able) in [
+        for (name, version, config, capable_engines) in [
             ("containerd", "v2.1.4", None, true),
             ("containerd", "2.0.0~rc1", Some(&on), true),
             ("containerd", "v2.0.0", Some(&off), false),
@@ -129,7 +127,11 @@ mod tests {
                 runtime_version: version.to_owned(),
                 ..VersionResponse::default()
             };
-            assert_eq!(inability(&answer, config).is_none(), able, "{answer:?}");
+            assert_eq!(
+                find_cdi_obstacle(&answer, config).is_none(),
+                capable_engines,
+                "{answer:?}"
+            );
         }
     }
 

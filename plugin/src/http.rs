@@ -1,29 +1,29 @@
-//! `/metrics`, `/healthz` and `/readyz`.
+//! Answers the HTTP requests for `/metrics`, `/healthz` and `/readyz`.
 
 mod allocated_devices;
+mod current_state;
 mod metrics_page;
-mod present;
 
-use http_server::{Answer, Method, Site, probe};
+use http_server::{Answer, Handler, Method, answer_probe};
 
 pub(crate) use allocated_devices::AllocatedDevices;
+pub(crate) use current_state::CurrentState;
 pub(crate) use metrics_page::MetricsPage;
-pub(crate) use present::Present;
 
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// The page of metrics. `None` means that only the probes are served.
+    /// The page `/metrics`. `None` means that only the probes are served.
     pub(crate) metrics: Option<MetricsPage>,
-    pub(crate) present: Present,
+    pub(crate) state: CurrentState,
 }
 
-impl Site for Pages {
+impl Handler for Pages {
     async fn answer(&self, method: &Method, path: &str, _: &[u8]) -> Answer {
         let (path, metrics) = match (path, &self.metrics) {
             ("/metrics", Some(page)) => (path, page.text().await),
             ("/metrics", None) => ("", String::new()),
             _ => (path, String::new()),
         };
-        probe(method, path, || metrics, || self.present.readiness())
+        answer_probe(method, path, || metrics, || self.state.readiness())
     }
 }

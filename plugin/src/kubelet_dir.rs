@@ -1,5 +1,4 @@
-//! The kubelet's directory: the paths of the kubelet's sockets, and the names of the plugin's
-//! sockets.
+//! Builds the paths of the kubelet's sockets and the names of the plugin's sockets.
 
 use std::path::{Path, PathBuf};
 
@@ -8,46 +7,46 @@ use device_class::name::ResourceName;
 use injection_plan::claim_record::{DRIVER_DIRECTORY, records_directory};
 use kubelet_api::{KUBELET_SOCKET, POD_RESOURCES_SOCKET};
 
-/// The longest path of a Unix socket, in bytes: `sun_path` has 108, the last
-/// of which is zero (unix(7)).
+/// The maximum length of a Unix socket's path, in bytes: `sun_path` has 108, and the last one is
+/// zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
 
-/// The longest name of one of the plugin's sockets, in bytes.
-const MAX_SOCKET_NAME: usize = 48;
+/// The maximum length of the name of a plugin's socket, in bytes.
+pub(crate) const MAX_SOCKET_NAME: usize = 48;
 
-/// The name of every socket of the plugin begins with this.
+/// The prefix of the plugin's socket names.
 pub(crate) const SOCKET_PREFIX: &str = "boathook-";
 
-/// The name of every socket of the plugin ends with this.
+/// The suffix of the plugin's socket names.
 pub(crate) const SOCKET_SUFFIX: &str = ".sock";
 
-/// The name of the file that exists during a handover ends with this.
+/// The suffix of the name of a handover mark.
 const HANDOVER_SUFFIX: &str = ".handover";
 
-/// The directory of the kubelet's plugin watcher, below its root.
+/// The directory that the kubelet's plugin watcher watches, relative to the kubelet's root
+/// directory.
 const PLUGINS_REGISTRY: &str = "plugins_registry";
 
-/// The root of a kubelet, `/var/lib/kubelet` on most hosts.
+/// The root directory of a kubelet, `/var/lib/kubelet` on most hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KubeletDir(PathBuf);
 
-/// Returns the directory, below a kubelet's root, where `boathook-dra` keeps its records of
-/// prepared claims.
-pub(crate) fn claims(kubelet: &Path) -> PathBuf {
+/// Returns the directory of the claim records of `boathook-dra`, below a kubelet's root directory.
+pub(crate) fn claim_records(kubelet: &Path) -> PathBuf {
     records_directory(&kubelet.join(DRIVER_DIRECTORY))
 }
 
 impl KubeletDir {
-    /// Takes `path` as the kubelet's root directory, which need not exist yet.
+    /// Takes the kubelet's root directory, which need not exist yet.
     pub(crate) fn new(path: PathBuf) -> anyhow::Result<Self> {
         let shown = path.display();
-        // Other processes open the sockets by these paths, so that they must not depend on a
+        // Other processes open the sockets by these paths, so the paths must not depend on a
         // working directory.
         ensure!(
             path.is_absolute(),
             "--kubelet-dir {shown}: give an absolute path"
         );
-        // Of the two directories with sockets, this one has the longer path.
+        // This directory has the longer path of the two that have sockets.
         let longest = path.join(PLUGINS_REGISTRY).as_os_str().len();
         ensure!(
             longest + 1 + MAX_SOCKET_NAME <= MAX_SOCKET_PATH,
@@ -61,8 +60,8 @@ impl KubeletDir {
         &self.0
     }
 
-    /// Where the kubelet's device manager and device plugins have their
-    /// sockets.
+    /// Returns the directory with the sockets of the kubelet's device manager and of device
+    /// plugins.
     pub(crate) fn device_plugins(&self) -> PathBuf {
         self.0.join("device-plugins")
     }
@@ -71,19 +70,19 @@ impl KubeletDir {
         self.0.join(PLUGINS_REGISTRY)
     }
 
-    /// The socket at which the kubelet lists what it can allocate.
+    /// Returns the socket of the kubelet's PodResources API.
     pub(crate) fn pod_resources_socket(&self) -> PathBuf {
         self.0.join(POD_RESOURCES_SOCKET)
     }
 
-    /// The socket at which the kubelet accepts registrations.
+    /// Returns the socket at which the kubelet accepts registrations.
     pub(crate) fn kubelet_socket(&self) -> PathBuf {
         self.device_plugins().join(KUBELET_SOCKET)
     }
 }
 
-/// The two names that the socket of a resource can have, so that two instances of the plugin can
-/// serve it at the same time.
+/// One of the two names that the socket of a resource can have. Two names let two instances of the
+/// plugin serve the resource at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SocketSlot {
     First,
@@ -99,32 +98,32 @@ impl SocketSlot {
     }
 }
 
-/// Returns the file name of a resource's socket.
+/// Builds the file name of a resource's socket.
 pub(crate) fn socket_name(resource: &ResourceName, slot: SocketSlot) -> String {
-    // `@` is not allowed in the name of a resource.
-    let end = match slot {
+    // The name of a resource cannot contain `@`, so the two names differ from all others.
+    let suffix = match slot {
         SocketSlot::First => SOCKET_SUFFIX.to_owned(),
         SocketSlot::Second => format!("@2{SOCKET_SUFFIX}"),
     };
-    file_name(resource, &end)
+    file_name(resource, &suffix)
 }
 
-/// Returns the name of the file that exists during a handover of a resource.
+/// Builds the file name of a resource's handover mark.
 pub(crate) fn handover_mark_file_name(resource: &ResourceName) -> String {
     file_name(resource, HANDOVER_SUFFIX)
 }
 
-/// Returns the name of a resource's file with this end. No two resources have the same name. A
-/// name that would be too long for a Unix socket is replaced by a hash.
-fn file_name(resource: &ResourceName, end: &str) -> String {
-    // `_` is not allowed in a domain: the first one represents the slash.
+/// Builds a file name from a resource name and a suffix. Different resources get different names.
+/// A name that is too long for a Unix socket is replaced by a hash.
+fn file_name(resource: &ResourceName, suffix: &str) -> String {
+    // The first `_` stands for the slash. A domain cannot contain `_`, so the name is unambiguous.
     let spelled = resource.as_str().replacen('/', "_", 1);
-    let name = format!("{SOCKET_PREFIX}{spelled}{end}");
+    let name = format!("{SOCKET_PREFIX}{spelled}{suffix}");
     if name.len() <= MAX_SOCKET_NAME {
         return name;
     }
     format!(
-        "{SOCKET_PREFIX}{:016x}{end}",
+        "{SOCKET_PREFIX}{:016x}{suffix}",
         device_class::name::fnv1a(resource.as_str().as_bytes())
     )
 }
@@ -142,9 +141,9 @@ mod tests {
             (long, "boathook-a04560402a8286d1"),
         ] {
             let resource = resource.to_owned().try_into().unwrap();
-            for (slot, end) in [(SocketSlot::First, ""), (SocketSlot::Second, "@2")] {
+            for (slot, suffix) in [(SocketSlot::First, ""), (SocketSlot::Second, "@2")] {
                 let name = socket_name(&resource, slot);
-                assert_eq!(name, format!("{wanted}{end}.sock"));
+                assert_eq!(name, format!("{wanted}{suffix}.sock"));
                 assert!(name.len() <= MAX_SOCKET_NAME);
             }
             let mark = handover_mark_file_name(&resource);

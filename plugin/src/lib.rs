@@ -1,4 +1,7 @@
-//! The kubelet device plugin. It only names devices; the hook injects them.
+//! The kubelet device plugin. It scans the host, writes CDI specifications, registers each
+//! resource with the kubelet, and answers ListAndWatch, GetPreferredAllocation and Allocate. The
+//! kubelet calls it over gRPC, from one DaemonSet pod on each node. It never enters a container
+//! and has no access to the API server: Allocate only names devices, and the hook injects them.
 //!
 //! ```text
 //! classes ─┐
@@ -7,11 +10,11 @@
 //!                                                          Register) calls)
 //! ```
 //!
-//! `holders` compares allocations with the pods that run.
+//! `holders` detects allocations of devices that running pods still have.
 //!
-//! Everything runs on one thread, except for device scans, which may block.
-//! State is passed by watch channels: only the newest value counts, and a slow
-//! reader does not delay others.
+//! Everything runs on one thread, except for device scans and other reads that may block. State is
+//! passed by watch channels: only the newest value counts, and a slow reader does not delay
+//! others.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,

@@ -1,5 +1,5 @@
-//! The devices that would be advertised on this host, as a table and as JSON
-//! with the keys of `boathook list`.
+//! Lists the devices that would be advertised on this host, as a table or as JSON with the keys of
+//! `boathook list`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,33 +16,34 @@ use device_class::strict_toml::FileError;
 use host_inventory::{Classes, ScanMemory, scan_host};
 use serde_json::{Value, json};
 
-use crate::catalog::{AdvertisedDevice, Claimed, Resource, Resources, scan};
+use crate::catalog::{AdvertisedDevice, ClaimedDevices, Resource, Resources, build_resources};
 use crate::kubelet_dir;
 
+/// The resources of one scan, with the reasons for what they lack.
 #[derive(Debug)]
 pub struct Listing {
     inventory: Resources,
-    /// The devices and classes that are left out, one line for each with the reason.
+    /// One line for each omitted device or class, with the reason.
     pub problems: Vec<String>,
-    /// Warnings about sections of the configuration for classes that do not exist.
+    /// Warnings about configuration sections for classes that do not exist.
     pub warnings: Vec<String>,
 }
 
 impl Listing {
-    /// Scans the host of `config` for the devices of the classes in `names`, or of all classes
-    /// if the list is empty. `kubelet` is the kubelet's root directory, which has the records
-    /// of resource claims.
+    /// Scans the host for the devices of the classes `names`, or of all classes if `names` is
+    /// empty. `kubelet` is the kubelet's root directory, which has the claim records.
     pub fn scan(config: &Config, kubelet: &Path, names: &[ClassName]) -> anyhow::Result<Self> {
         let classes = Classes::load(config, Server::Plugin).unwrap_or_else(|error| Classes {
             errors: vec![error],
             ..Classes::default()
         });
-        let mut problems = problems(names, &classes)?;
-        // A file that cannot be read may define the class that seems to be missing.
+        let mut problems = find_unusable_classes(names, &classes)?;
+        // An unreadable file may define the class that seems to be missing.
         let known = classes.sources.iter().map(|source| source.name.as_str());
-        let warnings = match classes.errors.is_empty() {
-            true => config.warn_of_unknown_classes(known).collect(),
-            false => Vec::new(),
+        let warnings = if classes.errors.is_empty() {
+            config.warn_of_unknown_classes(known).collect()
+        } else {
+            Vec::new()
         };
         let mut usable = classes.usable;
         usable.retain(|class| names.is_empty() || names.contains(&class.name));
@@ -50,12 +51,12 @@ impl Listing {
         let host = RealHost::open(root)
             .with_context(|| format!("cannot open host root {}", root.display()))?;
         let mut memory = ScanMemory::with_unmounted(classes.unmounted);
-        let judged = scan_host(&usable, &host, &mut memory, Instant::now());
-        let errors = judged.class_errors.iter();
+        let host_scan = scan_host(&usable, &host, &mut memory, Instant::now());
+        let errors = host_scan.class_errors.iter();
         problems.extend(errors.map(|error| error.message.clone()));
-        let (claimed, unreadable) = Claimed::read(&kubelet_dir::claims(kubelet));
+        let (claimed, unreadable) = ClaimedDevices::read(&kubelet_dir::claim_records(kubelet));
         problems.extend(unreadable);
-        let found = scan(judged, &claimed, None);
+        let found = build_resources(host_scan, &claimed, None);
         problems.extend(found.warnings);
         Ok(Listing {
             inventory: found.inventory,
@@ -64,17 +65,17 @@ impl Listing {
         })
     }
 
-    fn devices(&self) -> impl Iterator<Item = (&Resource, &AdvertisedDevice)> {
+    fn iter_devices(&self) -> impl Iterator<Item = (&Resource, &AdvertisedDevice)> {
         let resources = self.inventory.values();
         resources.flat_map(|resource| resource.devices().iter().map(move |d| (&**resource, d)))
     }
 
-    pub fn table(&self) -> String {
+    pub fn to_table(&self) -> String {
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let head = ["CLASS", "DEVICE", "RESOURCE", "NUMA", "GROUP", "HEALTH"].map(str::to_owned);
-        let rows = self.devices().map(|(resource, device)| {
+        let rows = self.iter_devices().map(|(resource, device)| {
             [
-                resource.terms.class.to_string(),
+                resource.properties.class.to_string(),
                 device.id.to_string(),
                 resource.name.to_string(),
                 or_dash(device.numa.map(|node| node.to_string())),
@@ -88,7 +89,7 @@ impl Listing {
         let mut table = String::new();
         for row in &rows {
             for (cell, width) in row.iter().zip(widths) {
-                // Writing to a string does not fail.
+                // Writing to a string cannot fail.
                 let _ = write!(table, "{cell:width$}  ");
             }
             table.push_str(&row[5]);
@@ -97,11 +98,11 @@ impl Listing {
         table
     }
 
-    /// Returns an object with the devices and with what is left out.
-    pub fn json(&self) -> Value {
-        let objects = self.devices().map(|(resource, device)| {
+    /// Returns a JSON object with the devices, and with the reasons for omitted ones.
+    pub fn to_json(&self) -> Value {
+        let objects = self.iter_devices().map(|(resource, device)| {
             let mut object = json!({
-                "class": resource.terms.class.as_str(),
+                "class": resource.properties.class.as_str(),
                 "id": device.id.as_str(),
                 "resource": resource.name.as_str(),
                 "healthy": device.is_healthy(),
@@ -118,9 +119,8 @@ impl Listing {
     }
 }
 
-/// Returns why class files cannot be used: those of the classes in `names`, or all files if
-/// the list is empty.
-fn problems(names: &[ClassName], classes: &Classes) -> anyhow::Result<Vec<String>> {
+/// Returns the errors of the class files of `names`, or of all class files if `names` is empty.
+fn find_unusable_classes(names: &[ClassName], classes: &Classes) -> anyhow::Result<Vec<String>> {
     let file = |name: &ClassName| format!("{name}.toml");
     for name in names {
         let served = classes.usable.iter().any(|class| class.name == *name);
@@ -146,7 +146,7 @@ fn problems(names: &[ClassName], classes: &Classes) -> anyhow::Result<Vec<String
     let concerns = |error: &&FileError| {
         let path = error.path();
         let is_class = path.extension().is_some_and(|ending| ending == "toml");
-        // An error of a directory may concern any class.
+        // An error of a whole directory may concern any class.
         !is_class || names.is_empty() || names.iter().any(|name| path.ends_with(file(name)))
     };
     let errors = classes.errors.iter().filter(concerns);

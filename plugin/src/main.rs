@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         }
         Some(Command::OpenDevices { directory }) => open_devices(&directory),
         Some(Command::InRoot(given)) => {
-            let error = host_program::enter(&given.root, &given.program, &given.arguments);
+            let error = host_program::enter_root(&given.root, &given.program, &given.arguments);
             let message = format!("cannot run {}: {error}", given.program.display());
             command_line::warn("boathook-plugin", &message);
             Ok(ExitCode::from(host_program::NOT_RUN))
@@ -36,14 +36,16 @@ fn main() -> ExitCode {
 }
 
 fn list(options: &List) -> anyhow::Result<ExitCode> {
-    let mut config = Config::load(options.config.as_deref()).context("configuration")?;
-    if let Some(root) = &options.host_root {
+    let (path, root) = (options.config.as_deref(), options.host_root.as_deref());
+    let mut config = Config::load_given(path, root).context("configuration")?;
+    if let Some(root) = root {
         config = config.mounted_at(root);
     }
     let listing = Listing::scan(&config, &options.kubelet_dir, &options.classes)?;
-    match options.json {
-        true => print_json(&listing.json())?,
-        false => print(&listing.table())?,
+    if options.json {
+        print_json(&listing.to_json())?
+    } else {
+        print(&listing.to_table())?
     }
     for warning in &listing.warnings {
         command_line::warn("boathook-plugin", warning);
@@ -85,7 +87,7 @@ fn run(options: Run) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a future to its end on a runtime with one thread.
+/// Runs a future to completion on a runtime with one thread.
 fn block_on<T>(service: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! The counters of the process.
+//! The counters of the plugin.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 /// The upper bounds of the histograms' buckets, in seconds.
-const BOUNDS: [f64; 9] = [0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0, 10.0];
+const BUCKET_BOUNDS: [f64; 9] = [0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0, 10.0];
 
 type Label = (&'static str, String);
 type Histograms = Family<[Label; 1], Histogram, fn() -> Histogram>;
 
-/// The counters of the process. Clones share them.
+/// The counters of the plugin. All clones share the same values.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
     allocations: Family<[Label; 2], Counter>,
@@ -42,27 +42,27 @@ impl Default for Metrics {
 }
 
 fn histogram() -> Histogram {
-    Histogram::new(BOUNDS)
+    Histogram::new(BUCKET_BOUNDS)
 }
 
 fn resource_label(resource: &ResourceName) -> Label {
     ("resource", resource.to_string())
 }
 
-fn with_result(resource: &ResourceName, result: &str) -> [Label; 2] {
+fn result_labels(resource: &ResourceName, result: &str) -> [Label; 2] {
     [resource_label(resource), ("result", result.to_owned())]
 }
 
 impl Metrics {
-    /// Creates the counters of a resource with the value 0: a rate cannot be
-    /// computed from a counter that is created at its first event.
-    pub(crate) fn serving(&self, resource: &ResourceName) {
+    /// Creates the counters of a resource with the value 0. A rate cannot be computed from a
+    /// counter that first appears at its first event.
+    pub(crate) fn create_counters(&self, resource: &ResourceName) {
         for result in ["ok", "refused"] {
-            let labels = with_result(resource, result);
+            let labels = result_labels(resource, result);
             drop(self.allocations.get_or_create(&labels));
         }
         for result in ["accepted", "failed"] {
-            let labels = with_result(resource, result);
+            let labels = result_labels(resource, result);
             drop(self.registrations.get_or_create(&labels));
         }
         let label = [resource_label(resource)];
@@ -73,8 +73,8 @@ impl Metrics {
         );
     }
 
-    pub(crate) fn allocated(&self, resource: &ResourceName, ok: bool, took: Duration) {
-        let labels = with_result(resource, if ok { "ok" } else { "refused" });
+    pub(crate) fn count_allocation(&self, resource: &ResourceName, ok: bool, took: Duration) {
+        let labels = result_labels(resource, if ok { "ok" } else { "refused" });
         self.allocations.get_or_create(&labels).inc();
         let durations = self
             .allocation_duration
@@ -82,36 +82,34 @@ impl Metrics {
         durations.observe(took.as_secs_f64());
     }
 
-    /// Counts a device that was allocated although a pod that the kubelet has forgotten runs with
-    /// it.
-    pub(crate) fn allocation_conflict(&self, resource: &str) {
+    /// Counts an allocated device with which another pod, unknown to the kubelet, still runs.
+    pub(crate) fn count_allocation_conflict(&self, resource: &str) {
         let label = [("resource", resource.to_owned())];
         self.allocation_conflicts.get_or_create(&label).inc();
     }
 
-    pub(crate) fn registered(&self, resource: &ResourceName, accepted: bool) {
-        let labels = with_result(resource, if accepted { "accepted" } else { "failed" });
+    pub(crate) fn count_registration(&self, resource: &ResourceName, accepted: bool) {
+        let labels = result_labels(resource, if accepted { "accepted" } else { "failed" });
         self.registrations.get_or_create(&labels).inc();
     }
 
-    pub(crate) fn scanned(&self, took: Duration) {
+    pub(crate) fn observe_scan(&self, took: Duration) {
         self.scan_duration.observe(took.as_secs_f64());
     }
 
-    /// Sets the number of CDI specifications and classes that are left out because of an
-    /// error.
-    pub(crate) fn cdi_errors(&self, count: usize) {
+    /// Sets the number of errors that keep devices from their CDI specifications.
+    pub(crate) fn set_cdi_errors(&self, count: usize) {
         self.cdi_errors
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Sets the number of class files, or directories with class files, that cannot be used.
-    pub(crate) fn class_errors(&self, count: usize) {
+    /// Sets the number of class files or directories that cannot be used.
+    pub(crate) fn set_class_errors(&self, count: usize) {
         self.class_errors
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Adds the counters to those that a page shows.
+    /// Adds the counters to a registry, with their names and help texts.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register("allocations", "Allocate calls", self.allocations.clone());
         registry.register(

@@ -1,8 +1,8 @@
-//! Labels of the node by its devices, in a file for Node Feature Discovery.
+//! Writes labels of the node, which describe its devices, to a file for Node Feature Discovery.
 //!
-//! The plugin has no access to the API server. Node Feature Discovery reads each file of its
-//! directory `features.d`, one `NAME=VALUE` a line, and gives the node these labels. It ignores
-//! files whose names begin with a dot, such as the unfinished file that is renamed.
+//! The plugin has no access to the API server. Node Feature Discovery reads every file in its
+//! directory `features.d`, with one `NAME=VALUE` in each line, and adds these labels to the node.
+//! It ignores files that begin with a dot, such as the temporary file of an atomic replacement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -13,12 +13,12 @@ use device_class::name::DeviceId;
 use host_inventory::ClassScan;
 use rooted_path::{read_own_text, replace_file};
 
-/// The mode of the file: every user may read it, because Node Feature Discovery need not run as
+/// The mode of the file. Every user may read it, because Node Feature Discovery need not run as
 /// root.
 const MODE: u32 = 0o644;
-/// The maximum size of the file in bytes. Node Feature Discovery ignores a larger one.
+/// The maximum size of the file, in bytes. Node Feature Discovery ignores a larger file.
 const MAX_SIZE: u64 = 65_536;
-/// The maximum length of a label's name after the domain, in characters.
+/// The maximum length of a label's name without its domain, in bytes.
 const MAX_NAME: usize = 63;
 /// The suffix of the label with the number of a resource's devices.
 const COUNT: &str = ".count";
@@ -28,8 +28,8 @@ const COUNT: &str = ".count";
 pub(crate) struct NodeLabels(BTreeMap<String, String>);
 
 impl NodeLabels {
-    /// Collects the labels of the devices that the host has, whatever their health. Each
-    /// resource also has a label with the number of its devices. Shares of a device count as one.
+    /// Collects the labels of all devices, whatever their health. Each resource also gets a label
+    /// with the number of its devices, in which the shares of a device count as one.
     pub(crate) fn from_devices(classes: &[ClassScan<'_>]) -> Self {
         let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut devices: BTreeMap<String, BTreeSet<&DeviceId>> = BTreeMap::new();
@@ -38,25 +38,28 @@ impl NodeLabels {
         } in classes
         {
             for device in &inventory.devices {
-                let resource = device.resource.to_string();
-                devices.entry(resource).or_default().insert(&device.id);
+                let resource = &device.resource;
+                let ids = devices.entry(resource.to_string()).or_default();
+                ids.insert(&device.id);
                 for (name, label) in &class.spec.labels {
                     if let Some(value) = label.fill(&device.attributes) {
-                        values.entry(name.to_string()).or_default().insert(value);
+                        let name = name.for_resource(resource);
+                        values.entry(name).or_default().insert(value);
                     }
                 }
             }
         }
         let counts = devices
             .into_iter()
-            .map(|(resource, ids)| (resource + COUNT, ids.len().to_string()))
-            .filter(|(name, _)| has_valid_length(name));
-        // A label in which devices differ says nothing about the device that a pod gets.
+            .map(|(resource, ids)| (resource + COUNT, ids.len().to_string()));
+        // A label is omitted if its devices disagree, because it would say nothing about the
+        // device that a pod gets.
         let same = values
             .into_iter()
             .filter(|(_, values)| values.len() == 1)
             .filter_map(|(name, values)| Some((name, values.into_iter().next()?)));
-        NodeLabels(counts.chain(same).collect())
+        let labels = counts.chain(same);
+        NodeLabels(labels.filter(|(name, _)| has_valid_length(name)).collect())
     }
 
     fn to_text(&self) -> String {
@@ -82,8 +85,8 @@ impl LabelFile {
         LabelFile(path)
     }
 
-    /// Writes the file, if its content differs. A node without labels has no file. Returns the
-    /// reason if that fails, in one line.
+    /// Writes the file if its content differs, and removes it if there are no labels. Returns a
+    /// one-line reason if that fails.
     pub(crate) fn write(&self, labels: &NodeLabels) -> Option<String> {
         let path = &self.0;
         let text = labels.to_text();

@@ -1,20 +1,21 @@
-//! Finds out by cgroups whether a pod runs. The plugin has a PID namespace of its own, in which
-//! it sees no processes of other pods, but the numbers in these files are the same everywhere.
+//! Finds out from cgroups whether a pod runs. The plugin has its own PID namespace and cannot see
+//! the processes of other pods, but the process counts in cgroup files do not depend on a
+//! namespace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rooted_path::read_regular_text;
 
-/// The maximum size in bytes of the files that are read.
-const MAX: u64 = 4096;
+/// The maximum size, in bytes, of a cgroup file that is read.
+const MAX_FILE_SIZE: u64 = 4096;
 
-/// The hierarchies in which pods have their cgroups: that of cgroup v2, and one of cgroup v1.
+/// The cgroup hierarchies that are searched for pods: the one of cgroup v2, and one of cgroup v1.
 const HIERARCHIES: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/pids"];
 
-/// How many directories lie between a hierarchy and the cgroup of a pod: `kubepods`, the class
-/// of service, and with some installations of Kubernetes a parent.
-const DEPTH: usize = 3;
+/// The maximum number of directories between a hierarchy and the cgroup of a pod: `kubepods`, the
+/// quality of service class, and a parent in some installations of Kubernetes.
+const MAX_DEPTH: usize = 3;
 
 /// The cgroups of the pods on a host.
 #[derive(Debug, Clone)]
@@ -30,27 +31,27 @@ impl PodCgroups {
         }
     }
 
-    /// Returns whether a container of the pod runs, in addition to the sandbox. The cgroup of a
-    /// pod is named after its uid, with `_` for `-` if systemd manages it. If no cgroup of the pod
-    /// is found, the answer is no.
+    /// Returns whether a container of the pod runs besides the sandbox. Returns false if no cgroup
+    /// of the pod is found. The cgroup is named after the pod's uid, with `_` for `-` if systemd
+    /// manages it.
     pub(crate) fn has_running_container(&self, pod_uid: &str) -> bool {
         let found = self.find_pod(pod_uid);
         found.into_iter().any(|pod| has_container(&pod))
     }
 
-    /// Returns whether the pod may not have ended: it has a cgroup, or this host has no cgroups
-    /// of pods where they are searched.
+    /// Returns false only if the pod has certainly ended: the host has cgroups of pods, and none
+    /// is this pod's.
     pub(crate) fn may_exist(&self, pod_uid: &str) -> bool {
-        // A kubelet with another root of its cgroups has them below any directory.
-        // The kubelet's own service has a cgroup as well, which says nothing about pods.
+        // A kubelet with its own root cgroup has them below any directory. The cgroup of the
+        // kubelet's own service says nothing about pods.
         let has_pods_somewhere = |hierarchy: &PathBuf| {
             let mut below = subdirectories(hierarchy).into_iter();
-            has_pods(hierarchy) || below.any(|directory| has_kubepods(&directory))
+            has_pod_cgroups(hierarchy) || below.any(|directory| has_kubepods(&directory))
         };
         !self.hierarchies.iter().any(has_pods_somewhere) || !self.find_pod(pod_uid).is_empty()
     }
 
-    /// Returns the cgroups of a pod, one for each hierarchy.
+    /// Returns the cgroup of a pod in each hierarchy.
     fn find_pod(&self, pod_uid: &str) -> Vec<PathBuf> {
         let is_uid = |c: char| c.is_ascii_hexdigit() || c == '-';
         if pod_uid.len() < 32 || pod_uid.len() > 36 || !pod_uid.chars().all(is_uid) {
@@ -62,36 +63,37 @@ impl PodCgroups {
         ];
         let hierarchies = self.hierarchies.iter();
         let found = hierarchies.filter_map(|path| {
-            // A kubelet with another root of its cgroups has them below any directory. With
-            // cgroup v1 the first of the directories is no hierarchy.
+            // A kubelet with its own root cgroup has them below any directory. On cgroup v1 the
+            // first directory is not a hierarchy.
             let is_hierarchy = path.join("cgroup.procs").exists();
-            let searches_all = is_hierarchy && !has_pods(path);
-            find_cgroup(path, &names, searches_all, DEPTH)
+            let searches_all = is_hierarchy && !has_pod_cgroups(path);
+            find_cgroup(path, &names, searches_all, MAX_DEPTH)
         });
         found.collect()
     }
 }
 
-/// Returns whether the kubelet has its cgroups directly in this hierarchy.
-fn has_pods(hierarchy: &Path) -> bool {
+/// Returns whether the kubelet's cgroups are directly in this hierarchy.
+fn has_pod_cgroups(hierarchy: &Path) -> bool {
     let children = subdirectories(hierarchy);
-    let mut names = children.iter().map(|child| name_of(child));
+    let mut names = children.iter().map(|child| file_name(child));
     names.any(|name| name.contains("kubepods") || name.starts_with("kubelet"))
 }
 
 /// Returns whether a directory has the cgroup of all pods (`kubepods`, `kubepods.slice`).
 fn has_kubepods(directory: &Path) -> bool {
     let children = subdirectories(directory);
-    let mut names = children.iter().map(|child| name_of(child));
+    let mut names = children.iter().map(|child| file_name(child));
     names.any(|name| name.contains("kubepods"))
 }
 
-fn name_of(path: &Path) -> String {
+fn file_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
 
-/// Searches for the cgroup of a pod below `directory`.
+/// Searches for the cgroup of a pod below `directory`. With `searches_all`, directories of any
+/// name are searched.
 fn find_cgroup(
     directory: &Path,
     names: &[String; 2],
@@ -100,14 +102,14 @@ fn find_cgroup(
 ) -> Option<PathBuf> {
     let children = subdirectories(directory);
     let is_pod = |path: &&PathBuf| {
-        let name = name_of(path);
+        let name = file_name(path);
         names.iter().any(|wanted| name.ends_with(wanted.as_str()))
     };
     if let Some(pod) = children.iter().find(is_pod) {
         return Some(pod.clone());
     }
     let may_have_pods = |path: &&PathBuf| {
-        let name = name_of(path);
+        let name = file_name(path);
         let is_pod = name.starts_with("pod") || name.contains("-pod");
         let is_class_of_service = ["burstable", "besteffort"].contains(&name.as_str());
         !is_pod && (searches_all || name.contains("kube") || is_class_of_service)
@@ -119,19 +121,21 @@ fn find_cgroup(
         .next()
 }
 
-/// Returns whether a container of a pod has a process, in addition to the sandbox. The sandbox of
-/// CRI-O has no process by default (`drop_infra_ctr`).
+/// Returns whether a container of a pod has a process besides the sandbox. The sandbox of CRI-O
+/// has none by default (`drop_infra_ctr`).
 fn has_container(pod: &Path) -> bool {
     let has_process = |container: &PathBuf| {
-        let read = |name: &str| read_regular_text(&container.join(name), MAX).unwrap_or_default();
+        let read = |name: &str| {
+            read_regular_text(&container.join(name), MAX_FILE_SIZE).unwrap_or_default()
+        };
         let events = read("cgroup.events");
         let tasks: u64 = read("pids.current").trim().parse().unwrap_or(0);
         events.lines().any(|line| line == "populated 1") || tasks > 0
     };
     let mut running = subdirectories(pod);
-    // The monitor of a container has a cgroup of its own.
-    running.retain(|path| has_process(path) && !name_of(path).starts_with("crio-conmon-"));
-    let is_of_crio = |path: &PathBuf| name_of(path).starts_with("crio-");
+    // CRI-O's container monitor has its own cgroup, which is not a container.
+    running.retain(|path| has_process(path) && !file_name(path).starts_with("crio-conmon-"));
+    let is_of_crio = |path: &PathBuf| file_name(path).starts_with("crio-");
     running.len() > 1 || running.iter().any(is_of_crio)
 }
 

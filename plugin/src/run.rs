@@ -1,9 +1,9 @@
-//! Starts the parts of the plugin, and runs them until a signal ends the process.
+//! Starts the tasks of the plugin, and runs them until a signal ends the process.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context as _, bail};
-use host_inventory::{Interest, NodeConfig, Notice, Notifier, watch_directories};
+use host_inventory::{DirectoryChange, NodeConfig, Notifier, WatchedEvents, watch_directories};
 use http_server::Limits;
 use injection_plan::kubelet_checkpoint;
 use kubelet_api::KUBELET_SOCKET;
@@ -14,12 +14,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher, PodAllocations, ScanPause};
 use crate::cli::{Delivery, Run};
 use crate::holders::HolderWatch;
-use crate::http::{AllocatedDevices, MetricsPage, Pages, Present};
+use crate::http::{AllocatedDevices, CurrentState, MetricsPage, Pages};
 use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
 use crate::metrics::Metrics;
 use crate::node_labels::LabelFile;
 use crate::pod_cgroups::PodCgroups;
-use crate::server::{Context, Timing, YieldedResources, remove_stale};
+use crate::server::{Context, Timing, YieldedResources, remove_stale_sockets};
 use crate::service::Streams;
 use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
@@ -29,7 +29,8 @@ use crate::trusted_pods;
 pub async fn run(options: Run) -> anyhow::Result<()> {
     let node = options.node;
     let kubelet = KubeletDir::new(node.kubelet_dir)?;
-    let loaded = NodeConfig::load(node.config.as_deref(), node.host_root.as_deref());
+    let (given, root) = (node.config.as_deref(), node.host_root.as_deref());
+    let loaded = NodeConfig::load(given, root, options.hook_config.as_deref());
     let NodeConfig { config, host_root } = loaded.context("configuration")?;
     let release = options.release.as_ref();
     let lock = release.map(|release| ReleaseLock::take_to_serve(&config.host_root, release));
@@ -39,7 +40,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
     let hang_up = signal(SignalKind::hangup()).context(signals)?;
 
     for directory in [kubelet.device_plugins(), kubelet.plugins_registry()] {
-        remove_stale(&directory);
+        remove_stale_sockets(&directory);
     }
     let metrics = Metrics::default();
     let record = kubelet.device_plugins().join(kubelet_checkpoint::FILE_NAME);
@@ -55,17 +56,17 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         files.with_hook_config(options.hook_config)
     });
     let grace = GracePeriod::new(options.forget);
-    let claims = kubelet_dir::claims(kubelet.root());
-    let (streams, left) = (Streams::default(), YieldedResources::default());
+    let claims = kubelet_dir::claim_records(kubelet.root());
+    let (streams, yielded) = (Streams::default(), YieldedResources::default());
     let pause = ScanPause::default();
     let labels = options.node_labels.map(LabelFile::new);
     let watcher = InventoryWatcher::new(config, grace, claims, cdi, pause.clone(), metrics.clone());
     let watcher = watcher.with_labels(labels);
     let inventory = watcher.subscribe();
-    let present = Present {
+    let state = CurrentState {
         inventory: inventory.clone(),
         streams: streams.clone(),
-        left: left.clone(),
+        yielded: yielded.clone(),
         scans: watcher.scans(),
         allocated: AllocatedDevices::new(
             kubelet.pod_resources_socket(),
@@ -74,12 +75,12 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         ),
     };
     let all = Pages {
-        metrics: Some(MetricsPage::new(&metrics, present.clone())),
-        present: present.clone(),
+        metrics: Some(MetricsPage::new(&metrics, state.clone())),
+        state: state.clone(),
     };
     let probes_alone = Pages {
         metrics: None,
-        present,
+        state,
     };
     let http = listen("--http", node.http).await?;
     let probes = listen("--probes", node.probes).await?;
@@ -89,10 +90,10 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         kubelet: kubelet.clone(),
         register_by: options.register,
         take_over: options.take_over,
-        left,
+        yielded,
         pause,
         timing: Timing {
-            register: options.register_timeout,
+            register_timeout: options.register_timeout,
             ..Timing::default()
         },
         allocations,
@@ -108,7 +109,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         () = watch_sockets(&kubelet, sockets_changed) => Some("the socket watch"),
         () = serve_pages(http, all) => Some("the HTTP server"),
         () = serve_pages(probes, probes_alone) => Some("the server of probes"),
-        () = hang_ups(hang_up, reload) => Some("the SIGHUP handler"),
+        () = forward_hang_ups(hang_up, reload) => Some("the SIGHUP handler"),
     };
     supervisor.stop().await;
     match ended {
@@ -124,7 +125,7 @@ async fn serve_pages(listener: Option<TcpListener>, pages: Pages) {
     }
 }
 
-async fn hang_ups(mut hang_up: Signal, reload: Notifier) {
+async fn forward_hang_ups(mut hang_up: Signal, reload: Notifier) {
     while hang_up.recv().await.is_some() {
         tracing::info!("received SIGHUP, reloading the classes");
         reload.notify();
@@ -141,7 +142,7 @@ async fn listen(
     let failed = || format!("{option} {address}: cannot listen");
     let mut listener = TcpListener::bind(address).await;
     if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
-        // A kernel without IPv6 cannot listen on the unspecified IPv6 address.
+        // A kernel without IPv6 cannot listen at the unspecified IPv6 address.
         let of_ipv4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
         listener = of_ipv4.or(listener);
     }
@@ -155,14 +156,14 @@ async fn listen(
     Ok(Some(listener))
 }
 
-/// Notifies the servers when the kubelet's socket or one of the plugin's sockets is created or
-/// removed. If inotify fails, the servers poll the sockets.
+/// Notifies the servers when the kubelet's socket or a socket of the plugin is created or removed.
+/// If inotify fails, the servers poll the sockets.
 async fn watch_sockets(kubelet: &KubeletDir, notifier: Notifier) {
     let directories = vec![kubelet.device_plugins(), kubelet.plugins_registry()];
-    let notify = |notice: Notice<'_>| {
+    let notify = |notice: DirectoryChange<'_>| {
         let relevant = match notice {
-            Notice::Anything => true,
-            Notice::Name(name) => {
+            DirectoryChange::Unknown => true,
+            DirectoryChange::Entry(name) => {
                 let name = name.to_string_lossy();
                 name == KUBELET_SOCKET || name.starts_with(SOCKET_PREFIX)
             }
@@ -171,5 +172,5 @@ async fn watch_sockets(kubelet: &KubeletDir, notifier: Notifier) {
             notifier.notify();
         }
     };
-    watch_directories(directories, Interest::Names, notify).await;
+    watch_directories(directories, WatchedEvents::Entries, notify).await;
 }

@@ -1,11 +1,11 @@
-//! The signals that end the process.
+//! Receives the signals that end the process.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Receives SIGTERM, SIGINT and SIGQUIT, which the first process of a container ignores
-/// unless it handles them.
+/// Receives SIGTERM, SIGINT and SIGQUIT. The kernel ignores them for the first process of a
+/// container unless it handles them.
 #[derive(Debug)]
 pub(crate) struct EndSignals([(&'static str, Signal); 3]);
 

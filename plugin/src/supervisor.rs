@@ -1,5 +1,4 @@
-//! Starts a server for each resource of the inventory, and ends the server when the resource
-//! is gone.
+//! Starts a server for each resource, and ends it when the resource is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -12,46 +11,44 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::catalog::{Resource, Resources};
-use crate::server::{self, Context};
-
-/// The time that all servers together may take to end.
-const END: Duration = Duration::from_millis(700);
+use crate::server::{self, Context, END_TIMEOUT};
 
 /// The delay before a failed server is restarted.
-const RESTART: Duration = Duration::from_secs(1);
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-type Serving = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
+type ServerFuture = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
 pub(crate) struct Supervisor {
-    serve: Box<dyn Fn(watch::Receiver<Arc<Resource>>) -> Serving>,
-    running: BTreeMap<ResourceName, Running>,
+    serve: Box<dyn Fn(watch::Receiver<Arc<Resource>>) -> ServerFuture>,
+    running: BTreeMap<ResourceName, RunningServer>,
     servers: JoinSet<anyhow::Result<()>>,
-    /// The resources whose servers failed and are restarted next.
+    /// The resources whose servers failed and must be restarted.
     failed: BTreeSet<ResourceName>,
 }
 
-struct Running {
-    /// The channel with the resource's current value. The server ends when this sender is
-    /// dropped.
+struct RunningServer {
+    /// The channel with the current value of the resource. Dropping this sender ends the server.
     resource: watch::Sender<Arc<Resource>>,
     task: Id,
 }
 
 impl Supervisor {
-    /// Creates a supervisor without servers. `socket_changes` notifies of changes in the
-    /// kubelet's directory.
+    /// Creates a supervisor without servers. `socket_changes` notifies of changes in the kubelet's
+    /// directory.
     pub(crate) fn new(context: Context, socket_changes: Notifications) -> Self {
-        let serve = move |resource| -> Serving {
+        let serve = move |resource| -> ServerFuture {
             Box::pin(server::serve(
                 resource,
                 context.clone(),
                 socket_changes.clone(),
             ))
         };
-        Supervisor::with(serve)
+        Supervisor::with_server(serve)
     }
 
-    fn with(serve: impl Fn(watch::Receiver<Arc<Resource>>) -> Serving + 'static) -> Self {
+    fn with_server(
+        serve: impl Fn(watch::Receiver<Arc<Resource>>) -> ServerFuture + 'static,
+    ) -> Self {
         Supervisor {
             serve: Box::new(serve),
             running: BTreeMap::new(),
@@ -60,30 +57,30 @@ impl Supervisor {
         }
     }
 
-    /// Serves the resources of `inventory`, until its sender is dropped.
+    /// Serves the resources of `inventory` until its sender is dropped.
     pub(crate) async fn run(&mut self, mut inventory: watch::Receiver<Resources>) {
         loop {
             let wanted = inventory.borrow_and_update().clone();
-            self.adjust(&wanted);
+            self.adjust_servers(&wanted);
             tokio::select! {
                 changed = inventory.changed() => if changed.is_err() { return },
-                Some(ended) = self.servers.join_next_with_id() => self.ended(ended),
+                Some(ended) = self.servers.join_next_with_id() => self.handle_end(ended),
             }
         }
     }
 
-    /// Ends all servers: their streams end and their sockets are removed.
+    /// Ends all servers, including their streams and sockets.
     pub(crate) async fn stop(&mut self) {
         self.running.clear();
         let all = async { while self.servers.join_next().await.is_some() {} };
-        if tokio::time::timeout(END, all).await.is_err() {
-            // A server waits for its clients, which keep their connections. To drop its task
-            // removes its socket nevertheless.
+        if tokio::time::timeout(END_TIMEOUT, all).await.is_err() {
+            // On a very busy machine the time may not suffice. Dropping a server's task removes
+            // its socket too.
             self.servers.shutdown().await;
         }
     }
 
-    fn adjust(&mut self, wanted: &Resources) {
+    fn adjust_servers(&mut self, wanted: &Resources) {
         self.running.retain(|name, _| {
             let stays = wanted.contains_key(name);
             if !stays {
@@ -100,32 +97,32 @@ impl Supervisor {
                         changed
                     });
                 }
-                None => self.start(name.clone(), Arc::clone(resource)),
+                None => self.start_server(name.clone(), Arc::clone(resource)),
             }
         }
     }
 
-    fn start(&mut self, name: ResourceName, resource: Arc<Resource>) {
+    fn start_server(&mut self, name: ResourceName, resource: Arc<Resource>) {
         let devices = resource.devices().len();
-        tracing::info!(resource = %name, class = %resource.terms.class, devices, "serving");
+        tracing::info!(resource = %name, class = %resource.properties.class, devices, "serving");
         let (resource, receiver) = watch::channel(resource);
         let server = (self.serve)(receiver);
-        let wait = match self.failed.remove(&name) {
-            true => RESTART,
-            false => Duration::ZERO,
+        let wait = if self.failed.remove(&name) {
+            RESTART_DELAY
+        } else {
+            Duration::ZERO
         };
         let server = async move {
             tokio::time::sleep(wait).await;
             server.await
         };
         let task = self.servers.spawn(server).id();
-        self.running.insert(name, Running { resource, task });
+        self.running.insert(name, RunningServer { resource, task });
     }
 
-    /// Handles the end of a server. A server that was ended on purpose has no entry in
-    /// `running` any more. A server with an entry has failed, and the next `adjust` restarts
-    /// it.
-    fn ended(&mut self, ended: Result<(Id, anyhow::Result<()>), JoinError>) {
+    /// Handles the end of a server. A server with an entry in `running` has failed, and the next
+    /// `adjust_servers` restarts it. A server that was ended on purpose has no entry any more.
+    fn handle_end(&mut self, ended: Result<(Id, anyhow::Result<()>), JoinError>) {
         let (task, reason) = match ended {
             Ok((task, Ok(()))) => (task, "it ended unexpectedly".to_owned()),
             Ok((task, Err(error))) => (task, format!("{error:#}")),
@@ -154,7 +151,7 @@ mod tests {
     async fn a_server_that_fails_in_any_way_is_restarted() {
         let starts = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&starts);
-        let serve = move |resource: watch::Receiver<Arc<Resource>>| -> Serving {
+        let serve = move |resource: watch::Receiver<Arc<Resource>>| -> ServerFuture {
             let start = count.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {
                 let _resource = resource;
@@ -167,7 +164,7 @@ mod tests {
                 }
             })
         };
-        let mut supervisor = Supervisor::with(serve);
+        let mut supervisor = Supervisor::with_server(serve);
         let npus = Arc::new(resource(vec![device("a")]));
         let (_inventory, receiver) = watch::channel(Resources::from([(npus.name.clone(), npus)]));
         let last = async {
@@ -177,7 +174,7 @@ mod tests {
         };
         tokio::select! {
             () = supervisor.run(receiver) => panic!("it should run on"),
-            () = tokio::time::sleep(60 * RESTART) => panic!("it was not restarted"),
+            () = tokio::time::sleep(60 * RESTART_DELAY) => panic!("it was not restarted"),
             () = last => {}
         }
     }

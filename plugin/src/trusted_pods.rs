@@ -1,11 +1,11 @@
-//! A warning about `trusted_pods` where nothing calls the hook for these pods.
+//! Warns of `trusted_pods` where no engine calls the hook for such pods.
 
 use device_class::config::Config;
 
-/// Returns a warning if the configuration has `trusted_pods`. With CDI an engine calls the hook only
-/// for containers to which a device was allocated, or that name one in an annotation, and the pods
-/// of `trusted_pods` usually have a variable alone. Such a pod starts without devices and without a
-/// message.
+/// Returns a warning if the configuration has `trusted_pods`. With CDI an engine calls the hook
+/// only for containers that were allocated a device or name one in an annotation. Pods of
+/// `trusted_pods` usually have only a variable: such a pod would start without devices and without
+/// a message.
 pub(crate) fn warn_of_cdi(config: &Config) -> Option<String> {
     let classes = config.class.iter();
     let classes = classes.filter(|(_, settings)| !settings.trusted_pods.is_empty());

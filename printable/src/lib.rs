@@ -9,36 +9,36 @@
 
 use std::io::{self, Write};
 
-/// The longest message, in characters. All messages of the project are shorter, and a
-/// message of this length still fits into one datagram.
-const MAX: usize = 4096;
+/// The maximum length of a line in characters. The project's own messages are shorter, and a line of
+/// this length still fits into one datagram to syslog.
+const MAX_LINE: usize = 4096;
 
-/// The output that a text is written to. The form decides how line feeds and other
-/// control characters are escaped.
+/// The form of an output, which decides how line feeds and control characters are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The text is one line: all line feeds but the last one are escaped.
+    /// Each write is one line. All line feeds except the last one are escaped.
     Line,
-    /// The text has several lines: line feeds are not escaped.
+    /// A write may have several lines. Line feeds are not escaped.
     Lines,
-    /// The text is a JSON document. Line feeds are not escaped, and other characters are
-    /// escaped as `\uXXXX`, so that the output is JSON with the same meaning.
+    /// The output is a JSON document. Line feeds are not escaped, and control characters are escaped
+    /// as `\uXXXX`, so that the output is JSON with the same meaning.
     Json,
 }
 
-/// Returns `text` on one line. A text of more than 4096 characters is cut there and ends
-/// with an ellipsis.
+/// Returns `text` as one line in which control characters are escaped. A text of more than 4096
+/// characters is cut there and ends with an ellipsis.
 #[must_use]
 pub fn line(text: &str) -> String {
     let mut characters = text.chars();
-    let mut printed = escape(characters.by_ref().take(MAX), Form::Line);
+    let mut printed = escape(characters.by_ref().take(MAX_LINE), Form::Line);
     if characters.next().is_some() {
         printed.push('…');
     }
     printed
 }
 
-/// Returns a JSON document with the same meaning, in which unsafe characters are escaped.
+/// Returns a JSON document with the same meaning as `document`, in which the characters that a
+/// terminal would act on are escaped.
 #[must_use]
 pub fn json(document: &str) -> String {
     escape(document.chars(), Form::Json)
@@ -64,26 +64,25 @@ fn escape(characters: impl Iterator<Item = char>, form: Form) -> String {
 fn is_printable(character: char) -> bool {
     !(character.is_control()
         || matches!(character,
-            // These are line and paragraph separators, marks and overrides of the
+            // These characters are line and paragraph separators, marks and overrides of the
             // direction of text, characters without width, and tag characters.
             '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
             | '\u{061c}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
             | '\u{e0000}'..='\u{e007f}'))
 }
 
-/// A writer that escapes unsafe characters before it passes text on. Each write must
-/// contain whole UTF-8 characters; incomplete characters become U+FFFD.
+/// A writer that escapes unsafe characters and passes the text on to another writer. Each write must
+/// consist of whole UTF-8 characters. Incomplete characters become U+FFFD.
 #[derive(Debug)]
 pub struct Printable<W> {
-    to: W,
+    inner: W,
     form: Form,
 }
 
 impl<W: Write> Printable<W> {
-    /// Returns a writer that passes escaped text on to `to`. With [`Form::Line`] each
-    /// call of `write` is one line.
-    pub fn new(to: W, form: Form) -> Self {
-        Self { to, form }
+    /// Returns a writer that passes escaped text on to `inner`.
+    pub fn new(inner: W, form: Form) -> Self {
+        Self { inner, form }
     }
 }
 
@@ -95,12 +94,12 @@ impl<W: Write> Write for Printable<W> {
             None => (&*text, ""),
         };
         let printed = escape(line.chars(), self.form) + end;
-        self.to.write_all(printed.as_bytes())?;
+        self.inner.write_all(printed.as_bytes())?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        self.inner.flush()
     }
 }
 
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_acts_on_is_escaped() {
+    fn control_characters_and_text_directions_are_escaped() {
         for (text, expected) in [
             ("plain é 😀 \"quoted\" a\\b", "plain é 😀 \"quoted\" a\\b"),
             ("a\nboathook: forged", "a\\nboathook: forged"),
@@ -126,13 +125,13 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut() {
-        let printed = line(&"é".repeat(MAX + 1));
-        assert_eq!(printed.chars().count(), MAX + 1);
+        let printed = line(&"é".repeat(MAX_LINE + 1));
+        assert_eq!(printed.chars().count(), MAX_LINE + 1);
         assert!(printed.ends_with('…'));
     }
 
     #[test]
-    fn an_output_keeps_the_lines_of_its_form() {
+    fn line_feeds_are_escaped_only_in_the_form_of_one_line() {
         for (form, expected) in [
             (Form::Line, "a\\u{1b}[0m\\nb\n"),
             (Form::Lines, "a\\u{1b}[0m\nb\n"),
@@ -140,18 +139,18 @@ mod tests {
         ] {
             let mut out = Printable::new(Vec::new(), form);
             out.write_all(b"a\x1b[0m\nb\n").unwrap();
-            assert_eq!(out.to, expected.as_bytes(), "{form:?}");
+            assert_eq!(out.inner, expected.as_bytes(), "{form:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn nothing_printed_is_a_control_character(text: String) {
+        fn a_line_has_no_control_characters(text: String) {
             prop_assert!(!line(&text).contains(char::is_control));
         }
 
         #[test]
-        fn a_json_document_means_the_same(text: String) {
+        fn an_escaped_json_document_has_the_same_value(text: String) {
             let document = serde_json::to_string_pretty(&[&text]).unwrap();
             let printed = json(&document);
             prop_assert!(!printed.replace('\n', "").contains(char::is_control));

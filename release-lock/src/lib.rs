@@ -1,13 +1,16 @@
-//! A lock that lets only one release of the cluster's manifests serve a node.
+//! A lock that lets only one cluster release, which is one installation of the manifests or the
+//! chart, serve a node. The installer and the plugin take it before they change the node or
+//! register a resource. A second cluster release does not get it, and fails with the name of the
+//! first one.
 //!
-//! A cluster can have several releases, each for its own nodes. Two releases on one node would
-//! replace each other's programs and configuration, and register the same resources. Pods of the
-//! same release share the lock, because an update runs the old and the new pod side by side for
-//! some seconds.
+//! A cluster can have several cluster releases, each for its own nodes. Two of them on one node
+//! would replace each other's programs and configuration, and register the same resources. Pods of
+//! the same cluster release share the lock, because an update runs the old and the new pod side by
+//! side for some seconds.
 //!
-//! The lock is flock(2) on a file below `/run`. The file has the name of the release that
-//! installed its files last. The kernel releases the lock when the process ends for any reason,
-//! so a node can be given to another release at any time.
+//! The lock is flock(2) on a file below `/run`. The content of the file is the name of the release
+//! that installed its files last. The kernel releases the lock when the process ends for whatever
+//! reason, so a lock is never left behind.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -27,11 +30,11 @@ pub use name::{InvalidReleaseName, ReleaseName};
 
 /// The directory of the lock file, below the host's root.
 const DIRECTORY: &str = "run/boathook/release";
-/// The maximum number of attempts to take the lock. An attempt fails while another process
-/// changes the name in the file, which takes it less than a millisecond.
+/// The maximum number of attempts to take the lock. An attempt fails while another process writes
+/// the name into the file, for less than a millisecond.
 const ATTEMPTS: usize = 100;
-/// The time between two attempts.
-const RETRY: Duration = Duration::from_millis(20);
+/// The time between two attempts to take the lock.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The right of a release to serve a node. Dropping the value releases the lock.
 #[derive(Debug)]
@@ -39,7 +42,7 @@ pub struct ReleaseLock {
     _file: File,
 }
 
-/// The reason why a release does not get a node.
+/// The reason why a release cannot take the lock of a node.
 #[derive(Debug, thiserror::Error)]
 pub enum ReleaseLockError {
     #[error(
@@ -64,21 +67,22 @@ pub enum ReleaseLockError {
     },
 }
 
-/// What the owner of the lock does with the node.
+/// The purpose for which a process takes the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// It installs its files, and thereby replaces those of any other release.
+    /// The process installs or removes the files of its release. It may take the lock after any
+    /// other release has ended.
     Install,
-    /// It uses the files that its release has installed.
+    /// The process serves devices with the files that its release has installed.
     Serve,
 }
 
 impl ReleaseLock {
-    /// Takes the lock of a node in order to install, or to remove, the release's files. From now
-    /// on the node's files are those of this release.
+    /// Takes the lock of a node in order to install or remove the files of `release`, and records
+    /// that the node's files are those of this release.
     ///
     /// # Errors
-    /// Another release runs on the node, or the lock file cannot be used.
+    /// Returns an error if another release runs on the node, or if the lock file cannot be used.
     pub fn take_to_install(
         host_root: &Path,
         release: &ReleaseName,
@@ -89,8 +93,8 @@ impl ReleaseLock {
     /// Takes the lock of a node in order to serve its devices.
     ///
     /// # Errors
-    /// Another release runs on the node or installed its files last, or the lock file cannot be
-    /// used.
+    /// Returns an error if another release runs on the node, if another release installed its files
+    /// last, or if the lock file cannot be used.
     pub fn take_to_serve(
         host_root: &Path,
         release: &ReleaseName,
@@ -117,19 +121,19 @@ fn take(
     fs::create_dir_all(&directory).map_err(failed("make the directory of"))?;
     let mut file = rooted_path::open_lock_file(&path).map_err(failed("open"))?;
     for _ in 0..ATTEMPTS {
-        let is_alone = is_locked(file.try_lock()).map_err(failed("take"))?;
-        if is_alone {
-            let last = read_name(&mut file).map_err(failed("read"))?;
-            if purpose == Purpose::Serve && !last.is_empty() && last != release.as_str() {
+        let is_exclusive = is_locked(file.try_lock()).map_err(failed("take"))?;
+        if is_exclusive {
+            let installed = read_name(&mut file).map_err(failed("read"))?;
+            if purpose == Purpose::Serve && !installed.is_empty() && installed != release.as_str() {
                 return Err(ReleaseLockError::OtherReleaseInstalled {
                     release: release.clone(),
-                    other: last,
+                    other: installed,
                 });
             }
             write_name(&mut file, release).map_err(failed("write"))?;
         }
-        // The kernel may give the lock to another process while it turns an exclusive lock into
-        // a shared one. Therefore the name is read again afterwards.
+        // The kernel converts the exclusive lock into a shared one by releasing it first (flock(2)),
+        // so another process may have written its name meanwhile. Therefore the name is read again.
         if is_locked(file.try_lock_shared()).map_err(failed("take"))? {
             let owner = read_name(&mut file).map_err(failed("read"))?;
             if owner == release.as_str() {
@@ -143,12 +147,12 @@ fn take(
             }
             file.unlock().map_err(failed("release"))?;
         }
-        sleep(RETRY);
+        sleep(RETRY_INTERVAL);
     }
     Err(ReleaseLockError::Busy(path))
 }
 
-/// Returns whether the lock was taken. Another process may have it.
+/// Returns whether an attempt took the lock. The result is `false` if another process has it.
 fn is_locked(result: Result<(), TryLockError>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),

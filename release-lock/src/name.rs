@@ -6,8 +6,7 @@ use std::str::FromStr;
 /// The maximum length of a name in bytes: a namespace and a name of Kubernetes, with a slash.
 pub(crate) const MAX_LENGTH: usize = 63 + 1 + 253;
 
-/// The name of a release, by which pods of the same release know each other:
-/// `NAMESPACE/NAME` of its DaemonSet.
+/// The name of a release, which all its pods have in common: `NAMESPACE/NAME` of its DaemonSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseName(String);
 
@@ -17,7 +16,6 @@ pub struct ReleaseName(String);
 pub struct InvalidReleaseName;
 
 impl ReleaseName {
-    /// The name as a text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

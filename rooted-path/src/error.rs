@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     #[error("cannot {action} {}: {errno}", path.display())]
     System {
-        /// The operation, as text before the path.
+        /// The operation as a verb, such as "open", for the message.
         action: &'static str,
         path: PathBuf,
         errno: Errno,
@@ -21,11 +21,11 @@ pub enum Error {
     #[error("{} is not a usable path: {reason}", path.display())]
     Path {
         path: PathBuf,
-        /// The fault of the path, as text.
+        /// The reason why the path is not usable, as a sentence about the path.
         reason: &'static str,
     },
-    /// The path has a symbolic link of `/proc` that leads out of the root, or more symbolic
-    /// links than the kernel follows (40).
+    /// The path leads through a symbolic link of `/proc`, or through more symbolic links than the
+    /// kernel follows (40).
     #[error(
         "{} leads through too many symbolic links, or through one of /proc that is never followed",
         path.display()
@@ -35,6 +35,7 @@ pub enum Error {
         "{} leads through a symbolic link that was not there before: it was replaced",
         path.display()
     )]
+    /// A path that must not have symbolic links leads through one.
     Link { path: PathBuf },
 }
 
@@ -52,7 +53,8 @@ impl Error {
         Self::Links { path: path.into() }
     }
 
-    /// Returns the error number that the kernel returns for such a path.
+    /// Returns the error number of the failed system call, or the one that the kernel returns for
+    /// a path with the same fault.
     pub fn errno(&self) -> Errno {
         match self {
             Self::System { errno, .. } => *errno,

@@ -1,4 +1,4 @@
-//! Handles on files (`O_PATH` descriptors), with the kind and identity of each file.
+//! Handles on files (`O_PATH` descriptors), and the kind and the identity of a file.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,11 +9,11 @@ use nix::sys::stat::{FileStat, SFlag, fstat};
 
 use crate::{Error, Result};
 
-/// The flags that open a handle on a file of any kind. The file cannot be read or written
-/// through the handle.
+/// The flags that open a handle on a file of any kind, and follow a symbolic link. The file
+/// cannot be read or written through the handle.
 pub const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
-/// The flags that open a handle on a file that may be a symbolic link. The link itself is
-/// opened.
+/// The flags that open a handle on a file of any kind. If the file is a symbolic link, the handle
+/// is on the link itself.
 pub const HANDLE_NOFOLLOW: OFlag = HANDLE.union(OFlag::O_NOFOLLOW);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum FileKind {
     BlockDevice,
     Fifo,
     Socket,
-    /// A file of another kind, such as an event descriptor.
+    /// A file that has no kind in its mode, such as the one behind an event descriptor.
     Unknown,
 }
 
@@ -64,8 +64,9 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// The numbers that identify a file: file system, inode and, for a device node, its device
-/// number.
+/// The numbers that identify a file: its file system, its inode and, if the file is a device
+/// node, its device number. A file that is created after another one was removed may get the
+/// inode number of the removed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     dev: u64,
@@ -82,21 +83,20 @@ impl Identity {
         }
     }
 
-    /// Returns the numbers of the file system, of the inode and of the device, for records. The
+    /// Returns the numbers of the file system, of the inode and of the device, in this order. The
     /// last one is 0 if the file is not a device node.
     pub fn numbers(self) -> [u64; 3] {
         [self.dev, self.ino, self.rdev]
     }
 
-    /// Returns whether the inode has this number. The file system is not compared.
+    /// Returns whether the file's inode has this number, in whatever file system.
     pub fn is_inode(self, number: u64) -> bool {
         self.ino == number
     }
 }
 
-/// A file that was found: an `O_PATH` descriptor, and the metadata of the file at that time.
-///
-/// The descriptor refers to the same file even if the file is renamed or removed.
+/// An `O_PATH` descriptor of a file, and the metadata that the file had when the descriptor was
+/// opened. The handle refers to the same file even after the file is renamed or removed.
 #[derive(Debug)]
 pub struct Handle {
     fd: OwnedFd,
@@ -104,8 +104,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Returns a handle from a descriptor, and reads the file's metadata. `path` is only used in
-    /// the error message.
+    /// Reads the metadata of the file behind the descriptor `fd`. `path` is only used in the error
+    /// message.
     pub fn new(fd: OwnedFd, path: &Path) -> Result<Self> {
         match fstat(&fd) {
             Ok(stat) => Ok(Self { fd, stat }),

@@ -38,4 +38,4 @@ pub use regular_file::{
 };
 pub use replacement::{FileReplacement, UNFINISHED_PREFIX, replace_file};
 pub use root::{Resolver, RootDir};
-pub use walk::{LastLink, MAX_LINKS, Resolved, Step, Walk, Waypoint, path_below};
+pub use walk::{LastLink, MAX_LINKS, ResolvedPath, Step, Walk, Waypoint, path_below};

@@ -1,15 +1,17 @@
-//! Checks whether the owner of a file is root or the user of this process.
+//! Checks whether a file belongs to root or to the user of this process, also in a user
+//! namespace.
 
 use std::fs;
 
 use nix::unistd::geteuid;
 
-/// The default uid that a user namespace shows for users that are not mapped in it. The kernel
-/// can be configured to show another one (`/proc/sys/kernel/overflowuid`).
+/// The uid that the kernel shows in a user namespace for all users that are not mapped there
+/// (user_namespaces(7)). An administrator can change it in `/proc/sys/kernel/overflowuid`.
 const OVERFLOW_UID: u32 = 65534;
 
-/// Returns whether `uid` is root or the user of this process. In a user namespace, files of the
-/// host's root have the overflow uid if the host's root is not mapped.
+/// Returns whether `uid` is that of root or of the user of this process. In a user namespace, the
+/// overflow uid is accepted as well, because files of the host's root have it there if the host's
+/// root is not mapped.
 pub fn is_root_or_this_user(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw() || (is_in_user_namespace() && uid == overflow_uid())
 }

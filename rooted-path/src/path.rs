@@ -1,4 +1,4 @@
-//! Parses and checks paths without access to a file system.
+//! Splits paths into names and checks them, without access to the file system.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,19 +6,21 @@ use std::path::Path;
 
 use crate::{Error, Result};
 
-/// The longest path that the kernel accepts, in bytes, without the final NUL.
+/// The maximum length in bytes of a path that the kernel accepts: `PATH_MAX` without the final
+/// NUL.
 const MAX_LENGTH: usize = 4095;
 
-/// The maximum number of components of a path. A walk keeps a file descriptor open for each
-/// component, so the number must be limited. Longer paths do not occur in practice.
+/// The maximum number of components of a path. It is limited because a walk keeps a file
+/// descriptor open for each component. Paths with more components do not occur in practice.
 pub(crate) const MAX_DEPTH: usize = 256;
 
-/// The name of one entry of a directory. It is not empty, not `.` or `..`, and has no slash.
+/// The name of an entry of a directory. It is not empty, is neither `.` nor `..`, and contains
+/// neither a slash nor a NUL byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name<'a>(&'a OsStr);
 
 impl<'a> Name<'a> {
-    /// Returns `name` as a [`Name`], or an error if it is not the name of one entry.
+    /// Checks that `name` is the name of a directory's entry.
     pub fn new<S: AsRef<OsStr> + ?Sized>(name: &'a S) -> Result<Self> {
         let name = name.as_ref();
         match name.as_bytes() {
@@ -34,17 +36,18 @@ impl<'a> Name<'a> {
     }
 }
 
+/// A part of a path between two slashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Component<'a> {
-    /// A `.`, or the end of a path with a trailing slash. The file that was reached must be a
-    /// directory.
+    /// A `.`, or the end of a path with a trailing slash. Both require that the path leads to a
+    /// directory up to there.
     Current,
     Parent,
     Name(Name<'a>),
 }
 
-/// Returns an error if `path` is invalid in every root: empty, too long, too deep, or with a
-/// NUL byte.
+/// Refuses a path that cannot be resolved below any root: an empty path, one that is too long or
+/// has too many components, or one with a NUL byte.
 pub(crate) fn check(path: &Path) -> Result<()> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
@@ -62,8 +65,8 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the components of `path`. A leading slash is not returned, so the caller decides
-/// at which directory the path starts.
+/// Returns the components of `path`. A leading slash is ignored: the caller decides in which
+/// directory the path starts.
 pub(crate) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Component<'_>> {
     let bytes = path.as_bytes();
     let trailing = bytes.ends_with(b"/").then_some(Component::Current);
@@ -78,10 +81,11 @@ pub(crate) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Compon
         .chain(trailing)
 }
 
-/// Splits `path` into its directory and the name of the entry in that directory.
+/// Splits `path` into the path of a directory and the name of an entry in it. The directory of a
+/// single name is `/`.
 ///
 /// # Errors
-/// Returns [`Error::Path`] if the path does not end in a name, such as `/` and `a/..`.
+/// Returns [`Error::Path`] if the path does not end in a name, as `/` and `a/..` do not.
 pub fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
     check(path)?;
     let bytes = path.as_os_str().as_bytes();
@@ -98,9 +102,9 @@ pub fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
 }
 
 fn path_error(path: &OsStr, reason: &'static str) -> Error {
-    // The message quotes at most 256 bytes, because the path may be too long for it.
-    let excerpt = path.as_bytes();
-    let excerpt = &excerpt[..excerpt.len().min(256)];
+    // The message quotes at most 256 bytes of the path, because an invalid path may be very long.
+    let bytes = path.as_bytes();
+    let excerpt = &bytes[..bytes.len().min(256)];
     Error::Path {
         path: OsStr::from_bytes(excerpt).into(),
         reason,
@@ -112,12 +116,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_one_component() {
-        for good in ["a", "...", "libc.so.6", ".hidden", "with space"] {
-            assert!(Name::new(good).is_ok(), "{good:?}");
+    fn a_name_has_no_slash_or_nul_and_is_not_a_dot() {
+        for valid in ["a", "...", "libc.so.6", ".hidden", "with space"] {
+            assert!(Name::new(valid).is_ok(), "{valid:?}");
         }
-        for bad in ["", ".", "..", "a/b", "/", "a/", "nul\0"] {
-            assert!(Name::new(bad).is_err(), "{bad:?}");
+        for invalid in ["", ".", "..", "a/b", "/", "a/", "nul\0"] {
+            assert!(Name::new(invalid).is_err(), "{invalid:?}");
         }
     }
 
@@ -131,12 +135,12 @@ mod tests {
             ("/usr/lib//", "/usr/", "lib"),
             ("../../x", "../../", "x"),
         ] {
-            let (found, name) = split_leaf(Path::new(path)).unwrap();
-            assert_eq!(found, Path::new(parent), "{path}");
+            let (directory, name) = split_leaf(Path::new(path)).unwrap();
+            assert_eq!(directory, Path::new(parent), "{path}");
             assert_eq!(name.as_os_str(), leaf, "{path}");
         }
-        for bad in ["", "/", "//", ".", "/a/.", "/a/..", ".."] {
-            assert!(split_leaf(Path::new(bad)).is_err(), "{bad:?}");
+        for invalid in ["", "/", "//", ".", "/a/.", "/a/..", ".."] {
+            assert!(split_leaf(Path::new(invalid)).is_err(), "{invalid:?}");
         }
     }
 

@@ -2,10 +2,10 @@
 //!
 //! A program that runs as root opens files at fixed paths, where another user may have put
 //! something else. Opening a named pipe would block, a symbolic link would lead to another
-//! file, and reading an endless file would fill the memory. [`open_own_file`] is for files that
-//! only Boathook writes, and refuses pipes, links and files that others can write.
+//! file, and reading an endless file would use up all memory. [`open_own_file`] is for files that
+//! only Boathook writes, and refuses pipes, links and files that other users can write.
 //! [`open_regular_file`] is for files of other programs, and follows links, because
-//! configuration files are often links.
+//! administrators often replace configuration files by links.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,15 +22,15 @@ use crate::owner::is_root_or_this_user;
 /// The mode bits that permit the group or others to write.
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 
-/// Flags for `open`: it does not wait for the other end of a pipe, and a terminal does not
-/// become the controlling terminal of the process.
+/// The flags with which `open` never waits, even for the other end of a named pipe, and does not
+/// make a terminal the controlling terminal of this process.
 const WITHOUT_WAITING: OFlag = OFlag::O_NONBLOCK
     .union(OFlag::O_NOCTTY)
     .union(OFlag::O_CLOEXEC);
 
-/// The room for a file that has no size in its metadata, in bytes. Files of procfs have none, and
-/// most of them give their whole content to a read of this size.
-const ROOM: u64 = 4096;
+/// The size in bytes of the first read of a file whose metadata has the size 0, as all files of
+/// procfs do. One read of this size returns the whole content of most of them.
+const FIRST_READ: u64 = 4096;
 
 /// A regular file that was opened for reading, and its size at that time.
 #[derive(Debug)]
@@ -40,13 +40,18 @@ pub struct RegularFile {
 }
 
 impl RegularFile {
-    /// Takes an open file with its metadata. The caller has checked that the file is a regular one.
+    /// Creates the value from an open file and its metadata. The caller must have checked that
+    /// the file is a regular file.
     pub fn new(file: File, stat: &FileStat) -> Self {
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         RegularFile { file, size }
     }
 
-    /// Opens a regular file of any program, as [`open_regular_file`] does.
+    /// Opens a regular file of any program for reading. Symbolic links are followed.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be opened or is not a regular file. The message does
+    /// not contain the path.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = open_without_waiting(path, OFlag::O_RDONLY)?;
         let stat = stat(&file)?;
@@ -54,13 +59,18 @@ impl RegularFile {
         Ok(Self::new(file, &stat))
     }
 
-    /// Reads the file to its end, at most its first `max` bytes.
+    /// Reads the file to its end, but at most its first `max` bytes.
     ///
-    /// A file that did not change takes a single system call: the file has ended if a read returns
-    /// less than it could, and exactly as much as the metadata says.
+    /// A file that has not changed since it was opened needs a single system call: a read that
+    /// returns exactly the size in the metadata, and less than the buffer can hold, has reached
+    /// the end.
     pub fn read(mut self, max: u64) -> io::Result<Vec<u8>> {
-        let room = if self.size == 0 { ROOM } else { self.size + 1 };
-        let mut bytes = vec![0; to_length(room.min(max))];
+        let first_read = if self.size == 0 {
+            FIRST_READ
+        } else {
+            self.size + 1
+        };
+        let mut bytes = vec![0; to_length(first_read.min(max))];
         let mut length = 0;
         while length < bytes.len() {
             match self.file.read(&mut bytes[length..]) {
@@ -93,11 +103,7 @@ fn to_length(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
-/// Opens a regular file of any program for reading. Symbolic links are followed.
-///
-/// # Errors
-/// Returns an error if the file cannot be opened or is not a regular file. The message does not
-/// contain the path.
+/// Opens a regular file of any program for reading, as [`RegularFile::open`] does.
 pub fn open_regular_file(path: &Path) -> io::Result<File> {
     Ok(RegularFile::open(path)?.file)
 }
@@ -112,6 +118,7 @@ pub fn open_own_file(path: &Path) -> io::Result<File> {
     Ok(open_own(path)?.file)
 }
 
+/// Opens a regular file that only Boathook writes, with its size.
 fn open_own(path: &Path) -> io::Result<RegularFile> {
     let file = open_without_waiting(path, OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW))?;
     let stat = check_own(&file)?;
@@ -133,7 +140,8 @@ pub fn open_lock_file(path: &Path) -> io::Result<File> {
 /// Reads a regular file of any program, of at most `max` bytes.
 ///
 /// # Errors
-/// Returns the same errors as [`open_regular_file`], and an error if the file is larger.
+/// Returns an error if the file cannot be read, is not a regular file, or is larger than `max`
+/// bytes.
 pub fn read_regular_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     RegularFile::open(path)?.read_bounded(max)
 }
@@ -143,18 +151,19 @@ pub fn read_regular_text(path: &Path, max: u64) -> io::Result<String> {
     into_text(read_regular_file(path, max)?)
 }
 
-/// Reads the UTF-8 text of a file that only Boathook writes, of at most `max` bytes.
+/// Reads a file that only Boathook writes, as UTF-8 text of at most `max` bytes.
 ///
 /// # Errors
-/// Returns the same errors as [`open_own_file`], and an error if the file is larger.
+/// Returns the same errors as [`open_own_file`], and an error if the file is larger or is not
+/// UTF-8.
 pub fn read_own_text(path: &Path, max: u64) -> io::Result<String> {
     into_text(open_own(path)?.read_bounded(max)?)
 }
 
-/// Reads an open file to its end, at most `max` bytes.
+/// Reads an open file from its present position to its end.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, or if it has more than `max` bytes.
+/// Returns an error if the file cannot be read, or if more than `max` bytes follow.
 pub fn read_bounded(file: &File, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(max + 1).read_to_end(&mut bytes)?;
@@ -180,8 +189,8 @@ fn open_without_waiting(path: &Path, flags: OFlag) -> io::Result<File> {
         Err(Errno::ELOOP) if flags.contains(OFlag::O_NOFOLLOW) => {
             Err(not_regular(FileKind::Symlink))
         }
-        // ENXIO means that the path is a socket, which `open` cannot open. EISDIR means that
-        // it is a directory, which can only be opened for reading.
+        // The kernel returns ENXIO for a socket, which cannot be opened, and EISDIR for a
+        // directory that is opened for writing.
         Err(Errno::ENXIO) => Err(not_regular(FileKind::Socket)),
         Err(Errno::EISDIR) => Err(not_regular(FileKind::Directory)),
         Err(errno) => Err(errno.into()),
@@ -199,7 +208,8 @@ fn check_kind(stat: &FileStat) -> io::Result<()> {
     }
 }
 
-/// Checks that a file is one that only Boathook writes, and returns its metadata.
+/// Checks that an open file is a regular file that belongs to root or to this user, and that
+/// neither its group nor others may write to it. Returns the metadata of the file.
 fn check_own(file: &File) -> io::Result<FileStat> {
     let stat = stat(file)?;
     check_kind(&stat)?;
@@ -215,7 +225,7 @@ fn check_own(file: &File) -> io::Result<FileStat> {
     Ok(stat)
 }
 
-/// Returns the error for a path that has a file of `kind` instead of a regular file.
+/// Returns the error for a path at which there is a file of `kind` instead of a regular file.
 pub fn not_regular(kind: FileKind) -> io::Error {
     io::Error::other(format!("it is {kind}, not a regular file"))
 }
@@ -232,7 +242,7 @@ mod tests {
     use super::*;
 
     /// A test case: its name, a function that creates a file at a path, and the expected errors
-    /// of opening the path as an own file and as a file of any program.
+    /// if the path is opened as a file that only Boathook writes, and as a file of any program.
     type Case = (
         &'static str,
         fn(&Path),
@@ -243,7 +253,7 @@ mod tests {
     const MAX: u64 = 100;
 
     #[test]
-    fn what_is_in_the_place_of_a_file_is_refused_at_once() {
+    fn links_pipes_and_foreign_files_are_refused_without_waiting() {
         const LINK: &str = "it is a symbolic link, not a regular file";
         const PIPE: &str = "it is a named pipe, not a regular file";
         const DIRECTORY: &str = "it is a directory, not a regular file";
@@ -254,13 +264,13 @@ mod tests {
         let mut cases: Vec<Case> = vec![
             ("a file", |path| write(path, "text"), None, None),
             (
-                "the longest",
+                "a file of the maximum size",
                 |path| write(path, &"x".repeat(100)),
                 None,
                 None,
             ),
             (
-                "an overlong one",
+                "a larger file",
                 |path| write(path, &"x".repeat(101)),
                 Some(LARGE),
                 Some(LARGE),
@@ -312,7 +322,7 @@ mod tests {
             ),
         ];
         if geteuid().is_root() {
-            let theirs: Case = (
+            let foreign: Case = (
                 "a file of another user",
                 |path| {
                     write(path, "text");
@@ -321,12 +331,12 @@ mod tests {
                 Some(OWNER),
                 None,
             );
-            cases.push(theirs);
+            cases.push(foreign);
         }
-        for (name, place, own, regular) in cases {
+        for (name, create, own, regular) in cases {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("file");
-            place(&path);
+            create(&path);
             let start = Instant::now();
             let reason = |read: io::Result<String>| read.err().map(|error| error.to_string());
             assert_eq!(reason(read_own_text(&path, MAX)).as_deref(), own, "{name}");
@@ -343,8 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_up_to_the_bound_whatever_its_size_was() {
-        const LONG: usize = 3 * ROOM as usize + 1;
+    fn a_file_that_grows_or_shrinks_is_read_up_to_the_bound() {
+        const LONG: usize = 3 * FIRST_READ as usize + 1;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         // The length of the file when it is opened, when it is read, and the bound.
@@ -383,9 +393,12 @@ mod tests {
             "/proc/self/environ",
             "/sys/kernel/mm/transparent_hugepage/enabled",
         ] {
-            let Ok(wanted) = fs::read(path) else { continue };
-            let read = read_regular_file(Path::new(path), 1 << 30).unwrap();
-            assert!(read == wanted, "{path}: {} of {}", read.len(), wanted.len());
+            let Ok(expected) = fs::read(path) else {
+                continue;
+            };
+            let bytes = read_regular_file(Path::new(path), 1 << 30).unwrap();
+            let (length, expected_length) = (bytes.len(), expected.len());
+            assert!(bytes == expected, "{path}: {length} of {expected_length}");
         }
     }
 

@@ -13,20 +13,23 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// The prefix of the names of unfinished files. A file that a killed process has left does not
-/// disturb later replacements, because each replacement uses a new random name.
+/// The prefix of the names of files that are being written. If a process is killed, such a file
+/// remains. It does not disturb later replacements, because each one uses a new random name.
 pub const UNFINISHED_PREFIX: &str = ".boathook-";
 
-/// The number of random names that are tried. If all of them exist, the last error is returned.
+/// The number of random names that are tried before a replacement fails because files with all of
+/// these names exist.
 const ATTEMPTS: usize = 8;
 
-/// A new file in the directory of the file that it is going to replace. If the value is dropped
-/// before the new file is put in place, the new file is removed.
+/// A new file that is going to replace another file of the same directory. If the value is
+/// dropped before the new file is put in place, the new file is removed.
 #[derive(Debug)]
 pub struct FileReplacement<'a> {
     directory: OwnedFd,
+    /// The name of the file to replace.
     name: &'a OsStr,
-    unfinished: Option<String>,
+    /// The name of the new file, or `None` after the new file was renamed.
+    temporary_name: Option<String>,
     file: File,
 }
 
@@ -51,13 +54,13 @@ impl<'a> FileReplacement<'a> {
         loop {
             attempts += 1;
             let random = RandomState::new().hash_one(attempts);
-            let unfinished = format!("{UNFINISHED_PREFIX}{random:016x}");
-            match openat(&directory, unfinished.as_str(), flags, private) {
+            let temporary_name = format!("{UNFINISHED_PREFIX}{random:016x}");
+            match openat(&directory, temporary_name.as_str(), flags, private) {
                 Ok(file) => {
                     return Ok(FileReplacement {
                         directory,
                         name,
-                        unfinished: Some(unfinished),
+                        temporary_name: Some(temporary_name),
                         file: file.into(),
                     });
                 }
@@ -72,28 +75,29 @@ impl<'a> FileReplacement<'a> {
         &mut self.file
     }
 
-    /// Renames the new file to its final name, without waiting for the disk.
+    /// Renames the new file over the old one. After a power cut the file may have the old content,
+    /// the new content or none, because nothing is flushed to disk.
     pub fn put_in_place(mut self) -> io::Result<()> {
         self.rename()
     }
 
-    /// Renames the new file to its final name, and flushes the content and the directory to
-    /// disk, so that the file survives a power cut.
+    /// Renames the new file over the old one, and flushes the content and the directory to disk,
+    /// so that the new file survives a power cut.
     pub fn put_in_place_durably(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         self.rename()?;
         match nix::unistd::fsync(&self.directory) {
             // Some file systems cannot flush a directory and return one of these errors.
             Err(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(()),
-            flushed => Ok(flushed?),
+            result => Ok(result?),
         }
     }
 
     fn rename(&mut self) -> io::Result<()> {
-        if let Some(unfinished) = &self.unfinished {
+        if let Some(temporary_name) = &self.temporary_name {
             let directory = &self.directory;
-            renameat(directory, unfinished.as_str(), directory, self.name)?;
-            self.unfinished = None;
+            renameat(directory, temporary_name.as_str(), directory, self.name)?;
+            self.temporary_name = None;
         }
         Ok(())
     }
@@ -101,24 +105,25 @@ impl<'a> FileReplacement<'a> {
 
 impl Drop for FileReplacement<'_> {
     fn drop(&mut self) {
-        if let Some(unfinished) = self.unfinished.take() {
-            // An error of this cleanup is ignored: the caller reports the error because of
-            // which the replacement was dropped.
+        if let Some(temporary_name) = self.temporary_name.take() {
+            // An error of the removal is ignored: the caller already reports the error because
+            // of which the replacement was dropped.
             let _ = unlinkat(
                 &self.directory,
-                unfinished.as_str(),
+                temporary_name.as_str(),
                 UnlinkatFlags::NoRemoveDir,
             );
         }
     }
 }
 
-/// Replaces the file at `path`, or creates it, with this content and mode. A symbolic link at
-/// `path` is replaced, not followed.
+/// Replaces or creates the file at `path`, with the given mode and content. A reader sees either
+/// the old file or the whole new one, also after a power cut. A symbolic link at `path` is
+/// replaced and not followed.
 ///
 /// # Errors
-/// After an error the old file is unchanged, with one exception: if only flushing the directory
-/// to disk failed, the new file is in place.
+/// After an error the old file is unchanged, with one exception: if only the flush of the
+/// directory to disk failed, the new file is in place.
 pub fn replace_file(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     let mut replacement = FileReplacement::create(path)?;
     let file = replacement.file();
@@ -138,18 +143,19 @@ mod tests {
 
     use super::*;
 
-    fn names(directory: &Path) -> Vec<String> {
-        let entries = fs::read_dir(directory).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<String> = names.collect();
+    fn list_names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
 
     #[test]
-    fn what_is_in_the_place_of_a_file_is_replaced_and_not_followed() {
-        type Place = fn(&Path, &Path);
-        let cases: [(&str, Place); 5] = [
+    fn a_file_link_pipe_or_socket_at_the_path_is_replaced_and_not_followed() {
+        type CreateObstacle = fn(&Path, &Path);
+        let cases: [(&str, CreateObstacle); 5] = [
             ("nothing", |_, _| {}),
             ("a file", |path, _| fs::write(path, "old").unwrap()),
             ("a link", |path, victim| symlink(victim, path).unwrap()),
@@ -158,40 +164,41 @@ mod tests {
                 drop(UnixListener::bind(path).unwrap())
             }),
         ];
-        for (name, place) in cases {
+        for (name, create_obstacle) in cases {
             let directory = tempfile::tempdir().unwrap();
             let [path, victim] = ["file", "victim"].map(|name| directory.path().join(name));
             fs::write(&victim, "kept").unwrap();
-            place(&path, &victim);
+            create_obstacle(&path, &victim);
             replace_file(&path, 0o640, b"new").unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), "new", "{name}");
             let metadata = fs::symlink_metadata(&path).unwrap();
             assert!(metadata.is_file(), "{name}");
             assert_eq!(metadata.permissions().mode() & 0o7777, 0o640, "{name}");
             assert_eq!(fs::read_to_string(&victim).unwrap(), "kept", "{name}");
-            assert_eq!(names(directory.path()), ["file", "victim"], "{name}");
+            assert_eq!(list_names(directory.path()), ["file", "victim"], "{name}");
         }
     }
 
     #[test]
-    fn a_directory_stays_and_nothing_is_left_beside_it() {
+    fn a_directory_is_not_replaced_and_no_new_file_remains() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::create_dir(&path).unwrap();
         replace_file(&path, 0o644, b"new").unwrap_err();
-        assert_eq!(names(directory.path()), ["file"]);
+        assert_eq!(list_names(directory.path()), ["file"]);
         replace_file(Path::new("/"), 0o644, b"new").unwrap_err();
         replace_file(&directory.path().join("no/file"), 0o644, b"new").unwrap_err();
     }
 
-    /// One process was killed during a replacement, and others replace the same file at once.
+    /// One process was killed during a replacement, and eight threads replace the same file at
+    /// the same time.
     #[test]
-    fn unfinished_files_are_in_nobodys_way() {
+    fn a_file_of_a_killed_process_does_not_disturb_later_replacements() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
-        let mut left = FileReplacement::create(&path).unwrap();
-        left.file().write_all(b"half").unwrap();
-        std::mem::forget(left);
+        let mut interrupted = FileReplacement::create(&path).unwrap();
+        interrupted.file().write_all(b"half").unwrap();
+        std::mem::forget(interrupted);
         thread::scope(|scope| {
             for number in 0..8 {
                 let path = &path;
@@ -205,7 +212,7 @@ mod tests {
                 });
             }
         });
-        let names = names(directory.path());
+        let names = list_names(directory.path());
         assert_eq!(names.len(), 2, "{names:?}");
         assert!(names[0].starts_with(UNFINISHED_PREFIX), "{names:?}");
     }

@@ -1,5 +1,5 @@
-//! Looks up paths below a root directory, with `openat2` or, if the kernel does not have it,
-//! name by name.
+//! Looks up paths below a root directory: with the system call `openat2` or, if it is not
+//! available, with a walk that opens one name at a time.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -12,11 +12,12 @@ use crate::handle::HANDLE;
 use crate::path::check;
 use crate::{Error, FileKind, Handle, LastLink, Result, Walk};
 
-/// The number of `openat2` calls before the walk is used. The call fails with `EAGAIN` if a
-/// concurrent rename disturbs the resolution of `..`. Renames do not disturb the walk.
+/// The number of times that `openat2` is tried before the walk is used. The call fails with
+/// `EAGAIN` if any rename on the system happens while it resolves `..` (openat2(2)). Renames do
+/// not disturb the walk.
 const ATTEMPTS: usize = 16;
 
-/// The method by which paths are resolved below a root. Both methods have the same results.
+/// The method by which paths below a root are resolved. Both methods have the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolver {
     /// `openat2` with `RESOLVE_IN_ROOT` and `RESOLVE_NO_MAGICLINKS` (Linux 5.6). If the kernel
@@ -39,8 +40,8 @@ impl RootDir {
         Self { fd, resolver }
     }
 
-    /// Opens the root directory at `path`. The path is trusted, so links in it are followed
-    /// normally.
+    /// Opens the root directory at `path`. The path itself is trusted: its symbolic links are
+    /// followed as by any `open`.
     pub fn open(path: &Path, resolver: Resolver) -> Result<Self> {
         match open(path, HANDLE.union(OFlag::O_DIRECTORY), Mode::empty()) {
             Ok(fd) => Ok(Self { fd, resolver }),
@@ -53,6 +54,7 @@ impl RootDir {
         Handle::new(self.fd, path)
     }
 
+    /// Returns a new handle on the root directory itself.
     pub fn handle(&self) -> Result<Handle> {
         let root = Path::new("/");
         let fd = openat(&self.fd, ".", HANDLE, Mode::empty())
@@ -112,26 +114,26 @@ impl RootDir {
         found.map(|found| reopen(found, path, flags)).transpose()
     }
 
-    /// Resolves `path` with `openat2`. Returns `None` if the call is not available or kept
-    /// failing because of renames; the caller has to use the walk.
+    /// Resolves `path` with `openat2`. Returns `None` if the call is not available, or if it
+    /// failed [`ATTEMPTS`] times because of renames. The caller then has to use the walk.
     fn resolve_with_openat2(
         &self,
         path: &Path,
         flags: OFlag,
-        extra: ResolveFlag,
+        additional: ResolveFlag,
     ) -> Option<nix::Result<OwnedFd>> {
         if self.resolver == Resolver::Walk {
             return None;
         }
-        let how = OpenHow::new()
-            .flags(flags)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | extra);
+        let how = OpenHow::new().flags(flags).resolve(
+            ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | additional,
+        );
         for _ in 0..ATTEMPTS {
             match openat2(&self.fd, path, how) {
                 Err(Errno::EAGAIN) => {}
                 // Older seccomp filters return EPERM for system calls that they do not know.
                 Err(Errno::ENOSYS | Errno::EPERM) => return None,
-                answer => return Some(answer),
+                result => return Some(result),
             }
         }
         None
@@ -141,6 +143,7 @@ impl RootDir {
         self.finish_walk(Walk::new(self.fd.as_fd(), path, last)?)
     }
 
+    /// Completes a walk. Returns `None` if the path does not exist.
     fn finish_walk(&self, walk: Walk<'_>) -> Result<Option<Handle>> {
         let mut end = walk.finish()?;
         match end.trail.pop() {
@@ -151,6 +154,7 @@ impl RootDir {
     }
 }
 
+/// Turns the error of a failed look-up into a result: `None` if the path does not exist.
 fn absent_or_error<T>(path: &Path, errno: Errno) -> Result<Option<T>> {
     match errno {
         Errno::ENOENT => Ok(None),
@@ -159,8 +163,9 @@ fn absent_or_error<T>(path: &Path, errno: Errno) -> Result<Option<T>> {
     }
 }
 
-/// Opens the file that a walk has found with these flags. The file is opened through its
-/// descriptor in /proc/self/fd, so that no other file can be opened if the path has changed.
+/// Opens the file that a walk has found, with the given flags. The file is opened through the link
+/// of its handle in /proc/self/fd. By its path, another file could be opened that was meanwhile
+/// moved there.
 fn reopen(found: Handle, path: &Path, flags: OFlag) -> Result<OwnedFd> {
     let must_be_directory = flags.contains(OFlag::O_DIRECTORY);
     match found.kind() {

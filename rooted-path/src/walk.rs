@@ -2,9 +2,9 @@
 //!
 //! Each step opens one name with `O_NOFOLLOW`, relative to the handle of its directory. The
 //! target of a symbolic link is resolved in the same way, and starts at the root if it is
-//! absolute. `..` returns to the previous handle, and the kernel is not asked for the parent,
-//! so that a directory that is moved concurrently cannot lead elsewhere. Only handles below
-//! the root are used, so no file outside the root can be reached.
+//! absolute. For `..`, the walk returns to its previous handle and does not ask the kernel for
+//! the parent directory, because another process may move the directory at the same time. Only
+//! handles below the root are used, so no file outside the root can be reached.
 //!
 //! The walk differs from `openat2` in one point: it refuses every symbolic link of a proc file
 //! system, and not only magic links, because only the kernel can distinguish the two.
@@ -23,43 +23,44 @@ use crate::handle::HANDLE_NOFOLLOW;
 use crate::path::{Component, MAX_DEPTH, check, components};
 use crate::{Error, FileKind, Handle, Result};
 
-/// The largest number of symbolic links that one resolution follows. The kernel has the same
-/// limit (path_resolution(7)).
+/// The maximum number of symbolic links that one walk follows. The kernel has the same limit
+/// (path_resolution(7)).
 pub const MAX_LINKS: usize = 40;
 
 /// The treatment of a symbolic link at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastLink {
+    /// The walk ends at the target of the link.
     Follow,
-    /// The link is not followed, and the result is the link itself.
+    /// The walk ends at the link itself.
     Keep,
 }
 
-/// A file on the way of a walk, and its name in the previous directory.
+/// A file that a walk has opened, and its name in its directory.
 #[derive(Debug)]
 pub struct Waypoint {
     pub name: OsString,
     pub handle: Handle,
 }
 
-/// Returns the path of the last file of `trail`, if the root directory is at `root`. The path
-/// is for messages, and for system calls that do not accept a handle.
+/// Returns the path of the last file of `trail` for a root directory at `root`. The path is for
+/// messages, and for system calls that do not accept a handle.
 pub fn path_below(root: &Path, trail: &[Waypoint]) -> PathBuf {
     let names = trail.iter().map(|waypoint| waypoint.name.as_os_str());
     [root.as_os_str()].into_iter().chain(names).collect()
 }
 
-/// A file that a walk has reached: a directory, a link that the next step follows, or the
-/// file at the end of the path.
+/// The file that one step of a walk has opened: a directory, a symbolic link that the next step
+/// follows, or the file at the end of the path.
 #[derive(Debug)]
 pub struct Step<'a> {
-    /// The directories above the file, beginning with the child of the root.
+    /// The directories above the file, from the child of the root down.
     pub above: &'a [Waypoint],
     pub found: &'a Waypoint,
 }
 
 impl Step<'_> {
-    /// Returns the path of the file, if the root directory is at `root`.
+    /// Returns the path of the file for a root directory at `root`.
     pub fn path(&self, root: &Path) -> PathBuf {
         path_below(root, self.above).join(&self.found.name)
     }
@@ -67,48 +68,50 @@ impl Step<'_> {
 
 /// The result of a walk.
 #[derive(Debug)]
-pub struct Resolved {
-    /// The files from the child of the root on, each in the previous directory. Only the last
-    /// file may be something else than a directory. An empty list means the root itself.
+pub struct ResolvedPath {
+    /// The files from the child of the root down to the end of the path. All but the last one are
+    /// directories. The list is empty if the path leads to the root itself.
     pub trail: Vec<Waypoint>,
-    /// The components that do not exist, relative to the last file of `trail`: the first
-    /// missing name and all components after it, including `..`. An empty list means that the
-    /// path exists.
+    /// The rest of the path that does not exist below the last file of `trail`: the first missing
+    /// name and all components after it, including `..`. The list is empty if the path exists.
     pub missing: Vec<OsString>,
-    /// Whether the first missing name comes from the target of a link, and not from the path.
+    /// Whether the first missing name is part of a symbolic link's target, and not of the path
+    /// that was looked up.
     pub is_dangling: bool,
 }
 
-/// The resolution of one path, step by step. The caller can check each file on the way before
-/// the walk opens a file below it.
+/// The resolution of one path in steps. After each step the caller can check the file that was
+/// opened, before the walk opens anything below it.
 #[derive(Debug)]
 pub struct Walk<'a> {
     root: BorrowedFd<'a>,
     path: &'a Path,
     last: LastLink,
     trail: Vec<Waypoint>,
-    /// The file of the last step. The next step enters the directory or follows the link.
+    /// The file of the last step. The next step enters this directory or follows this link.
     found: Option<Waypoint>,
     pending: VecDeque<Pending>,
+    /// The number of links that were followed.
     links: usize,
     missing: Vec<OsString>,
     is_dangling: bool,
 }
 
+/// A component of the path that the walk has not resolved yet.
 #[derive(Debug)]
 enum Pending {
     Current,
     Parent,
     Name {
         name: OsString,
-        /// Whether the name comes from the target of a link, and not from the path.
+        /// Whether the name is part of a link's target, and not of the path that is looked up.
         from_link: bool,
     },
 }
 
 impl<'a> Walk<'a> {
-    /// Prepares to resolve `path` below the directory `root`. A relative path starts at the
-    /// root, too.
+    /// Begins to resolve `path` below the directory `root`. An absolute and a relative path both
+    /// start at `root`.
     pub fn new(root: BorrowedFd<'a>, path: &'a Path, last: LastLink) -> Result<Self> {
         check(path)?;
         let mut walk = Self {
@@ -126,7 +129,7 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Opens the next file on the way. Returns `None` if the path has ended, if the next name
+    /// Opens the next file of the path. Returns `None` if the path has ended, if the next name
     /// does not exist, or if the path ends in a link that is not followed.
     pub fn step(&mut self) -> Result<Option<Step<'_>>> {
         if let Some(found) = self.found.take() {
@@ -157,15 +160,17 @@ impl<'a> Walk<'a> {
         }))
     }
 
-    pub fn finish(mut self) -> Result<Resolved> {
+    /// Takes all steps that are left.
+    pub fn finish(mut self) -> Result<ResolvedPath> {
         while self.step()?.is_some() {}
-        Ok(Resolved {
+        Ok(ResolvedPath {
             trail: self.trail,
             missing: self.missing,
             is_dangling: self.is_dangling,
         })
     }
 
+    /// Inserts the components of `path` before the pending ones.
     fn push_front(&mut self, path: &OsStr, from_link: bool) {
         for component in components(path).rev() {
             self.pending.push_front(match component {
@@ -179,13 +184,14 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Returns the directory in which the next name is opened.
     fn current(&self) -> BorrowedFd<'_> {
         let last = self.trail.last();
         last.map_or(self.root, |waypoint| waypoint.handle.as_fd())
     }
 
-    /// Processes the pending components up to the next name. Returns the name, and whether it
-    /// comes from the target of a link.
+    /// Removes the pending components up to the next name. Returns the name, and whether it is
+    /// part of a link's target. Returns `None` if no name is pending.
     fn next_name(&mut self) -> Result<Option<(OsString, bool)>> {
         while let Some(step) = self.pending.pop_front() {
             if let Some(waypoint) = self.trail.last()
@@ -203,6 +209,7 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
+    /// Ends the walk at the name `first`, which does not exist.
     fn end_at_missing(&mut self, first: OsString) {
         self.missing.push(first);
         let rest = self.pending.drain(..).filter_map(|step| match step {
@@ -213,7 +220,7 @@ impl<'a> Walk<'a> {
         self.missing.extend(rest);
     }
 
-    /// Enters the directory `found`, or continues at its target if it is a link.
+    /// Enters the file `found`, or continues with the target of `found` if it is a symbolic link.
     fn enter(&mut self, found: Waypoint) -> Result<()> {
         let handle = &found.handle;
         if handle.kind() != FileKind::Symlink {

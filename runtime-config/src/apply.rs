@@ -1,4 +1,4 @@
-//! Carries out the changes of a plan. All decisions were made when the plan was computed.
+//! Makes the changes of a plan on the host. All decisions were made when the plan was computed.
 
 use std::io::{self, Write};
 use std::os::unix::fs::fchown;
@@ -24,8 +24,8 @@ impl Change {
         if matches!(self, Self::RemoveDir { path } if !host.exists(path)) {
             return Ok(());
         }
-        // An engine's file may be a link of the administrator, which is followed. A link in the
-        // place of Boathook's own file is not followed.
+        // An administrator may have replaced an engine's file by a link, which is followed. A link at
+        // the path of a file that only Boathook writes is not followed.
         let place = if is_own(self.path()) {
             host.entry(self.path())?
         } else {
@@ -73,8 +73,8 @@ impl Change {
     }
 }
 
-/// Returns whether only Boathook writes the file. The path of such a file, a drop-in or a
-/// record, has a name with `boathook` in it.
+/// Returns whether only Boathook writes the file. Such a file is a drop-in or a record, and a name in
+/// its path contains `boathook`.
 fn is_own(path: &Path) -> bool {
     let mut names = path.iter().map(|name| name.to_string_lossy());
     names.any(|name| name.contains("boathook"))
@@ -104,10 +104,11 @@ fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<
     result.map(|()| true)
 }
 
-/// Returns the path of the scratch file: a file's new text is written there and then renamed.
+/// Returns the path of the scratch file for the file at `at`. The new text is written to the scratch
+/// file, which is then renamed to `at`.
 ///
-/// The scratch file is beside the file. For a file in a `.d` directory it is beside the
-/// directory, because some engines (CRI-O) read every file in the directory, whatever its name.
+/// The scratch file is in the same directory. For a file in a `.d` directory it is in the directory
+/// above, because some engines (CRI-O) read every file in a `.d` directory, whatever its name.
 pub fn scratch_path(at: &Path) -> PathBuf {
     let dir = at.parent().unwrap_or(at);
     let dir = match dir.parent().filter(|_| is_drop_in_dir(dir)) {
@@ -117,7 +118,7 @@ pub fn scratch_path(at: &Path) -> PathBuf {
     dir.join(scratch_name(at))
 }
 
-/// Like [`scratch_path`], but without resolving the path again.
+/// Returns the same as [`scratch_path`] for a path that is resolved already.
 pub fn scratch_place(place: &Place) -> Place {
     let name = scratch_name(Path::new(place.name()));
     match place.parent() {

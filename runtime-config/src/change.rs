@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use similar::TextDiff;
 
-/// A change of a file or directory that is made completely or not at all.
+/// A change of one file or directory. It is made completely or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Make a directory with mode 0755.
@@ -13,7 +13,8 @@ pub enum Change {
     /// Replace or create a file atomically, if its content is still `before`.
     Write {
         path: PathBuf,
-        /// The present text. `None` means that the file does not exist.
+        /// The text that the file must have before the change. `None` means that the file must not
+        /// exist.
         before: Option<String>,
         after: String,
         /// The mode of a new file. An existing file keeps its mode and owner.
@@ -40,8 +41,8 @@ impl Change {
         }
     }
 
-    /// Returns the change after which the file has the text `after`, or does not exist. Returns
-    /// `None` if no change is needed. `mode` is the mode of a new file.
+    /// Returns the change of a file from the text `before` to `after`, where `None` means that the
+    /// file does not exist. Returns `None` if the texts are equal. `mode` is the mode of a new file.
     pub fn rewrite(
         path: &Path,
         before: Option<&str>,

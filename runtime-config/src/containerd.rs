@@ -1,6 +1,6 @@
 //! Configures containerd, and the distributions that contain their own containerd.
 //!
-//! The changed files depend on the layout of the configuration:
+//! The layout of the configuration decides which files are changed:
 //!
 //! - **Configuration version 3** (containerd 2): a drop-in is written, because imported files
 //!   are merged key by key. The main file changes only if it does not import the drop-in yet:
@@ -35,7 +35,7 @@ use schema::{Schema, V2};
 
 pub(crate) use default_runtime::default_runtime;
 
-/// The layout of containerd's configuration in a distribution.
+/// The layout of containerd's configuration files, which differs between distributions.
 #[derive(Debug)]
 pub(crate) enum Layout {
     /// A main file that the administrator edits.
@@ -115,7 +115,7 @@ pub(crate) fn read(layout: &Layout, host: &HostRoot, snapshot: &mut Snapshot) ->
     }
 }
 
-/// The inputs of a layout's plan.
+/// The inputs from which the files of an installation are planned.
 #[derive(Debug)]
 struct PlanInputs<'a> {
     base: &'a Snapshot,
@@ -132,26 +132,26 @@ pub(crate) fn plan_files(
     let spec_path = layout.base_spec();
     let mut files = Vec::new();
     if let Some(spec) = &options.base_spec {
-        files.push((spec_path.clone(), handler::base_spec(spec, options)?));
+        files.push((spec_path.clone(), handler::add_hook_to_spec(spec, options)?));
     }
-    let wanted = PlanInputs {
+    let inputs = PlanInputs {
         base,
         options,
         spec_path,
     };
     files.extend(match layout {
         Layout::File { main, conf_d } => {
-            file::plan_files(Path::new(main), conf_d.map(Path::new), &wanted)?
+            file::plan_files(Path::new(main), conf_d.map(Path::new), &inputs)?
         }
-        Layout::Template { dir } => vec![template::plan_files(dir, &wanted)?],
+        Layout::Template { dir } => vec![template::plan_files(dir, &inputs)?],
         Layout::DropIns { dir, generated } => {
-            let mut known = Vec::new();
+            let mut config_files = Vec::new();
             for main in generated {
-                known.extend(documents::in_load_order(base, Path::new(main))?);
+                config_files.extend(documents::in_load_order(base, Path::new(main))?);
             }
             let schema = schema::detect_schema(base, Path::new(generated[0]))?.unwrap_or(&V2);
-            handler::refuse_taken(schema, &known, &wanted)?;
-            vec![drop_in(Path::new(dir), schema, &known, &wanted)?]
+            handler::refuse_existing_handlers(schema, &config_files, &inputs)?;
+            vec![drop_in(Path::new(dir), schema, &config_files, &inputs)?]
         }
     });
     Ok(files)
@@ -161,10 +161,10 @@ pub(crate) fn plan_files(
 fn drop_in(
     dir: &Path,
     schema: &Schema,
-    known: &[PathBuf],
-    wanted: &PlanInputs<'_>,
+    config_files: &[PathBuf],
+    inputs: &PlanInputs<'_>,
 ) -> Result<(PathBuf, String), Error> {
-    let handler = Handler::new(schema, known, wanted)?;
+    let handler = Handler::new(schema, config_files, inputs)?;
     let tables = handler.tables() + &handler.default_table();
     let text = format!("{HEADER}version = {}\n\n{tables}", schema.version);
     Ok((own_drop_in(dir), text))

@@ -1,8 +1,8 @@
-//! CRI-O: a hooks.d file, which reaches every container, and a drop-in with
-//! the runtime handler that a RuntimeClass names.
+//! Configures CRI-O by two files: a hook in a hooks directory, which CRI-O runs for every container,
+//! and a drop-in with the runtime handler that a RuntimeClass can name.
 //!
-//! Both are under `/etc/crio`: `/usr`, where CRI-O's own hooks directory is,
-//! can be read-only, and `/etc/containers` belongs to podman.
+//! Both files are below `/etc/crio`. CRI-O's own hooks directory is below `/usr`, which may be
+//! read-only, and `/etc/containers` belongs to podman.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -120,13 +120,13 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     let (default, runtimes) = merge_runtimes(base, &configs)?;
     let runtime_table = |name: &str| runtimes.get(name).and_then(Item::as_table_like);
     // Without `default_runtime`, CRI-O uses crun or runc, depending on its version.
-    let found = match &default {
+    let default_table = match &default {
         Some(name) => Some((name.as_str(), runtime_table(name))),
         None => ["crun", "runc"]
             .into_iter()
             .find_map(|name| Some((name, Some(runtime_table(name)?)))),
     };
-    let Some((name, table)) = found else {
+    let Some((name, table)) = default_table else {
         return Ok(DefaultRuntime::runc());
     };
     let text = |key: &str| {
@@ -143,8 +143,8 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     })
 }
 
-/// Merges the files in their order. Returns the name of the default runtime, if a file sets
-/// it, and the tables of all runtimes by name.
+/// Merges the configuration files in their order. Returns the name of the default runtime, if a file
+/// sets one, and the tables of all runtimes by name.
 fn merge_runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Table), Error> {
     let mut default = None;
     let mut merged = Table::new();

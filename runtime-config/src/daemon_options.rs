@@ -1,6 +1,5 @@
-//! Searches an option with which a host starts an engine's daemon. The option may be in the
-//! command line of a running process, in the systemd unit, or in the variables of the init
-//! script.
+//! Finds the options with which a host starts an engine's daemon. They may be in the systemd unit, in
+//! the variables of the init script, or in the command line of a running process.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +37,8 @@ impl Daemon {
         self.find_option_beside(host, option, self.config.1)
     }
 
-    /// Returns the same for a daemon with the configuration file `config`.
+    /// Returns the value of `option` as [`Self::find_option`] does, but for a daemon whose
+    /// configuration file is `config`.
     pub(crate) fn find_option_beside(
         &self,
         host: &HostRoot,
@@ -61,20 +61,26 @@ impl Daemon {
     /// variables. On a host without them it is that of the processes of root, unless one of them
     /// reads the usual file.
     pub(crate) fn find_config_file(&self, host: &HostRoot) -> String {
-        let named = |(_, words): &(String, Vec<String>)| {
+        let find_config_option = |(_, words): &(String, Vec<String>)| {
             let file = option_values(words, self.config.0).last()?.to_owned();
             file.starts_with('/').then_some(file)
         };
-        let usual = || self.config.1.to_owned();
-        let in_files = self.lines_of_files(host).iter().find_map(named);
-        if in_files.is_some() || unit::exists(host, self.unit) {
-            return in_files.unwrap_or_else(usual);
+        let usual_file = || self.config.1.to_owned();
+        let file_in_unit = self
+            .lines_of_files(host)
+            .iter()
+            .find_map(find_config_option);
+        if file_in_unit.is_some() || unit::exists(host, self.unit) {
+            return file_in_unit.unwrap_or_else(usual_file);
         }
-        let of_processes: Vec<_> = self.lines_of_processes(host).iter().map(named).collect();
-        let of_processes: Option<Vec<String>> = of_processes.into_iter().collect();
-        of_processes
+        let files_of_processes: Option<Vec<String>> = self
+            .lines_of_processes(host)
+            .iter()
+            .map(find_config_option)
+            .collect();
+        files_of_processes
             .and_then(|files| files.into_iter().next())
-            .unwrap_or_else(usual)
+            .unwrap_or_else(usual_file)
     }
 
     /// Returns the words of the command lines in the unit, or in the variables of the init script,
@@ -88,26 +94,29 @@ impl Daemon {
                 lines.extend(variables.map(|(_, value)| (PathBuf::from(file), value)));
             }
         }
-        let in_words = lines.into_iter().map(|(path, line)| {
-            let words = line
-                .split_whitespace()
-                .map(|word| word.trim_matches(['"', '\'']).to_owned())
-                .collect::<Vec<_>>();
-            (path.display().to_string(), words)
-        });
-        in_words.collect()
+        lines
+            .into_iter()
+            .map(|(path, line)| {
+                let words = line
+                    .split_whitespace()
+                    .map(|word| word.trim_matches(['"', '\'']).to_owned())
+                    .collect();
+                (path.display().to_string(), words)
+            })
+            .collect()
     }
 
-    /// Returns the arguments of the processes that root runs, each with words for messages.
+    /// Returns the arguments of the daemon's processes that root runs, each with a description of the
+    /// process for messages.
     fn lines_of_processes(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
-        let processes = find_processes(host, |program| program == self.program).into_iter();
-        let of_root = processes.filter(|process| process.uid == 0).map(|process| {
-            let arguments = process.arguments.get(1..).unwrap_or_default().to_vec();
-            (
-                format!("the command line of process {}", process.pid),
-                arguments,
-            )
-        });
-        of_root.collect()
+        find_processes(host, |program| program == self.program)
+            .into_iter()
+            .filter(|process| process.uid == 0)
+            .map(|process| {
+                let arguments = process.arguments.get(1..).unwrap_or_default().to_vec();
+                let source = format!("the command line of process {}", process.pid);
+                (source, arguments)
+            })
+            .collect()
     }
 }

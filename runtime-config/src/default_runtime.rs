@@ -1,5 +1,5 @@
-//! The runtime that an engine calls by default. With `--set-default`, `boathook-runtime`
-//! becomes the default runtime.
+//! Replaces the default runtime of an engine by `boathook-runtime`, as the option `--set-default`
+//! requests.
 //!
 //! `boathook-runtime` calls runc, crun or youki unless config.toml names another program. An
 //! engine's default runtime may isolate containers better than these, for example by a virtual
@@ -21,10 +21,11 @@ pub(crate) struct DefaultRuntime {
     pub(crate) kind: RuntimeKind,
 }
 
+/// The form in which an engine calls a runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuntimeKind {
-    /// A program that accepts the command line of an OCI runtime. The value is an absolute path, or a
-    /// name that the engine searches in its PATH.
+    /// The engine calls a program with the command line of an OCI runtime. The value is an absolute
+    /// path, or a name that the engine searches in its PATH.
     Program(PathBuf),
     /// A runtime that `boathook-runtime` cannot call, such as a shim. The text describes the
     /// runtime for the error message.

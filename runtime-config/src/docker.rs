@@ -21,14 +21,14 @@ pub(crate) use api::{Runtimes, socket_of_daemon};
 
 const DAEMON_JSON: &str = "/etc/docker/daemon.json";
 
-/// The byte order mark. Some editors write it at the beginning of a file, and dockerd skips it.
+/// The byte order mark, which some editors write at the beginning of a file and dockerd skips.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The runtime that dockerd has without any configuration, as JSON.
 const BUILT_IN: &str = "\"runc\"";
 
-/// The name of the runtime's program. It distinguishes Boathook's runtime from another runtime of
-/// the same name.
+/// The file name of Boathook's runtime. A runtime in daemon.json is Boathook's if its program has this
+/// name.
 const RUNTIME_PROGRAM: &str = "boathook-runtime";
 
 /// The settings that decide what the default runtime is (dockerd(8)).
@@ -182,13 +182,14 @@ fn inherited_arguments(text: &str, options: &Options) -> String {
     arguments.map_or_else(String::new, |list| format!(", \"runtimeArgs\": {list}"))
 }
 
-/// Returns the byte order mark, if there is one, and the text after it. A blank file is read as
-/// an empty object, as dockerd does.
+/// Returns the byte order mark of daemon.json, or an empty text, and the JSON text after it. A blank
+/// file counts as an empty object, as for dockerd.
 fn config_text(base: &Snapshot) -> (&str, &str) {
     let (mark, text) = split_mark(base.text(config_path(base)).unwrap_or_default());
     (mark, if text.trim().is_empty() { "{}\n" } else { text })
 }
 
+/// Splits a text into the byte order mark, or an empty text, and the rest.
 pub(crate) fn split_mark(text: &str) -> (&str, &str) {
     let rest = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     text.split_at(text.len() - rest.len())
@@ -214,9 +215,9 @@ fn with_runtime(path: &Path, text: &str, name: &str, entry: &str) -> Result<Stri
     Ok(json_text::set(text, runtimes, name, entry))
 }
 
-/// Returns the daemon.json with which a running dockerd drops Boathook's runtime at a reload.
-/// `base` is the file without Boathook, which is written afterwards. dockerd ignores absent keys
-/// at a reload, so the text has both `runtimes` and `default-runtime`.
+/// Returns the path and the text of the daemon.json that makes a running dockerd drop Boathook's
+/// runtime at a reload. dockerd ignores absent keys at a reload, so the text has both `runtimes` and
+/// `default-runtime`. After the reload the file from `base`, without Boathook's parts, replaces it.
 pub(crate) fn release_file(base: &Snapshot) -> Result<(PathBuf, String), Error> {
     let path = config_path(base);
     let (mark, text) = config_text(base);

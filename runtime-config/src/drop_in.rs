@@ -1,4 +1,4 @@
-//! Drop-in directories. Every engine reads the files of such a directory sorted by name.
+//! Reads drop-in directories. Engines read the files of such a directory sorted by name.
 
 use std::path::{Path, PathBuf};
 
@@ -37,9 +37,9 @@ pub(crate) fn in_order(base: &Snapshot, mains: &[&str], dir: impl AsRef<Path>) -
         .iter()
         .map(PathBuf::from)
         .filter(|p| base.text(p).is_some());
-    let dropped = base
+    let drop_ins = base
         .present()
         .map(|(path, _)| path)
         .filter(|p| p.parent() == Some(dir.as_ref()));
-    mains.chain(dropped.map(Path::to_path_buf)).collect()
+    mains.chain(drop_ins.map(Path::to_path_buf)).collect()
 }

@@ -35,9 +35,9 @@ impl Engine {
         }
     }
 
-    /// Returns the file that shows that the engine is installed or running on this host: its
-    /// program, or its daemon's socket. A configuration directory is no sign, because a removed
-    /// engine may leave it behind.
+    /// Returns a file that proves that the engine is installed or running on this host: its program,
+    /// or the socket of its daemon. A configuration directory proves nothing, because it may be left
+    /// over from an engine that was removed.
     pub fn detect(self, host: &HostRoot) -> Option<PathBuf> {
         let facts = self.facts();
         let dirs = PROGRAM_DIRECTORIES.iter().chain(facts.own_directories);

@@ -3,9 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A failure while reading, planning or changing an engine's configuration.
-///
-/// Each message names the file, the line where one is known, and a way out.
+/// A failure while an engine's configuration is read, planned or changed. Each message names the
+/// file, the line if it is known, and what the administrator can do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused an operation on a file.
@@ -15,8 +14,8 @@ pub enum Error {
         action: &'static str,
         /// The file, as seen from this process.
         path: PathBuf,
-        /// The operating system's answer. It is part of the message, so it is no
-        /// `source`, which would print it a second time.
+        /// The error of the system call. It is part of the message and therefore not marked as the
+        /// source, which would be printed a second time.
         cause: io::Error,
     },
     /// A line of a configuration file prevents the change. The file is not changed.
@@ -40,7 +39,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Makes [`Error::Io`] of an operating system's answer, for `map_err`.
+    /// Returns a function that turns an [`io::Error`] into an [`Error::Io`], for `map_err`.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
         move |cause| Self::Io {
@@ -50,7 +49,7 @@ impl Error {
         }
     }
 
-    /// The kind of the operating system's answer, if it refused an operation.
+    /// Returns the kind of the system call's error. Returns `None` for an error of another cause.
     pub fn kind(&self) -> Option<io::ErrorKind> {
         match self {
             Self::Io { cause, .. } => Some(cause.kind()),
@@ -66,14 +65,14 @@ impl Error {
         }
     }
 
-    /// Makes the error for a file that does not parse.
+    /// Returns the error for a file that does not parse.
     pub(crate) fn syntax(path: &Path, line: usize, message: &str) -> Self {
         let advice = "repair the file (it was not changed) and try again";
         Self::new_at_line(path, line, format!("{message}; {advice}"))
     }
 
-    /// Makes the error for a runtime that has a name of Boathook's but was installed by somebody
-    /// else.
+    /// Returns the error for a runtime that has one of Boathook's names, but was not installed by
+    /// Boathook.
     pub(crate) fn name_taken(path: &Path, line: usize, name: &str) -> Self {
         let problem = format!(
             "there is a runtime named \"{name}\" that this program did not install; remove or \
@@ -90,7 +89,7 @@ impl Error {
     }
 }
 
-/// Returns advice on the most frequent failures of an installation.
+/// Returns the advice for an error that installations often have, or an empty text.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => "; mount the host's file system writable",

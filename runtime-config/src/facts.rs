@@ -1,8 +1,8 @@
-//! The engines and the facts about each: the paths of its programs and bundles, and how it reads
-//! its configuration.
+//! The table of the supported engines: the paths of their programs and bundles, and the way in which
+//! they read their configurations.
 //!
-//! A new engine is added to the enum here. The compiler then reports the other places that need
-//! a change.
+//! To support another engine, add it to the enum. The compiler then reports the other places that
+//! have to be changed.
 
 use std::fmt;
 
@@ -69,7 +69,7 @@ pub struct Facts {
     pub liveness: Liveness,
 }
 
-/// The name of the runtime handler; a RuntimeClass's `handler` must be the same.
+/// The name of Boathook's runtime handler, which is the `handler` of a RuntimeClass for Boathook.
 pub const HANDLER: &str = "boathook";
 
 /// The pattern of the container annotations that containerd copies to the OCI specification.

@@ -32,7 +32,7 @@ pub fn install_and_undo(engine: Engine, text: &str) {
             continue;
         };
         let record = plan.record.as_ref();
-        let installed = carry_out(&original, &plan);
+        let installed = apply_plan(&original, &plan);
         for (path, text) in installed.present() {
             let valid = match path.extension().and_then(|extension| extension.to_str()) {
                 Some("json") => {
@@ -46,13 +46,13 @@ pub fn install_and_undo(engine: Engine, text: &str) {
         }
         let again = engine.plan_install(&installed, record, &options);
         assert!(again.unwrap_or_else(|error| panic!("{error}")).is_empty());
-        let undone = carry_out(&installed, &engine.plan_undo(&installed, record));
-        assert_same(&undone, &original);
+        let undone = apply_plan(&installed, &engine.plan_undo(&installed, record));
+        assert_equal_files(&undone, &original);
         // JSON has no comments for marks, so an undo without a record is not exact (see
         // `docker::strip`).
         if engine != Engine::Docker {
-            let undone = carry_out(&installed, &engine.plan_undo(&installed, None));
-            assert_same(&undone, &original);
+            let undone = apply_plan(&installed, &engine.plan_undo(&installed, None));
+            assert_equal_files(&undone, &original);
         }
     }
 }
@@ -70,7 +70,7 @@ fn main_file(engine: Engine) -> &'static str {
     }
 }
 
-fn carry_out(files: &Snapshot, plan: &Plan) -> Snapshot {
+fn apply_plan(files: &Snapshot, plan: &Plan) -> Snapshot {
     let mut files = files.clone();
     for change in &plan.changes {
         match change {
@@ -93,7 +93,7 @@ fn carry_out(files: &Snapshot, plan: &Plan) -> Snapshot {
     files
 }
 
-fn assert_same(now: &Snapshot, then: &Snapshot) {
+fn assert_equal_files(now: &Snapshot, then: &Snapshot) {
     let (now, then): (Vec<_>, Vec<_>) = (now.present().collect(), then.present().collect());
     assert_eq!(now, then);
 }

@@ -1,4 +1,5 @@
-//! Checks of JSON texts, with this crate's errors. The crate [`json_text`] edits the texts.
+//! Checks JSON texts, and reports mistakes as errors of this crate. The crate [`json_text`] edits the
+//! texts.
 
 use std::path::Path;
 

@@ -1,11 +1,11 @@
-//! Keys whose case differs from that of the engine's documentation.
+//! Refuses configuration files with keys whose case differs from that of the engine's documentation.
 //!
-//! The engines' parsers match keys ignoring case: Go's encoding/json (Docker),
-//! BurntSushi/toml (podman, CRI-O) and go-toml (containerd; version 1 accepts only some
-//! spellings). This crate compares keys exactly, so it would overlook a key in another case. An
-//! overlooked key could set a default runtime that isolates containers better than runc.
-//! Therefore `--set-default` is refused for a file with such a key. The same check finds two
-//! keys that differ only in case, because the parsers disagree about which of the two counts.
+//! The engines' parsers ignore the case of keys: Go's encoding/json (Docker), BurntSushi/toml
+//! (podman, CRI-O) and go-toml (containerd; its version 1 accepts only some spellings). This crate
+//! compares keys exactly, so it would overlook a key in another case. Such a key could set a default
+//! runtime that isolates containers better than runc, and `--set-default` would lose that isolation.
+//! The same check finds two keys that differ only in case, because the parsers disagree about which
+//! of them counts.
 
 use std::ops::Range;
 use std::path::Path;

@@ -1,4 +1,6 @@
-//! Configures container engines to call the hook, and undoes the configuration.
+//! Configures container engines to call the hook, and reverts the configuration. The installer
+//! calls it; the hook uses only its table of engines. It changes no file that its plan does not
+//! name, and reloads an engine only when the installer asks for it.
 //!
 //! Without the feature `configure` the crate contains only the table of the engines and the
 //! comparison of versions, which the hook needs, and has no dependency that edits files.

@@ -1,6 +1,5 @@
-//! Plans for one engine's files: how an installation changes them and how an undo restores
-//! them. A plan is a pure function of the files, of the record of an earlier installation, and
-//! of the options.
+//! Plans how an installation changes the files of one engine, and how an undo restores them. A plan is
+//! a pure function of the files, the record of an earlier installation, and the options.
 
 use std::collections::BTreeSet;
 use std::fmt;

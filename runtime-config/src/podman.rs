@@ -1,5 +1,5 @@
-//! podman: a hooks.d file, which reaches every container that root starts, and
-//! a drop-in that names the runtime for `--runtime boathook`.
+//! Configures podman by two files: a hook in a hooks directory, which podman runs for every container
+//! that root starts, and a drop-in with the runtime for `--runtime boathook`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -130,8 +130,8 @@ fn refuse_runtimes(base: &Snapshot, path: &Path) -> Result<(), Error> {
 /// The paths of each runtime, by the runtime's name. podman uses the first path that exists.
 type Runtimes = BTreeMap<String, Vec<PathBuf>>;
 
-/// Merges the files in their order. Returns the name of the default runtime, if a file sets
-/// it, and the paths of all runtimes.
+/// Merges the configuration files in their order. Returns the name of the default runtime, if a file
+/// sets one, and the paths of all runtimes.
 fn merge_runtimes(
     base: &Snapshot,
     configs: &[PathBuf],

@@ -1,8 +1,8 @@
-//! Lists the processes of the host from its /proc.
+//! Finds the processes of a program in the host's /proc.
 //!
 //! Every user, and root in a container, can start a process with any name and any command line.
-//! Therefore a process counts as a process of a program only in two cases: root runs it outside
-//! of containers, or its executable is the host's file of that name, which only root can change.
+//! Therefore a process counts as one of a program only in two cases: root runs it outside of
+//! containers, or its executable is the host's own file, which only root can change.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,11 +11,11 @@ use nix::sys::stat::FileStat;
 
 use crate::host::{HostRoot, Place};
 
-/// The maximum number of processes that are looked at. It is the kernel's limit for process ids
-/// on 64-bit systems.
+/// The maximum number of processes that are examined: the kernel's limit for process ids on 64-bit
+/// systems.
 const MAX_PROCESSES: usize = 1 << 22;
-/// The maximum number of bytes that are read of a file in /proc. A command line may have
-/// megabytes, and its rest is ignored.
+/// The maximum number of bytes that are read of a file in /proc. A command line may have megabytes.
+/// The rest of it is ignored.
 const MAX_TEXT: u64 = 64 << 10;
 
 /// A process of the host.

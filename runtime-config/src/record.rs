@@ -11,9 +11,8 @@ use crate::host::HostRoot;
 
 /// The files that an installation changed, with their texts before and after.
 ///
-/// At an undo, a file that still has the text of the installation gets its former text back.
-/// If the administrator has changed the file since, only the parts with Boathook's marks are
-/// removed.
+/// An undo restores the former text of a file that still has the text of the installation. From a
+/// file that the administrator has changed since, only the parts with Boathook's marks are removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstallationRecord {
@@ -41,9 +40,9 @@ pub(crate) struct RecordedFile {
 impl InstallationRecord {
     const FORMAT: u32 = 1;
 
-    /// Returns the first recorded file whose parent directory is missing, although the directory
-    /// existed before the installation. Either the engine was removed, or the directory is not
-    /// mounted in this container. In the second case an undo would leave the file unchanged.
+    /// Returns the first recorded file whose directory is missing although it existed before the
+    /// installation. Either the engine was removed from the host, or the directory is not mounted in
+    /// this container. In the second case an undo would not find the file and leave it changed.
     pub fn find_unreachable_file(&self, host: &HostRoot) -> Option<&Path> {
         self.paths().find(|path| {
             let mut dirs = path.ancestors().skip(1);

@@ -1,4 +1,4 @@
-//! The snapshot of an engine's files from which a plan is computed.
+//! The snapshot of an engine's configuration files, from which a plan is computed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub struct Snapshot {
     generated: BTreeSet<PathBuf>,
     /// The programs that were looked for and found.
     programs: BTreeSet<PathBuf>,
-    /// The option with which the engine's daemon was given a default runtime.
+    /// The command-line option of the engine's daemon that sets a default runtime.
     default_runtime_option: Option<DaemonOption>,
     /// The daemon.json that dockerd reads, if it is not at the usual place.
     docker_config: Option<PathBuf>,
@@ -105,7 +105,7 @@ impl Snapshot {
         self.default_runtime_option = option;
     }
 
-    /// Returns the option with which the engine's daemon was given a default runtime.
+    /// Returns the command-line option of the engine's daemon that sets a default runtime.
     pub(crate) fn default_runtime_option(&self) -> Option<&DaemonOption> {
         self.default_runtime_option.as_ref()
     }

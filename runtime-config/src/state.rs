@@ -19,8 +19,8 @@ use crate::record::InstallationRecord;
 
 /// The time within which an engine has to read its configuration after a reload.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
-/// The interval between two checks of the engine's state after a reload.
-const POLL: Duration = Duration::from_millis(100);
+/// The time between two checks of whether an engine has read its configuration after a reload.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The maximum size, in bytes, of a file with a process id or with the name of a program.
 const MAX_PID_FILE: u64 = 4096;
@@ -28,6 +28,7 @@ const MAX_PID_FILE: u64 = 4096;
 /// Whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadState {
+    /// The engine is running with this configuration.
     Yes,
     /// The engine is running, but was started before the configuration was written.
     No,
@@ -43,7 +44,7 @@ pub enum LoadState {
 pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRecord) -> LoadState {
     match engine.facts().liveness {
         Liveness::NoDaemon => LoadState::Yes,
-        Liveness::DockerApi => match Runtimes::of_daemon(host) {
+        Liveness::DockerApi => match Runtimes::from_daemon(host) {
             None => LoadState::NotRunning,
             Some(runtimes) if docker::is_loaded(&runtimes, record) => LoadState::Yes,
             Some(_) => LoadState::No,
@@ -67,7 +68,7 @@ pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRec
 pub fn is_running(host: &HostRoot, engine: Engine) -> bool {
     match engine.facts().liveness {
         Liveness::NoDaemon => false,
-        Liveness::DockerApi => Runtimes::of_daemon(host).is_some(),
+        Liveness::DockerApi => Runtimes::from_daemon(host).is_some(),
         Liveness::Socket(socket) => socket_of_daemon(host, engine, socket).is_some(),
     }
 }
@@ -80,11 +81,11 @@ fn socket_of_daemon(host: &HostRoot, engine: Engine, default: &str) -> Option<Pa
     if host.exists(&default) {
         return Some(default);
     }
-    let usual = Path::new("/etc").join(engine.name());
-    let running = find_processes(host, |program| program == engine.name());
-    let mut daemons = running.iter().filter(|process| {
+    let usual_dir = Path::new("/etc").join(engine.name());
+    let processes = find_processes(host, |program| program == engine.name());
+    let mut daemons = processes.iter().filter(|process| {
         let config = process.option(&["-c", "--config"]);
-        process.uid == 0 && config.is_none_or(|config| Path::new(config).starts_with(&usual))
+        process.uid == 0 && config.is_none_or(|config| Path::new(config).starts_with(&usual_dir))
     });
     daemons.find_map(|daemon| {
         let socket = daemon.option(&["-a", "--address", "--listen"])?;
@@ -116,7 +117,7 @@ pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
     if engine.facts().liveness != Liveness::DockerApi {
         return RuntimeUse::Nothing;
     }
-    match Runtimes::of_daemon(host) {
+    match Runtimes::from_daemon(host) {
         Some(runtimes) if runtimes.is_default() => RuntimeUse::DefaultRuntime,
         Some(runtimes) if runtimes.is_listed(HANDLER) => RuntimeUse::Runtime,
         _ => RuntimeUse::Nothing,
@@ -137,7 +138,7 @@ pub fn wait(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result<(), Error>
                 RELOAD_TIMEOUT.as_secs()
             )));
         }
-        sleep(POLL);
+        sleep(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -156,7 +157,7 @@ pub fn reload(engine: Engine) -> Result<String, Error> {
         Reload::NotNeeded => Ok(format!("{engine} reads its configuration at each start")),
         Reload::Restart(units) if systemd => run_systemctl("try-restart", units),
         Reload::Hangup { unit, .. } if systemd => run_systemctl("reload", &[unit]),
-        Reload::Hangup { pid_file, .. } => hang_up(Path::new(pid_file)),
+        Reload::Hangup { pid_file, .. } => send_hangup(Path::new(pid_file)),
         Reload::Restart(_) => Err(Error::Io {
             action: "restart the engine by",
             path: "/run/systemd/system".into(),
@@ -189,12 +190,13 @@ pub fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
     }
 }
 
-fn hang_up(pid_file: &Path) -> Result<String, Error> {
+/// Sends SIGHUP to the dockerd process whose pid is in a file. Returns a description for messages.
+fn send_hangup(pid_file: &Path) -> Result<String, Error> {
     let text = read_regular_text(pid_file, MAX_PID_FILE).map_err(Error::io("read", pid_file))?;
     let wrong = || Error::io("use", pid_file)(std::io::ErrorKind::InvalidData.into());
     let pid: i32 = text.trim().parse().map_err(|_| wrong())?;
-    // The pid file may be old, and another process may have the pid now. The signal is sent
-    // only if the process has the daemon's name.
+    // The pid file may be left over from a daemon that has ended, and another process may have its
+    // pid now. Therefore the signal is sent only if the process has the daemon's name.
     let comm = format!("/proc/{pid}/comm");
     let name = read_regular_text(Path::new(&comm), MAX_PID_FILE).map_err(|_| wrong())?;
     if pid <= 1 || name.trim() != "dockerd" {

@@ -1,9 +1,10 @@
-//! Edits of a TOML text that change no other byte and can be undone from the text itself.
+//! Edits TOML texts without changing any other byte. An edit can be undone without a record of the
+//! former text.
 //!
-//! Whole tables are added as one block between two marked lines. A single key in a user's table
-//! gets a line of its own with a mark at its end, and a replaced line stays below it as a
-//! comment. An element that was added to a list is recognised by its file name. [`strip`] undoes
-//! all of these edits: `strip(edit(text)) == text`, without a record of the former text.
+//! Whole tables are added as one block between two marked lines. A single key in a user's table is
+//! added as a line with a mark at its end, and the line that it replaces stays below it as a comment.
+//! An element that was added to a list is recognised by its file name. [`strip`] undoes all these
+//! edits: `strip(edit(text)) == text`.
 
 mod edit;
 mod strip;
@@ -125,7 +126,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_edit_is_taken_back_exactly() {
+    fn stripping_restores_every_edited_text() {
         for text in TEXTS {
             let mut edited = add_to_list(&file(), text, "imports", "/c/99-boathook.toml").unwrap();
             if !text.contains("version") {
@@ -142,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_taken_back_to_nothing() {
+    fn stripping_a_file_of_boathook_leaves_nothing() {
         assert_eq!(strip(&whole_file("version = 2\n")), None);
         let kept = format!("{}# mine\n", whole_file("version = 2\n"));
         assert_eq!(strip(&kept).as_deref(), Some("# mine\n"));
     }
 
     #[test]
-    fn what_the_user_writes_around_a_block_stays() {
+    fn text_of_the_user_around_a_block_is_kept() {
         let edited = append_block("a = 1", "b = 2\n") + "c = 3\n";
         assert_eq!(strip(&edited).as_deref(), Some("a = 1\nc = 3\n"));
         let widened = "imports = [\"/c/99-boathook.toml\", \"/mine\"] # boathook: added\n";
@@ -157,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_lost_its_end_is_left_alone() {
+    fn a_block_without_an_end_is_not_removed() {
         let broken = format!("{BEGIN}\n[x]\n");
         assert_eq!(strip(&broken).as_deref(), Some(broken.as_str()));
     }
 
     proptest! {
         #[test]
-        fn a_block_comes_off_any_text(text in "[ -~\n\r]{0,80}") {
+        fn stripping_a_block_restores_any_text(text in "[ -~\n\r]{0,80}") {
             prop_assume!(strip(&text).as_deref() == Some(text.as_str()));
             let edited = append_block(&text, "[x]\n");
             prop_assert_eq!(strip(&edited), Some(text));

@@ -1,5 +1,5 @@
-//! Reads the command lines in systemd's unit files (systemd.unit(5), systemd.service(5),
-//! systemd.exec(5)).
+//! Reads the command lines of services from systemd's unit files (systemd.unit(5),
+//! systemd.service(5), systemd.exec(5)).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -218,7 +218,7 @@ mod tests {
         ExecStart=/usr/sbin/dockerd -H fd:// \\\n# why\n  $DOCKER_OPTS --x=${X}y\n";
 
     #[test]
-    fn commands_are_those_in_force() {
+    fn the_commands_of_a_unit_are_those_after_all_drop_ins() {
         let cases: [(&[(&str, &str)], &str); 8] = [
             (&[], ""),
             (&[(UNIT, PACKAGED)], "/usr/sbin/dockerd -H fd:// --x=y"),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_masked_unit_is_none() {
+    fn a_masked_unit_does_not_exist() {
         let (dir, host) = host(&[(UNIT, PACKAGED)]);
         let etc = dir.path().join("etc/systemd/system");
         fs::create_dir_all(&etc).unwrap();

@@ -1,5 +1,5 @@
-//! Compares the versions of Boathook on a host: that of the package, the installed one, which
-//! engines call, and those of programs that run.
+//! Compares the versions of Boathook on a host: the version of the package, the installed version,
+//! which engines call, and the versions of running programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 /// The file with the version of the package.
 pub const PACKAGED_VERSION: &str = "/usr/lib/boathook/version";
 
-/// The directories with programs of Boathook: of installed versions, and of the package.
-const DIRECTORIES: [&str; 2] = ["/opt/boathook", "/usr/lib/boathook"];
+/// The directory with the programs of the package.
+const PACKAGED_PROGRAMS: &str = "/usr/lib/boathook";
 /// The text that the kernel appends to the path of a removed executable.
 const REMOVED: &str = " (deleted)";
 
@@ -23,28 +23,30 @@ pub struct RunningProgram {
 /// A program of another version than the one that engines call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherVersion {
+    /// The description of the program and its version.
     pub text: String,
-    /// What an administrator does about it.
+    /// The command or action by which an administrator changes to the right version.
     pub fix: &'static str,
 }
 
 /// Finds the processes that run Boathook's programs, except those whose program is in an image.
-/// `proc` is the host's /proc.
-pub fn find_running_programs(proc: &Path) -> Vec<RunningProgram> {
+/// `proc` is the host's /proc, and `programs` the directory of the installed versions.
+pub fn find_running_programs(proc: &Path, programs: &Path) -> Vec<RunningProgram> {
     let processes = fs::read_dir(proc).into_iter().flatten().flatten();
     processes
         .filter_map(|process| {
             let pid = process.file_name().to_str()?.parse().ok()?;
             let path = fs::read_link(process.path().join("exe")).ok()?;
-            let is_own = DIRECTORIES.iter().any(|dir| path.starts_with(dir));
+            let is_own = path.starts_with(programs) || path.starts_with(PACKAGED_PROGRAMS);
             is_own.then_some(RunningProgram { pid, path })
         })
         .collect()
 }
 
-/// Compares the version that engines call, `installed`, with that of the package and with the
-/// programs that run.
+/// Compares the version that engines call, `installed` in the directory `programs`, with that of the
+/// package and with the programs that run.
 pub fn compare_versions(
+    programs: &Path,
     installed: &str,
     packaged: Option<&str>,
     running: &[RunningProgram],
@@ -57,13 +59,9 @@ pub fn compare_versions(
         });
     }
     for RunningProgram { pid, path } in running {
+        let version = path.strip_prefix(programs).ok();
+        let is_installed = version.is_none_or(|path| path.starts_with(installed));
         let path = path.to_string_lossy();
-        let mut names = path
-            .split('/')
-            .skip_while(|name| *name != "boathook")
-            .skip(1);
-        let is_of_version = path.starts_with(DIRECTORIES[0]);
-        let is_installed = !is_of_version || names.next() == Some(installed);
         if !is_installed || path.ends_with(REMOVED) {
             let path = path.trim_end_matches(REMOVED);
             others.push(OtherVersion {
@@ -102,6 +100,12 @@ mod tests {
                 vec![],
             ),
             (
+                "0.1.0",
+                None,
+                Some("/opt/boathook/0.1.0-2/bin/boathook"),
+                vec![format!("{process}/opt/boathook/0.1.0-2/bin/boathook")],
+            ),
+            (
                 "0.2.0",
                 None,
                 Some("/opt/boathook/0.1.0/bin/boathook"),
@@ -127,7 +131,7 @@ mod tests {
                 })
                 .into_iter()
                 .collect();
-            let found = compare_versions(installed, packaged, &running);
+            let found = compare_versions(Path::new("/opt/boathook"), installed, packaged, &running);
             let texts: Vec<_> = found.into_iter().map(|other| other.text).collect();
             assert_eq!(texts, expected, "{installed} {packaged:?} {running:?}");
         }
@@ -139,7 +143,7 @@ mod tests {
         for (pid, program) in [
             ("12", "/opt/boathook/0.1.0/bin/boathook"),
             ("13", "/usr/bin/bash"),
-            // In an image.
+            // The program is in the image of a container.
             ("14", "/boathook/bin/boathook-plugin"),
             ("self", "/opt/boathook/0.1.0/bin/boathook"),
         ] {
@@ -151,6 +155,7 @@ mod tests {
             pid: 12,
             path: "/opt/boathook/0.1.0/bin/boathook".into(),
         };
-        assert_eq!(find_running_programs(proc.path()), [expected]);
+        let found = find_running_programs(proc.path(), Path::new("/opt/boathook"));
+        assert_eq!(found, [expected]);
     }
 }

@@ -1,9 +1,8 @@
-//! Device numbers to make demo devices from.
+//! Finds device numbers for the device nodes of demo hosts.
 //!
-//! A machine without an accelerator has no vendor's device to give to a
-//! container. A node with the number of some device that the kernel does have
-//! can be used too: it must open on the host, and no
-//! container may open it unless a rule allows it.
+//! A machine without an accelerator has no device of a vendor to give to a container. Tests use a
+//! node with the number of another device that the kernel has. The device must open on the host,
+//! and a container must not be able to open it unless a device rule allows that.
 
 use std::path::Path;
 
@@ -13,16 +12,16 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use crate::scratch;
 
-/// A character device of this kernel that opens on the host and is not among
-/// the devices that an engine gives to every container.
+/// A character device of this kernel that opens on the host and that engines do not give to every
+/// container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AliasDevice {
     pub major: u64,
     pub minor: u64,
 }
 
-/// The minor numbers of miscellaneous devices that open without effect, likeliest first
-/// (the kernel's Documentation/admin-guide/devices.txt): hwrng, fuse, loop-control, kvm,
+/// The minor numbers of miscellaneous devices that open without effect, the most common ones first
+/// (Documentation/admin-guide/devices.txt in the kernel's sources): hwrng, fuse, loop-control, kvm,
 /// btrfs-control, mapper/control, vhost-net, hpet, snapshot.
 const CANDIDATES: [u64; 9] = [183, 229, 237, 232, 234, 236, 238, 228, 231];
 
@@ -31,7 +30,7 @@ impl AliasDevice {
         (self.major, self.minor)
     }
 
-    /// Two different devices that open on this machine.
+    /// Finds two different devices that open on this machine.
     pub fn pair() -> Result<(Self, Self)> {
         let directory = scratch::directory("alias")?;
         let known = CANDIDATES.map(|minor| Self { major: 10, minor });
@@ -47,12 +46,12 @@ impl AliasDevice {
         }
     }
 
-    /// Makes a node of this device at `path` that anyone may open.
+    /// Creates a node of this device at `path` that every user may open.
     pub fn make_node(self, path: &Path) -> Result<()> {
         let number = makedev(self.major, self.minor);
         mknod(path, SFlag::S_IFCHR, Mode::empty(), number)
             .with_context(|| format!("cannot make the device node {}", path.display()))?;
-        // Not left to mknod: it would apply the umask.
+        // The mode is set after mknod(2), which applies the umask to its mode.
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o666))?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Finds the programs under test: those built beside the running program.
+//! Finds the programs under test, which cargo has built in the directory of the running program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,13 +7,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::captured::Captured;
 
-/// A directory of programs to use in place of those that were built, such as scripts that
-/// run another machine's under an emulator (`scripts/emulated`); others are taken as built.
+/// The variable with a directory of programs to use in place of the built ones, such as scripts
+/// that run programs of another architecture under an emulator (`scripts/emulated`). Programs that
+/// the directory lacks are the built ones.
 pub const PROGRAMS: &str = "BOATHOOK_TESTS_PROGRAMS";
 
-/// The programs of a release, as `scripts/build-programs` builds them, in a directory of
-/// their own: cargo's build of a whole workspace gives them features of libraries that
-/// they do not have in a release.
+/// The programs of a release. `scripts/build-programs` builds them in a directory of their own,
+/// because cargo's build of a whole workspace would enable features of libraries that a release
+/// does not have.
 pub const RELEASED: [&str; 8] = [
     "boathook",
     "boathook-hook",
@@ -25,11 +26,12 @@ pub const RELEASED: [&str; 8] = [
     "boathook-dra",
 ];
 
-/// The file of the program `name` (for example `boathook`), as built in the
-/// same profile as the running program.
+/// Returns the path of the program `name`, as it was built in the profile of the running program.
 ///
-/// Fails when it was not built: `cargo test` builds only the harness's own programs, and
-/// those only for the tests of this package.
+/// # Errors
+///
+/// Returns an error if the program was not built. `cargo test` builds only the harness's own
+/// programs, and only for the tests of this package.
 pub fn program(name: &str) -> Result<PathBuf> {
     if let Some(replaced) = std::env::var_os(PROGRAMS) {
         let path = Path::new(&replaced).join(name);
@@ -56,19 +58,20 @@ pub fn program(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Copies a program, in a process of its own: what other tests start meanwhile would inherit
-/// the open copy, which could not be executed then (ETXTBSY).
+/// Copies a program by the command `cp`. If this process wrote the copy, a process that another
+/// test starts at that time would inherit the open file, and the copy could not be executed
+/// (ETXTBSY).
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     let mut cp = Command::new("cp");
     let copied = Captured::run(cp.arg("--preserve=mode").args([from, to]))?;
     copied.success().map(drop)
 }
 
-/// Cargo's output directory (`target`), whatever it is called.
+/// Returns cargo's output directory, which may have another name than `target`.
 pub fn target_directory() -> Result<PathBuf> {
     let programs = directory()?;
-    // Cargo marks its output directory with this file, and each target's
-    // directory in it as well: the outermost is meant.
+    // Cargo marks its output directory with this file, and also the directory of each target in it.
+    // The outermost marked directory is the output directory.
     programs
         .ancestors()
         .filter(|directory| directory.join("CACHEDIR.TAG").is_file())
@@ -82,14 +85,14 @@ pub fn target_directory() -> Result<PathBuf> {
         })
 }
 
-/// The top of the source tree that this crate was built from.
+/// Returns the top of the source tree from which this crate was built.
 pub fn source_tree() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here)
 }
 
-/// The directory of the running profile's programs. Test programs are in
-/// `deps` below it.
+/// Returns the directory with the programs of the running profile. Test programs are in its
+/// subdirectory `deps`.
 fn directory() -> Result<PathBuf> {
     let running = std::env::current_exe().context("cannot tell which program is running")?;
     let parent = running

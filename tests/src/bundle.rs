@@ -1,5 +1,4 @@
-//! OCI bundles: a root file system and the config.json that an engine would
-//! write for it.
+//! Creates OCI bundles: a root file system, and the config.json that an engine would write for it.
 
 mod builder;
 pub(crate) mod config;
@@ -16,7 +15,7 @@ pub use hook::{HookCommand, Stage};
 
 use crate::rootfs::Rootfs;
 
-/// A bundle of its own directory, removed when dropped.
+/// An OCI bundle in a temporary directory, which is removed when the value is dropped.
 #[derive(Debug)]
 pub struct Bundle {
     directory: TempDir,
@@ -24,12 +23,13 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// A bundle with this root file system, to be filled in.
+    /// Begins a bundle with this root file system.
     pub fn builder(rootfs: Rootfs) -> BundleBuilder {
         BundleBuilder::new(rootfs)
     }
 
-    /// The same with `boathook` as its hook, with this configuration.
+    /// Begins a bundle with this root file system, which has Boathook's hook with this
+    /// configuration.
     pub fn with_hook(rootfs: Rootfs, config: &Path) -> Result<BundleBuilder> {
         let stage = Stage::CreateRuntime;
         let hook = HookCommand::boathook(stage, config)?;
@@ -40,7 +40,7 @@ impl Bundle {
         self.directory.path()
     }
 
-    /// The container's root file system, as the host sees it.
+    /// Returns the path of the container's root file system on the host.
     pub fn rootfs(&self) -> PathBuf {
         self.directory().join("rootfs")
     }
@@ -49,20 +49,22 @@ impl Bundle {
         self.directory().join("config.json")
     }
 
-    /// The id for its container: no other bundle on this machine has it.
+    /// Returns the id of the bundle's container, which no other bundle on this machine has.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What is in the root file system at `path`, for tests that prepare an
-    /// image. Only before a container ran in it: then it is hostile.
+    /// Returns the path on the host of `path` in the root file system, for tests that prepare an
+    /// image. After a container has run, the path may lead elsewhere, because the container may
+    /// have created links.
     pub fn in_rootfs(&self, path: &str) -> PathBuf {
         self.rootfs().join(path.trim_start_matches('/'))
     }
 
     fn new(directory: TempDir) -> Self {
         let number = crate::scratch::number();
-        // No id is the beginning of another one: leftovers are found by the id.
+        // No id is the beginning of another one, because leftovers are found by searching for the
+        // id.
         let id = format!("boathook-test-{}-{number:06}", std::process::id());
         Self { directory, id }
     }

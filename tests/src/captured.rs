@@ -1,4 +1,4 @@
-//! A finished command with its output.
+//! Runs commands to their end and captures their output.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A time limit that no working command exceeds, not even the slowest command of `make`.
+/// The default time limit of a command. No command that works exceeds it, not even the slowest
+/// command of `make`.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// The result of a finished command.
@@ -25,7 +26,7 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// Runs `command` to its end with an empty standard input.
+    /// Runs `command` with an empty standard input, and waits until it ends.
     pub fn run(command: &mut Command) -> Result<Self> {
         Self::run_within(LIMIT, command)
     }
@@ -36,7 +37,7 @@ impl Captured {
         Self::run_with(limit, command, Stdio::null())
     }
 
-    /// Runs `command` to its end with `input` on its standard input.
+    /// Runs `command` with `input` on its standard input, and waits until it ends.
     pub fn run_with_input(command: &mut Command, input: &[u8]) -> Result<Self> {
         let mut file = tempfile::tempfile().context("no file for the input")?;
         file.write_all(input)?;
@@ -44,8 +45,8 @@ impl Captured {
         Self::run_with(LIMIT, command, file.into())
     }
 
-    /// Output goes to unnamed files and not to pipes: `runc create` leaves a
-    /// process that holds both ends open, so that a pipe would never end.
+    /// Runs a command whose output goes to unnamed files. It does not go to pipes, because `runc
+    /// create` leaves a process that keeps both ends open, so that reading a pipe would never end.
     fn run_with(limit: Duration, command: &mut Command, stdin: Stdio) -> Result<Self> {
         let mut stdout = tempfile::tempfile().context("no file for the output")?;
         let mut stderr = tempfile::tempfile().context("no file for the errors")?;
@@ -68,7 +69,7 @@ impl Captured {
         })
     }
 
-    /// The output of a command that was run elsewhere.
+    /// Creates the result of a command that was run elsewhere, such as in a virtual machine.
     pub(crate) fn from_output(
         command: &str,
         status: ExitStatus,
@@ -83,7 +84,7 @@ impl Captured {
         }
     }
 
-    /// The command's result, or an error with its output.
+    /// Returns the result if the command succeeded, and otherwise an error with its output.
     pub fn success(self) -> Result<Self> {
         if !self.status.success() {
             bail!(
@@ -113,7 +114,7 @@ fn wait_within(limit: Duration, mut child: Child) -> Result<Option<ExitStatus>> 
     Ok((!was_killed).then_some(status?))
 }
 
-/// Everything in `file`, with invalid UTF-8 replaced.
+/// Returns the whole content of a file, with invalid UTF-8 replaced.
 pub(crate) fn read_back(file: &mut File) -> Result<String> {
     let mut bytes = Vec::new();
     file.rewind()?;

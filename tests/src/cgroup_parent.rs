@@ -1,12 +1,12 @@
-//! A cgroup for containers to be nested in.
+//! Names cgroups below which tests put the cgroups of containers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::patience::wait_until;
 
-/// A name for a cgroup that no other test uses. A runtime makes it when a
-/// container is put below, and leaves it there; dropping this removes it.
+/// The name of a cgroup that no other test uses. A runtime creates the cgroup when it puts a
+/// container below it, and does not remove it. Dropping the value removes it.
 #[derive(Debug)]
 pub struct CgroupParent(String);
 
@@ -16,17 +16,17 @@ impl CgroupParent {
         Self(format!("boathook-parent-{}-{number}", std::process::id()))
     }
 
-    /// The `cgroupsPath` of the cgroup itself.
+    /// Returns the `cgroupsPath` of the cgroup itself.
     pub fn path(&self) -> PathBuf {
         PathBuf::from("/").join(&self.0)
     }
 
-    /// The `cgroupsPath` of a cgroup in it.
+    /// Returns the `cgroupsPath` of the cgroup `name` below this one.
     pub fn child(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
-    /// The `cgroupsPath` of a cgroup in it that no other container has.
+    /// Returns the `cgroupsPath` of a cgroup below this one that no other container has.
     pub fn unique_child(&self) -> PathBuf {
         let number = crate::scratch::number();
         self.child(&format!("child-{number}"))
@@ -45,10 +45,10 @@ impl Drop for CgroupParent {
     }
 }
 
-/// Removes the cgroups whose name contains `text`. One that keeps its processes
-/// stays, for the test to find it.
+/// Removes the cgroups whose name contains `text`. A cgroup that still has processes is not
+/// removed, and the test reports it as a leftover.
 pub(crate) fn remove_named(text: &str) {
-    // The last process may take a moment to end.
+    // The last process of a cgroup may take a moment to end.
     wait_until(|| {
         let directories = directories_named(text);
         directories.iter().rev().for_each(|cgroup| remove(cgroup));
@@ -56,8 +56,7 @@ pub(crate) fn remove_named(text: &str) {
     });
 }
 
-/// Removes a cgroup and those that an engine left below it, except while they
-/// have processes.
+/// Removes a cgroup and the cgroups that an engine left below it, unless they have processes.
 fn remove(cgroup: &Path) {
     let below = fs::read_dir(cgroup).into_iter().flatten().flatten();
     for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -66,8 +65,8 @@ fn remove(cgroup: &Path) {
     let _ = fs::remove_dir(cgroup);
 }
 
-/// The cgroups whose name contains `text`, in every hierarchy of the machine,
-/// those above before those below.
+/// Returns the cgroups whose name contains `text`, in every hierarchy of the machine. A cgroup
+/// comes before the cgroups below it.
 pub(crate) fn directories_named(text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut waiting = vec![PathBuf::from("/sys/fs/cgroup")];

@@ -1,4 +1,4 @@
-//! The cgroup version that a runtime sees.
+//! Runs commands that see a certain version of cgroups.
 
 use std::fmt;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::{binaries, mountinfo};
 pub enum CgroupView {
     /// The device controller's own hierarchy, as mounted on this machine.
     V1,
-    /// One unified hierarchy and nothing else. Where the machine does not show
-    /// that, it is mounted in a private mount namespace of the command.
+    /// A single unified hierarchy. If the machine has another layout, the unified hierarchy is
+    /// mounted in a private mount namespace of the command.
     V2,
 }
 
@@ -33,7 +33,7 @@ impl CgroupView {
         }
     }
 
-    /// A command that runs `program` with this view.
+    /// Returns a command that runs `program` with this view.
     pub fn command(self, program: &Path) -> Result<Command> {
         if self == Self::V1 || machine_shows()? == Self::V2 {
             return Ok(Command::new(program));
@@ -53,8 +53,8 @@ impl fmt::Display for CgroupView {
     }
 }
 
-/// What this machine's own /sys/fs/cgroup is. A hybrid one counts as v1: it is
-/// there that its device controller is.
+/// Returns the version of this machine's own /sys/fs/cgroup. A hybrid layout counts as v1, because
+/// the device controller is in its v1 hierarchy.
 fn machine_shows() -> Result<CgroupView> {
     let mounts = mountinfo::of_self()?;
     let root = mountinfo::find_mount(&mounts, Path::new("/sys/fs/cgroup"));

@@ -1,4 +1,4 @@
-//! Root file systems of distributions as a user has them, with Docker and podman.
+//! Root file systems of distributions with Docker and podman, as users install them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,13 @@ pub enum Distribution {
     Ubuntu24,
 }
 
-/// debootstrap does not resolve virtual packages, such as podman's network stack.
+/// The packages to install. They include packages that other ones require only by virtual names,
+/// such as podman's network stack, because debootstrap does not resolve virtual packages.
 const PACKAGES: &str = "docker.io,podman,conmon,runc,iptables,containernetworking-plugins";
 
 impl Distribution {
-    /// Its root file system, to which nothing may be written; `Err` has the reason why
-    /// it cannot be had. Made if it has not been made before.
+    /// Returns the root file system of the distribution, which is built if it has not been built
+    /// before. Nothing may be written to it. The error has the reason why it cannot be built.
     pub fn root(self) -> Result<PathBuf, String> {
         if let Some(reason) = mirror::missing() {
             return Err(reason);
@@ -46,7 +47,8 @@ impl Distribution {
             }
             Self::Ubuntu24 => {
                 let mirror = Mirror::of_ubuntu("noble");
-                // This package provides conmon's libglib2.0-0 there.
+                // In this release the package provides the library libglib2.0-0, which conmon
+                // needs.
                 let packages = format!("{PACKAGES},libglib2.0-0t64");
                 cached("clean-ubuntu-24.04", &[], |tree| {
                     build(&mirror, &packages, tree.top())

@@ -1,4 +1,4 @@
-//! Compiles the small C programs and libraries that play a vendor's part.
+//! Compiles the small C programs and libraries that stand for a vendor's software.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::captured::Captured;
 use crate::{binaries, fingerprint};
 
-/// The compiler for musl (Debian's package musl-tools).
+/// The path of the compiler for musl (Debian's package musl-tools).
 pub const MUSL_COMPILER: &str = "/usr/bin/musl-gcc";
 
 /// The C library with which a program is linked.
@@ -17,7 +17,7 @@ pub const MUSL_COMPILER: &str = "/usr/bin/musl-gcc";
 pub enum Libc {
     /// The host's glibc.
     Glibc,
-    /// musl, as packaged by the distribution.
+    /// musl, from the distribution's package.
     Musl,
 }
 
@@ -30,9 +30,8 @@ impl Libc {
     }
 }
 
-/// Compiles `programs/<source>` with the compiler's `arguments` and gives the
-/// file made. What was compiled before from the same text is not compiled
-/// again.
+/// Compiles `programs/<source>` with the compiler's `arguments`, and returns the path of the
+/// result. Source files that were compiled before are not compiled again.
 pub fn program(source: &str, libc: Libc, arguments: &[impl AsRef<str>]) -> Result<PathBuf> {
     let source = binaries::source_tree().join("tests/programs").join(source);
     let text = fs::read(&source).with_context(|| format!("cannot read {}", source.display()))?;
@@ -52,8 +51,8 @@ pub fn program(source: &str, libc: Libc, arguments: &[impl AsRef<str>]) -> Resul
     Ok(made)
 }
 
-/// Compiles into a file beside `made` and renames it, so that tests that run
-/// side by side never see half a program.
+/// Compiles into a file beside `made` and renames it, so that tests that run at the same time never
+/// see an incomplete program.
 fn compile(source: &Path, libc: Libc, arguments: &[impl AsRef<str>], made: &Path) -> Result<()> {
     let directory = made.parent().unwrap_or(Path::new("."));
     let unfinished = tempfile::tempdir_in(directory)?;

@@ -1,12 +1,12 @@
-//! The system calls that a program executes, counted by strace: their number does not
-//! depend on how busy the machine is.
+//! Counts the system calls of a program with strace. Unlike a time, their number does not depend on
+//! how busy the machine is.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Debian's package strace.
+/// The path of strace (Debian's package strace).
 const STRACE: &str = "/usr/bin/strace";
 
 /// Returns the reason why system calls cannot be counted here, or `None` if they can.
@@ -14,7 +14,8 @@ pub fn missing() -> Option<String> {
     (!Path::new(STRACE).is_file()).then(|| format!("needs {STRACE}"))
 }
 
-/// A program and arguments before a command, to have its system calls counted.
+/// Returns the words that are written before a command to count its system calls. The counts are
+/// written to `file`.
 pub fn calls_to(file: &Path) -> Vec<String> {
     vec![
         STRACE.to_string(),
@@ -25,7 +26,8 @@ pub fn calls_to(file: &Path) -> Vec<String> {
     ]
 }
 
-/// The system calls that were counted. Each is a line, and so is a signal.
+/// Returns the number of system calls that strace has written to `file`, one on each line. Signals
+/// count, too.
 pub fn calls(file: &Path) -> Result<u64> {
     let text =
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;

@@ -1,5 +1,5 @@
-//! The kubelet's side of the container runtime interface (Kubernetes, CRI
-//! version v1).
+//! A client of the container runtime interface (CRI, version v1), by which the kubelet calls an
+//! engine.
 
 mod pod;
 mod record;
@@ -23,17 +23,17 @@ use api::{
     UpdateContainerResourcesRequest, VersionRequest,
 };
 
-/// The time that a command in a container may take, in seconds.
+/// The time limit in seconds of a command in a container.
 const EXEC_SECONDS: i64 = 60;
 
-/// A connection to an engine's socket.
+/// A client that is connected to an engine's socket.
 #[derive(Debug)]
 pub struct CriClient {
     runtime: Runtime,
     channel: Channel,
 }
 
-/// One call, with its response's body or the engine's message.
+/// Makes one call, and returns the body of the response or an error with the engine's message.
 macro_rules! call {
     ($self:ident, $method:ident, $request:expr) => {{
         let mut client = RuntimeServiceClient::new($self.channel.clone());
@@ -45,7 +45,7 @@ macro_rules! call {
 }
 
 impl CriClient {
-    /// Connects, if an engine answers.
+    /// Connects to the engine at `socket`. Returns an error if no engine answers.
     pub fn connect(socket: &Path) -> Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -60,7 +60,7 @@ impl CriClient {
         Ok(client)
     }
 
-    /// Starts a pod's sandbox and gives its id.
+    /// Starts the sandbox of a pod and returns its id.
     pub fn run_sandbox(&self, config: &PodSandboxConfig, handler: &str) -> Result<String> {
         let request = RunPodSandboxRequest {
             config: Some(config.clone()),
@@ -69,7 +69,7 @@ impl CriClient {
         Ok(call!(self, run_pod_sandbox, request)?.pod_sandbox_id)
     }
 
-    /// Creates a container in a sandbox and gives its id.
+    /// Creates a container in a sandbox and returns its id.
     pub fn create(
         &self,
         sandbox: &str,
@@ -94,8 +94,7 @@ impl CriClient {
         .map(drop)
     }
 
-    /// Changes a running container's resources, as the kubelet's CPU manager
-    /// does.
+    /// Changes the resources of a running container, as the kubelet's CPU manager does.
     pub fn update(&self, container: &str, resources: LinuxContainerResources) -> Result<()> {
         let request = UpdateContainerResourcesRequest {
             container_id: container.to_string(),
@@ -136,7 +135,7 @@ impl CriClient {
         .map(drop)
     }
 
-    /// Stops a sandbox with all that is in it, and removes it.
+    /// Stops a sandbox with its containers, and removes it.
     pub fn remove_sandbox(&self, sandbox: &str) -> Result<()> {
         let pod_sandbox_id = sandbox.to_string();
         let stop = StopPodSandboxRequest {

@@ -1,5 +1,5 @@
-//! Wrong files in the place of a file of a program. The program must not wait for them, follow them
-//! or use them.
+//! Replaces the file of a program by files that it must not use. The program must neither wait for
+//! them nor follow them.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -11,13 +11,13 @@ use std::time::Duration;
 use nix::sys::stat::Mode;
 use nix::unistd::{geteuid, mkfifo};
 
-/// The time limit of a program that finds a damaged file, on a busy machine.
+/// The time limit of a program that finds such a file. It allows for a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// The content of a link's target, which must stay.
+/// The content of the file to which links lead. It must not change.
 const VICTIM: &str = "the victim's own text";
 
-/// A user who is not root.
+/// The uid of a user other than root.
 const USER: u32 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,15 +25,15 @@ pub enum Damage {
     Pipe,
     Socket,
     Directory,
-    /// A gibibyte of zeros.
+    /// A file with a gibibyte of zeros.
     Overlong,
-    /// To a file beside it.
+    /// A link to a file in the same directory.
     Link,
-    /// To nothing.
+    /// A link without a target.
     DanglingLink,
-    /// The file itself, given to another user.
+    /// The file itself, which belongs to another user.
     ForeignOwner,
-    /// The file itself, with the mode 0666.
+    /// The file itself, which has the mode 0666.
     Writable,
 }
 
@@ -59,7 +59,7 @@ impl Damage {
         matches!(self, Damage::Link | Damage::DanglingLink)
     }
 
-    /// Puts it in the place of the file at `path`, which may be missing.
+    /// Replaces the file at `path`, which need not exist.
     pub fn put(self, path: &Path) -> io::Result<()> {
         if matches!(self, Damage::ForeignOwner | Damage::Writable) {
             if !path.is_file() {
@@ -98,7 +98,8 @@ fn victim(path: &Path) -> PathBuf {
     path.with_extension("victim")
 }
 
-/// Makes a link that leads to the victim from below another root, too.
+/// Creates a link at `path` to the victim. The link is relative, so that it also leads there if the
+/// directory is mounted elsewhere.
 fn link(path: &Path) -> io::Result<()> {
     let name = victim(path).file_name().map(PathBuf::from);
     symlink(name.unwrap_or_default(), path)

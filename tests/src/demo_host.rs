@@ -1,5 +1,5 @@
-//! A small host: a directory with everything that the hook uses on a host, so
-//! that tests have devices and vendor libraries on any machine.
+//! A demo host: a directory with everything that the hook uses on a host, so that tests have
+//! devices and vendor libraries on any machine.
 
 mod directory;
 pub mod in_container;
@@ -17,7 +17,7 @@ pub use vendor::VendorLibrary;
 use crate::alias_device::AliasDevice;
 use crate::rootfs::{make_loader_cache, multiarch};
 
-/// A host with devices and libraries. Creating one requires root.
+/// A demo host with devices and libraries. Root is required to create one.
 #[derive(Debug)]
 pub struct DemoHost {
     directory: HostDirectory,
@@ -28,16 +28,17 @@ pub struct DemoHost {
 impl DemoHost {
     /// The resource that the class `dummy-npu` offers.
     pub const RESOURCE: &'static str = "dummy.com/npu";
-    /// The variable by which a container requests its devices.
+    /// The variable by which containers request the devices.
     pub const VARIABLE: &'static str = "DUMMY_VISIBLE_DEVICES";
-    /// The number of its 64 devices that have a node: the first ones.
+    /// The number of devices that have a node. The class has 64 devices, and the first ones have
+    /// nodes.
     pub const NODES: usize = 8;
-    /// The one among them whose device number is that of no other, so that
-    /// giving the others does not give this one.
+    /// The index of the device whose device number no other device has, so that a rule for another
+    /// device does not allow access to it.
     pub const UNLIKE: usize = 7;
 
-    /// A host with the class `dummy-npu`, the first [`Self::NODES`] of its
-    /// nodes, its library and a loader cache that lists it.
+    /// Creates a host with the class `dummy-npu`, the first [`Self::NODES`] device nodes, the
+    /// vendor's library, and a loader cache that lists the library.
     pub fn new() -> Result<Self> {
         let (granted, other) = AliasDevice::pair()?;
         let host = Self {
@@ -53,12 +54,12 @@ impl DemoHost {
         Ok(host)
     }
 
-    /// The node of the device with this index.
+    /// Returns the path of the device node with this index.
     pub fn node(&self, index: usize) -> PathBuf {
         self.root().join("dev").join(format!("dummy-npu{index}"))
     }
 
-    /// The device number that the node with this index bears.
+    /// Returns the device whose number the node with this index has.
     pub fn device(&self, index: usize) -> AliasDevice {
         if index == Self::UNLIKE {
             self.other

@@ -1,8 +1,8 @@
 //! Root file systems with the drivers that vendors publish, as Debian packages them.
 //!
-//! Each is made once by debootstrap and apt, and kept. The packages' own scripts make
-//! Debian's links of alternatives and the loader's cache. This machine's sources of
-//! packages are neither read nor changed, apart from the address of its mirror.
+//! Each one is built once by debootstrap and apt, and kept. The packages' own scripts create
+//! Debian's links of alternatives and the loader's cache. This machine's sources of packages are
+//! neither read nor changed, except that the address of its mirror is used.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -35,9 +35,10 @@ impl DriverTree {
         mirror::missing()
     }
 
-    /// The tree. Nothing may be written to it.
+    /// Returns the directory of the tree. Nothing may be written to it.
     pub fn directory(&self) -> Result<PathBuf> {
-        // It takes long: a second test waits for the first.
+        // Building a tree takes minutes, so a second test waits for the first instead of building
+        // it again.
         static BUILDING: Mutex<()> = Mutex::new(());
         let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
         let packages = fingerprint::of_bytes(self.packages.join(" ").as_bytes());
@@ -45,8 +46,8 @@ impl DriverTree {
         cached(&name, &[], |tree| self.build(tree.top()))
     }
 
-    /// The files that the packages of this version brought, with their paths: a
-    /// package's own revision follows its version after a hyphen.
+    /// Returns the paths of the files that packages of this version have installed. A package's own
+    /// revision follows the version after a hyphen.
     pub fn files_of_version(&self, version: &str) -> Result<Vec<PathBuf>> {
         let tree = self.directory()?;
         let mut query = Command::new("dpkg-query");
@@ -81,8 +82,8 @@ impl DriverTree {
         let install = ["install", "--yes", "--no-install-recommends"];
         let install = [&install[..], self.packages].concat();
         for arguments in [&["update"][..], &install, &["clean"]] {
-            // In namespaces of its own, so that nothing that a package starts or mounts
-            // outlives it.
+            // The command runs in new namespaces, so that processes and mounts of a package's
+            // scripts end with it.
             let mut command = Command::new("unshare");
             command.args(["--mount", "--pid", "--fork", "--kill-child", "chroot"]);
             command.arg(directory).arg("apt-get").args(arguments);
@@ -94,7 +95,7 @@ impl DriverTree {
         Ok(())
     }
 
-    /// Makes the release alone.
+    /// Builds the minimal system of the release, without the packages.
     fn fetch_base(&self, directory: &Path) -> Result<()> {
         let mirror = Mirror {
             release: self.release.to_string(),
@@ -111,9 +112,8 @@ impl DriverTree {
     }
 }
 
-/// Gives `target`, a directory that may have files already, all that a tree has: by
-/// hard links where that is possible. Files of the tree may be replaced there, and not
-/// be written to.
+/// Adds all files of a tree to the directory `target`, by hard links if that is possible. The files
+/// may be replaced there, but not written to.
 pub fn add_links(tree: &Path, target: &Path) -> Result<()> {
     let copy = |how: &str| {
         let mut command = Command::new("cp");

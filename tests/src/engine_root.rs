@@ -1,5 +1,5 @@
-//! The programs of an engine: those of this machine, or of a root file system with a later
-//! generation of engines.
+//! Finds the programs of engines: on this machine, or in a root file system with a later generation
+//! of engines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use crate::rootfs::cached;
 /// A generation of engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
-    /// Those that are installed on this machine.
+    /// The engines that are installed on this machine.
     OfThisMachine,
-    /// Those of Debian's next release (forky).
+    /// The engines of Debian's next release (forky).
     Forky,
-    /// Those of Ubuntu 26.04 (resolute): the first release that has containerd 2.2.
+    /// The engines of Ubuntu 26.04 (resolute), the first release with containerd 2.2.
     Resolute,
 }
 
-/// The engines and runtimes of Debian, and the programs that they run.
+/// The packages with engines and runtimes of Debian, and with the programs that they run.
 const OF_DEBIAN: &str = "containerd,docker.io,docker-cli,docker-compose,podman,podman-compose,\
                          conmon,runc,crun,iptables,iproute2,uidmap,rootlesskit,slirp4netns";
 
-/// Those of Ubuntu that Debian does not have.
+/// The packages with engines of Ubuntu whose versions Debian does not have.
 const OF_UBUNTU: &str = "containerd,docker.io,runc,iptables";
 
 /// The packages that a node of Kubernetes and a control plane need in addition to Kubernetes.
@@ -48,8 +48,8 @@ impl Generation {
         }
     }
 
-    /// Its root file system, to which nothing may be written; `None`: this
-    /// machine's own. Made if it has not been made before.
+    /// Returns the root file system with this generation, which is built if it has not been built
+    /// before. Nothing may be written to it. Returns `None` for this machine's own programs.
     pub fn root(self) -> Result<Option<PathBuf>> {
         match self {
             Self::OfThisMachine => Ok(None),
@@ -61,7 +61,7 @@ impl Generation {
         }
     }
 
-    /// Returns the path of one of its programs.
+    /// Returns the path of a program of this generation.
     pub fn program(self, name: &str) -> Option<PathBuf> {
         let root = match self {
             Self::OfThisMachine => PathBuf::from("/"),
@@ -79,21 +79,22 @@ impl Generation {
     }
 }
 
-/// A root file system of Debian's next release with what a node of Kubernetes takes, to
-/// which nothing may be written. Made if it has not been made before.
+/// Returns a root file system of Debian's next release with the packages that a node of Kubernetes
+/// needs. It is built if it has not been built before. Nothing may be written to it.
 pub fn of_a_node() -> Result<PathBuf> {
     find_or_build("forky", Mirror::of_debian_forky, OF_A_NODE)
 }
 
-/// The root file system of a release with these packages, whose mirror is looked up only if it
-/// has not been made before: apt takes a second of processor time for that.
+/// Returns the root file system of a release with these packages. The mirror is looked up only if
+/// the root file system has not been built before, because that takes a second of processor time.
 fn find_or_build(
     release: &str,
     mirror: impl FnOnce() -> Result<Mirror>,
     packages: &str,
 ) -> Result<PathBuf> {
     let machine = [PathBuf::from("/etc/os-release")];
-    // Other packages make another root.
+    // The name contains a hash of the packages, so that other packages make another root file
+    // system.
     let of_packages = fingerprint::of_parts([packages.as_bytes()]);
     let name = format!("engines-of-{release}-{of_packages}");
     cached(&name, &machine, |tree| {
@@ -103,7 +104,7 @@ fn find_or_build(
 
 fn build(mirror: &Mirror, packages: &str, directory: &Path) -> Result<()> {
     mirror.fetch(packages, directory)?;
-    // Half of it is what no engine reads.
+    // Half of the root file system consists of files that no engine reads.
     for unused in [
         "var/cache/apt/archives",
         "var/lib/apt/lists",
@@ -113,7 +114,7 @@ fn build(mirror: &Mirror, packages: &str, directory: &Path) -> Result<()> {
     ] {
         fs::remove_dir_all(directory.join(unused))?;
     }
-    // An engine copies it into containers.
+    // Engines copy this file into containers.
     fs::write(directory.join("etc/hosts"), "127.0.0.1 localhost\n")?;
     Ok(())
 }

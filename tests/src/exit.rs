@@ -1,11 +1,11 @@
-//! The end of the harness's own programs.
+//! Ends the harness's own programs.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Turns a program's result into its exit code. An error is printed in one line
-/// that begins with the program's name.
+/// Converts the result of a program into its exit code. An error is printed on one line that begins
+/// with the program's name.
 pub fn with(program: &str, result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,7 +17,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure, which has a goal or not.
+    /// Creates a figure. `goal` is `None` for a figure without a goal.
     pub fn new(name: &str, value: f64, unit: &'static str, goal: Option<f64>) -> Self {
         Self {
             name: name.to_string(),
@@ -27,7 +27,7 @@ impl Figure {
         }
     }
 
-    /// A time in milliseconds.
+    /// Creates the figure of a time in milliseconds.
     pub fn time(name: &str, value: f64, goal: Option<f64>) -> Self {
         Self::new(name, value, "ms", goal)
     }
@@ -48,8 +48,8 @@ impl Figure {
     }
 }
 
-/// A line per figure, which begins with its name and ends with value, unit and goal; then
-/// how many goals are met.
+/// Formats one line for each figure, with name, value, unit and goal, and a last line with the
+/// number of goals that are met.
 pub fn table(figures: &[Figure]) -> String {
     let widths = figures.iter().map(|figure| figure.name.len());
     let width = widths.max().unwrap_or(0);
@@ -91,7 +91,7 @@ pub fn median_added(times: &[f64], base: &[f64]) -> f64 {
     )
 }
 
-/// The middle of the values.
+/// Returns the median of the values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -1,4 +1,4 @@
-//! Short fingerprints, for cache keys and to compare contents.
+//! Computes short fingerprints for cache keys and for the comparison of contents.
 
 use std::fs;
 use std::io;
@@ -6,25 +6,25 @@ use std::path::Path;
 
 use ring::digest::{Context, SHA256, digest};
 
-/// As much of a sum as a fingerprint has.
+/// The number of bytes of a SHA-256 hash that a fingerprint has.
 const BYTES: usize = 8;
 
-/// The SHA-256 of bytes, in hexadecimal digits.
+/// Returns the SHA-256 hash of bytes in hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
     hexadecimal(digest(&SHA256, bytes).as_ref())
 }
 
-/// A fingerprint of bytes: 16 hexadecimal digits.
+/// Returns the fingerprint of bytes, which has 16 hexadecimal digits.
 pub fn of_bytes(bytes: &[u8]) -> String {
     hexadecimal(&digest(&SHA256, bytes).as_ref()[..BYTES])
 }
 
-/// The fingerprint of a file's contents.
+/// Returns the fingerprint of a file's content.
 pub fn of_file(path: &Path) -> io::Result<String> {
     fs::read(path).map(|bytes| of_bytes(&bytes))
 }
 
-/// A fingerprint of many parts, each distinguished from its neighbours.
+/// Returns the fingerprint of a sequence of parts. The boundaries between the parts count.
 pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut sum = Context::new(&SHA256);
     for part in parts {

@@ -1,5 +1,5 @@
-//! A file system that never answers, like a driver that hangs. A process that looks up a name in it
-//! sleeps in the kernel until the process is killed or the file system is unmounted.
+//! Mounts a file system that never answers, like a driver that hangs. A process that looks up a
+//! name in it sleeps in the kernel until the process is killed or the file system is unmounted.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -56,7 +56,8 @@ impl HangingFileSystem {
     }
 }
 
-/// Serves until the file system is gone (include/uapi/linux/fuse.h, version 7.31).
+/// Serves FUSE requests until the file system is unmounted (include/uapi/linux/fuse.h, version
+/// 7.31).
 fn take(mut server: File) {
     const LOOKUP: u32 = 1;
     const FORGET: u32 = 2;

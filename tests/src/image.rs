@@ -1,4 +1,4 @@
-//! Images for engines, made of the root file systems.
+//! Creates images for engines from the root file systems.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::captured::Captured;
 use crate::rootfs::Rootfs;
 use crate::{fingerprint, scratch};
 
-/// An image's files, removed when dropped.
+/// The files of an image, which are removed when the value is dropped.
 #[derive(Debug)]
 pub struct Image {
     directory: TempDir,
@@ -29,19 +29,20 @@ impl Image {
         Ok(image)
     }
 
-    /// The files as one tar archive, for `docker import`.
+    /// Returns the path of a tar archive with the root file system, for `docker import`.
     pub fn layer(&self) -> PathBuf {
         self.directory.path().join("layer.tar")
     }
 
-    /// A tar archive with the image as the OCI image spec (1.0, "Image Layout")
-    /// lays it out, under a full name such as `docker.io/library/busybox:1`. It
-    /// runs `command` by default.
+    /// Returns the path of a tar archive with the image in the OCI Image Layout (OCI image
+    /// specification 1.0). `name` is its full name, such as `docker.io/library/busybox:1`. A
+    /// container of the image runs `command` by default.
     pub fn oci_archive(&self, name: &str, command: &[&str]) -> Result<PathBuf> {
         self.annotated_archive(name, command, &[])
     }
 
-    /// The same with annotations in the image's manifest.
+    /// Returns the path of the archive as [`Self::oci_archive`] does, with annotations in the
+    /// image's manifest.
     pub fn annotated_archive(
         &self,
         name: &str,
@@ -82,12 +83,12 @@ impl Image {
     }
 }
 
-/// An image's name in full.
+/// Returns the full name of the image with a root file system.
 pub fn name_of(rootfs: Rootfs) -> String {
     format!("docker.io/library/boathook-test-{}:1", rootfs.name())
 }
 
-/// A blob's digest and size.
+/// The digest and the size of a blob.
 type Blob = (String, usize);
 
 fn blob(directory: &Path, contents: &[u8]) -> Result<Blob> {
@@ -100,7 +101,7 @@ fn descriptor(kind: &str, (digest, size): &Blob) -> Value {
     json!({"mediaType": kind, "digest": digest, "size": size})
 }
 
-/// The architecture as images name it (Go's GOARCH).
+/// Returns the name of this machine's architecture in images (Go's GOARCH).
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

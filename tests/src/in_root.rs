@@ -1,5 +1,5 @@
-//! Programs of a release whose root is a host's directory, as `boathook facts` needs it: it
-//! runs programs in its own root only.
+//! Runs programs of a release with a host's directory as their root. `boathook facts` needs that,
+//! because it runs other programs only in its own root.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,17 +12,19 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use crate::binaries;
 use crate::captured::Captured;
 
-/// A process finds itself, and the time since the boot, in a /proc beside that of the host.
+/// The script mounts a second /proc beside that of the host. The program finds itself and the time
+/// since the boot there.
 const SCRIPT: &str = r#"
     mount -t proc proc "$1/.proc"
     exec chroot "$@"
 "#;
 
-/// Installs these programs and a class in a host's directory, with what programs need there.
-/// Requires root.
+/// Installs programs and a class in the directory of a host, with the files that the programs need
+/// there. Requires root.
 ///
 /// # Errors
-/// A file cannot be copied.
+///
+/// Returns an error if a file cannot be copied.
 pub fn install(root: &Path, programs: &[&str], class: &Path) -> Result<()> {
     for directory in [".proc", "proc", "dev", "etc/boathook/classes.d"] {
         fs::create_dir_all(root.join(directory))?;
@@ -50,10 +52,11 @@ pub fn install(root: &Path, programs: &[&str], class: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program that is in the directory. Requires root.
+/// Runs a program that is installed in the directory of a host. Requires root.
 ///
 /// # Errors
-/// It cannot be started.
+///
+/// Returns an error if the program cannot be started.
 pub fn run(root: &Path, command: &[&str]) -> Result<Captured> {
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "sh", "-euc", SCRIPT, "sh"]);

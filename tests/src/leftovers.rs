@@ -1,4 +1,4 @@
-//! Finds everything that a container left on the machine.
+//! Finds everything that a container left behind on the machine.
 
 use std::fs;
 use std::path::Path;
@@ -10,12 +10,12 @@ use crate::cgroup_parent::directories_named;
 use crate::mountinfo;
 use crate::runc::Runc;
 
-/// Lists everything on the machine that still belongs to the bundle's container, in
-/// words: mounts, cgroups, processes, the runtime's state. Empty is right once
-/// it is deleted.
+/// Describes everything on the machine that still belongs to the container of a bundle: mounts,
+/// cgroups, processes, and the runtime's state. The list must be empty after the container was
+/// deleted.
 ///
-/// Only objects with the container's id or in its bundle are examined, so
-/// that tests can run side by side.
+/// Only objects with the container's id or in its bundle are examined, so that tests can run at the
+/// same time.
 pub fn find_leftovers(runc: &Runc, bundle: &Bundle) -> Result<Vec<String>> {
     let mut found = mounts(bundle.directory(), bundle.id())?;
     found.extend(
@@ -40,8 +40,8 @@ fn mounts(directory: &Path, id: &str) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The processes that are in one of those cgroups. Dead ones that init has yet
-/// to reap hold nothing, and the runtime need not remove them.
+/// Describes the processes in the cgroups of a container. Zombies that init has not reaped yet do
+/// not count, because the runtime need not remove them.
 fn processes(id: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let alive = all.filter(|process| {

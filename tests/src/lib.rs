@@ -1,15 +1,13 @@
-//! The harness: everything a test, the demo or a bench needs to run the built
-//! binaries on real parts.
+//! The harness: everything that a test, the demo or a bench needs to run the built programs with
+//! real containers, engines and kernels.
 //!
-//! Read from the outside in: [`demo_host`] is a small host of its own with
-//! devices and vendor libraries; [`rootfs`] and [`bundle`] make a container's
-//! files; [`runc`] runs it on cgroup v1 or v2 ([`cgroup_view`]); a [`probe`]
-//! inside reports what the container really sees; [`leftovers`] reports what a
-//! container left on the machine. A [`kubelet`] stands in for the real one, on a
-//! [`node`] with the plugin, and a [`systemd_host`] for a host that runs systemd, which a
-//! [`vm`] is, with real drivers. An engine gets a
-//! [`private_host`], on this machine's files or on an [`engine_root`], and an
-//! [`image`] for each root file system, and containerd is driven by [`cri`].
+//! [`demo_host`] is a small host with devices and vendor libraries. [`rootfs`] and [`bundle`]
+//! create a container's files, and [`runc`] runs the container on cgroup v1 or v2
+//! ([`cgroup_view`]). A [`probe`] in the container reports what it finds there, and [`leftovers`]
+//! reports what a container left behind on the machine. A [`kubelet`] stands for the real one, on a
+//! [`node`] with the plugin, and a [`systemd_host`] for a host that runs systemd. A [`vm`] is a
+//! host with real drivers. An engine runs on a [`private_host`], with this machine's files or those
+//! of an [`engine_root`], and with an [`image`] of each root file system. [`cri`] calls containerd.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

@@ -1,5 +1,5 @@
-//! The libraries that a container's loader finds, tested by `programs/dlopen-probe.c`,
-//! which is in the root file systems that have a dynamic C library.
+//! Finds the libraries that the loader of a container loads, with the program
+//! `programs/dlopen-probe.c`. The root file systems with a dynamic C library have this program.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub struct LibraryCall {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum Loaded {
-    /// The loader found it.
+    /// The loader loaded the library.
     Found {
         soname: String,
         /// The file that the loader found.
@@ -30,7 +30,7 @@ pub enum Loaded {
         /// The value that the function returned.
         answer: String,
     },
-    /// It did not.
+    /// The loader did not load the library.
     Failed {
         soname: String,
         /// The loader's message.
@@ -38,7 +38,7 @@ pub enum Loaded {
     },
 }
 
-/// The command that loads all of `wanted` in one process.
+/// Returns the command that loads all the libraries in one process.
 pub fn command(wanted: &[LibraryCall]) -> Vec<String> {
     let arguments = wanted
         .iter()
@@ -46,7 +46,7 @@ pub fn command(wanted: &[LibraryCall]) -> Vec<String> {
     std::iter::once(PATH.to_string()).chain(arguments).collect()
 }
 
-/// Parses the output of that command.
+/// Parses the output of the command that loads libraries.
 pub fn parse(printed: &str) -> Result<Vec<Loaded>> {
     printed
         .lines()

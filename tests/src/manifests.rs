@@ -1,4 +1,4 @@
-//! Kubernetes' manifests of `deploy`, as kubectl and Helm render them.
+//! Renders the Kubernetes manifests of `deploy` with kubectl and Helm.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,21 +11,21 @@ use serde_json::Value;
 use crate::binaries::source_tree;
 use crate::captured::Captured;
 
-/// The exit status of a script that lacks its program: Helm, or the schemas of Kubernetes.
+/// The exit status of a script if the machine lacks Helm, or the schemas of Kubernetes.
 const LACKS_PROGRAM: i32 = 77;
 
-/// A file or directory of the source tree.
+/// Returns the path of a file or directory of the source tree.
 pub fn repository(path: &str) -> PathBuf {
     source_tree().join(path)
 }
 
-/// The documents of a YAML text.
+/// Parses the documents of a YAML text.
 pub fn documents(text: &str) -> Result<Vec<Value>> {
     serde_saphyr::from_multiple(text).with_context(|| text.to_owned())
 }
 
-/// A value as its type. A key that the type does not know, and the API server
-/// would refuse, is an error.
+/// Deserializes a value. A key that the type does not know is an error, because the API server
+/// would refuse it.
 pub fn typed<T: DeserializeOwned + Serialize>(value: &Value) -> Result<T> {
     let object: T = serde_json::from_value(value.clone())?;
     covered(value, &serde_json::to_value(&object)?, "")?;
@@ -54,8 +54,9 @@ fn covered(written: &Value, known: &Value, at: &str) -> Result<()> {
     Ok(())
 }
 
-/// The objects of a kustomization; `None`, and the test is skipped, without a kubectl that
-/// knows kustomize's components. Those that do (1.24 and later) tell kustomize's version.
+/// Renders the objects of a kustomization. Returns `None`, and reports the test as skipped, without
+/// a kubectl that supports kustomize's components (1.24 and later). Such a kubectl prints the
+/// version of kustomize.
 pub fn kustomized(directory: &Path) -> Result<Option<Vec<Value>>> {
     let version = Captured::run(Command::new("kubectl").args(["version", "--client"]));
     if !version.is_ok_and(|version| version.stdout.contains("Kustomize Version")) {
@@ -66,8 +67,8 @@ pub fn kustomized(directory: &Path) -> Result<Option<Vec<Value>>> {
     documents(&rendered.success()?.stdout).map(Some)
 }
 
-/// How Helm's rendering of the chart with these values ends; `None`, and the test is
-/// skipped, without Helm.
+/// Renders the chart with these values, and returns the output of Helm. Returns `None`, and reports
+/// the test as skipped, without Helm.
 pub fn helm(values: &Value) -> Result<Option<Output>> {
     render_release("boathook", values)
 }
@@ -84,12 +85,12 @@ fn render_release(release: &str, values: &Value) -> Result<Option<Output>> {
     Ok(Some(output))
 }
 
-/// The chart's objects with these values; `None` as for [`helm`].
+/// Renders the objects of the chart with these values. Returns `None` without Helm.
 pub fn chart(values: &Value) -> Result<Option<Vec<Value>>> {
     chart_as("boathook", values)
 }
 
-/// The chart's objects with these values, as a release of this name.
+/// Renders the objects of the chart with these values for a release with this name.
 pub fn chart_as(release: &str, values: &Value) -> Result<Option<Vec<Value>>> {
     let Some(output) = render_release(release, values)? else {
         return Ok(None);
@@ -99,7 +100,7 @@ pub fn chart_as(release: &str, values: &Value) -> Result<Option<Vec<Value>>> {
     documents(&String::from_utf8(output.stdout)?).map(Some)
 }
 
-/// The first of these values that the chart does not refuse.
+/// Returns the first of these values that the chart accepts, although it should refuse all of them.
 pub fn accepted(wrong: &[Value]) -> Result<Option<&Value>> {
     for values in wrong {
         match helm(values)? {

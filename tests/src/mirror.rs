@@ -1,4 +1,4 @@
-//! Repositories of packages, and root file systems that are made from them.
+//! Finds the repositories of distributions, and builds root file systems from their packages.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,24 +10,27 @@ use anyhow::{Context, Result};
 use crate::binaries;
 use crate::captured::Captured;
 
-/// A release of a distribution, and where its packages are.
+/// A release of a distribution, and the repository with its packages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mirror {
-    /// Such as `bookworm`.
+    /// The name of the release, such as `bookworm`.
     pub(crate) release: String,
-    /// The address of the repository, if not the one that debootstrap knows.
+    /// The address of the repository. `None` means the one that debootstrap knows.
     pub(crate) address: Option<String>,
     /// The parts of the repository that are needed.
     pub(crate) components: &'static str,
-    /// The keys that it must be signed with, if not the machine's own.
+    /// The file with the keys by which the repository must be signed. `None` means the machine's
+    /// own keys.
     pub(crate) keyring: Option<PathBuf>,
-    /// How debootstrap installs the release, if it does not know its name.
+    /// The script by which debootstrap installs the release. `None` means the script with the name
+    /// of the release.
     pub(crate) script: Option<&'static str>,
 }
 
-/// The program that makes root file systems (Debian's package debootstrap).
+/// The path of the program that builds root file systems (Debian's package debootstrap).
 const DEBOOTSTRAP: &str = "/usr/sbin/debootstrap";
-/// One repository a line: release, component, address.
+/// The format in which apt lists its repositories: one on each line, with release, component and
+/// address.
 const FORMAT: &str = "$(RELEASE) $(COMPONENT) $(REPO_URI)";
 
 /// Returns the reason why root file systems cannot be made here, or `None` if they can.
@@ -39,8 +42,7 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 impl Mirror {
-    /// The repository that apt on this machine takes this machine's release
-    /// from.
+    /// Returns the repository from which apt on this machine takes this machine's release.
     pub(crate) fn of_this_machine() -> Result<Self> {
         let release = release(&fs::read_to_string("/etc/os-release")?)
             .context("/etc/os-release has no VERSION_CODENAME")?;
@@ -58,7 +60,8 @@ impl Mirror {
         })
     }
 
-    /// Where Debian's releases are: for a machine of Debian where its apt takes its own.
+    /// Returns the address of a repository with all releases of Debian. On a machine with Debian
+    /// this is the repository that its apt uses.
     pub(crate) fn address_of_debian() -> Result<String> {
         let is_debian = |line: &str| line == "ID=debian";
         let here = fs::read_to_string("/etc/os-release")?;
@@ -67,20 +70,20 @@ impl Mirror {
         Ok(own.unwrap_or_else(|| "http://deb.debian.org/debian".to_string()))
     }
 
-    /// Debian's next release, from where apt on this machine takes this machine's
-    /// release, which must be one of Debian.
+    /// Returns the repository of Debian's next release, at the address from which apt takes this
+    /// machine's release. This machine must have Debian.
     pub(crate) fn of_debian_forky() -> Result<Self> {
         let here = Self::of_this_machine()?;
         Ok(Self {
             release: "forky".to_string(),
-            // Older versions of debootstrap know the name of no later release.
+            // Older versions of debootstrap do not have scripts with the names of later releases.
             script: Some("/usr/share/debootstrap/scripts/sid"),
             ..here
         })
     }
 
-    /// Ubuntu's repository of 18.04. Debian has no package with its key, so that
-    /// is among the tests' files.
+    /// Returns the repository of Ubuntu 18.04. Its key is among the tests' files, because Debian
+    /// has no package with it.
     pub(crate) fn of_ubuntu_18_04() -> Self {
         Self {
             release: "bionic".to_string(),
@@ -93,9 +96,9 @@ impl Mirror {
         }
     }
 
-    /// Ubuntu's repository of a release since 18.04, with its key among the tests' files:
-    /// it is in the package ubuntu-keyring of Ubuntu 20.04, whose repository both keys
-    /// have signed.
+    /// Returns the repository of a release of Ubuntu after 18.04. Its key is among the tests'
+    /// files. The key comes from the package ubuntu-keyring of Ubuntu 20.04, whose repository is
+    /// signed by both keys.
     pub(crate) fn of_ubuntu(release: &str) -> Self {
         Self {
             release: release.to_string(),
@@ -104,20 +107,19 @@ impl Mirror {
             // "Ubuntu Archive Automatic Signing Key (2018)", with the
             // fingerprint F6ECB3762474EDA9D21B7022871920D1991BC93C.
             keyring: Some(binaries::source_tree().join("tests/keys/ubuntu-archive-2018.gpg")),
-            // That of all releases of Ubuntu; older versions of debootstrap know the
-            // name of no later release.
+            // This script is the same for all releases of Ubuntu. Older versions of debootstrap do
+            // not have scripts with the names of later releases.
             script: Some("/usr/share/debootstrap/scripts/gutsy"),
         }
     }
 
-    /// Makes a minimal root file system with these packages.
+    /// Builds a minimal root file system with these packages in `directory`.
     pub(crate) fn fetch(&self, packages: &str, directory: &Path) -> Result<()> {
         self.debootstrap(&[], packages, directory)
     }
 
-    /// The same for an architecture of Debian whose programs this machine cannot run: the
-    /// packages are unpacked or lie there until `/debootstrap/debootstrap --second-stage`
-    /// installs them.
+    /// Unpacks a root file system for an architecture whose programs this machine cannot run. The
+    /// packages are installed when `/debootstrap/debootstrap --second-stage` is run in it.
     pub(crate) fn unpack(&self, packages: &str, arch: &str, directory: &Path) -> Result<()> {
         self.debootstrap(&["--foreign", "--arch", arch], packages, directory)
     }
@@ -138,7 +140,8 @@ impl Mirror {
             .arg(directory)
             .args(&self.address)
             .args(self.script)
-            // Without it wget waits 15 minutes for each of 20 answers.
+            // This configuration limits the time that wget waits. By default it waits 15 minutes
+            // for each of 20 attempts.
             .env("WGETRC", binaries::source_tree().join("tests/wgetrc"))
             .env("LC_ALL", "C");
         let made = Captured::run(&mut command)?.success();
@@ -152,7 +155,7 @@ impl Mirror {
         .map(drop)
     }
 
-    /// Adds a package as the release's updates have it.
+    /// Installs the version of a package from the release's updates.
     pub(crate) fn add_updated(&self, package: &str, directory: &Path) -> Result<()> {
         let release = &self.release;
         let sources = directory.join("etc/apt/sources.list");
@@ -172,7 +175,7 @@ impl Mirror {
     }
 }
 
-/// The release's name in os-release(5).
+/// Returns the name of the release in the text of /etc/os-release (os-release(5)).
 fn release(text: &str) -> Option<String> {
     let values: HashMap<_, _> = text
         .lines()

@@ -1,4 +1,4 @@
-//! `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
+//! Parses `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,29 +6,29 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// One mounted file system, as a process sees it.
+/// A mount in the mount namespace of a process.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Mounted {
-    /// The directory of the file system that is mounted.
+    /// The directory of the file system that is mounted, relative to its root.
     pub root: PathBuf,
     /// The mount point.
     pub mount_point: PathBuf,
-    /// Options of this mount, such as `ro` or `nosuid`.
+    /// The options of this mount, such as `ro` or `nosuid`.
     pub options: Vec<String>,
-    /// Optional fields, such as `shared:1`; none for a private mount.
+    /// The optional fields, such as `shared:1`. A private mount has none.
     pub propagation: Vec<String>,
-    /// The kind of file system.
+    /// The type of the file system, such as `ext4`.
     pub fs_type: String,
 }
 
 impl Mounted {
-    /// Whether the mount has an option such as `ro`.
+    /// Returns whether the mount has an option, such as `ro`.
     pub fn has_option(&self, option: &str) -> bool {
         self.options.iter().any(|one| one == option)
     }
 }
 
-/// The mounts of the calling process, in the order in which they were made.
+/// Returns the mounts of this process in the order in which they were made.
 pub fn of_self() -> Result<Vec<Mounted>> {
     let text =
         fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
@@ -37,7 +37,7 @@ pub fn of_self() -> Result<Vec<Mounted>> {
         .collect()
 }
 
-/// Finds the mount that `path` shows: the last one made exactly there.
+/// Returns the mount that is visible at `path`: the last one that was made at exactly this path.
 pub fn find_mount<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
     mounts.iter().rfind(|mount| mount.mount_point == path)
 }
@@ -54,7 +54,7 @@ fn parse(line: &str) -> Option<Mounted> {
     })
 }
 
-/// Undoes the octal escapes that the kernel writes for white space and `\`.
+/// Decodes the octal escapes that the kernel writes for white space and `\`.
 fn unescape(field: &str) -> PathBuf {
     let mut text = field.to_string();
     for (escape, plain) in [

@@ -1,4 +1,5 @@
-//! A node of a cluster: a kubelet, the plugin, and what both make of a container.
+//! A node of a cluster: a fake kubelet and the plugin, and the containers to which they give
+//! devices.
 
 use std::path::PathBuf;
 
@@ -13,9 +14,10 @@ use crate::patience::PATIENCE;
 use crate::plugin_process::PluginProcess;
 use crate::rootfs::Rootfs;
 
-/// A kubelet with a plugin that has registered its devices.
+/// A fake kubelet, and a plugin that has registered its devices.
 pub struct Node {
-    // Dropped in this order: a plugin makes its socket again where it is removed.
+    // The plugin is dropped before the kubelet, because it creates its socket again when the socket
+    // is removed.
     plugin: PluginProcess,
     kubelet: FakeKubelet,
     directory: TempDir,
@@ -24,10 +26,10 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts both on a host, whose configuration gets `more` lines, and waits for the
-    /// devices of a resource.
+    /// Starts the kubelet and the plugin on a host, and waits for the devices of a resource. The
+    /// lines `more` are added to the host's configuration.
     pub fn start(host: &HostDirectory, more: &str, resource: &str) -> Result<Self> {
-        // In /tmp, because the path of a socket has 107 bytes at most.
+        // The directory is in /tmp, because the path of a socket may have at most 107 bytes.
         let directory = tempfile::tempdir_in("/tmp")?;
         host.trust_kubelet(directory.path(), more)?;
         let config = host.config_file();
@@ -49,14 +51,14 @@ impl Node {
         self.devices
     }
 
-    /// Gives devices to a container, as at a pod's admission.
+    /// Allocates devices to a container, as the kubelet does when it admits a pod.
     pub fn allocate(&self, allocation: Allocation) -> Result<Allocated> {
         let given = self.kubelet.allocate(allocation);
         given.map_err(|error| self.plugin.explain(Error::msg(error)))
     }
 
-    /// What an engine would make of the pod: the plugin's variables and annotations, the
-    /// hook, and a cgroup that is named as the kubelet does with the cgroupfs driver.
+    /// Returns a bundle as an engine creates it for the pod: with the plugin's variables and
+    /// annotations, the hook, and the cgroup that the kubelet names with the cgroupfs driver.
     pub fn container(
         &self,
         rootfs: Rootfs,
@@ -75,7 +77,7 @@ impl Node {
         Ok(builder)
     }
 
-    /// Stops the plugin as the kubelet does; it must leave nothing.
+    /// Stops the plugin as the kubelet does, and checks that it leaves nothing behind.
     pub fn stop(self) -> Result<()> {
         self.plugin.stop(self.directory.path())
     }

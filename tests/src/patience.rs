@@ -1,9 +1,10 @@
-//! The time that tests wait for other processes.
+//! Waits for other processes.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A time limit that nothing exceeds that works, even on a machine that is busy with other tests.
+/// The time limit for a condition. Nothing that works exceeds it, even on a machine that is busy
+/// with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until a condition holds. Returns false if it does not hold within [`PATIENCE`].

@@ -1,4 +1,4 @@
-//! The program `boathook-plugin`, running.
+//! Starts and stops the program `boathook-plugin`.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -12,13 +12,13 @@ use nix::unistd::Pid;
 
 use crate::binaries;
 
-/// The directory of the sockets, below the kubelet's directory.
+/// The directory of the plugins' sockets, below the kubelet's directory.
 const SOCKETS: &str = "device-plugins";
-/// The kubelet's own socket, which outlives plugins.
+/// The name of the kubelet's own socket, which exists before plugins start and after they end.
 const KUBELET_SOCKET: &str = "kubelet.sock";
 
-/// A running plugin. Killed when dropped; [`PluginProcess::stop`] ends it
-/// properly.
+/// A running plugin. Dropping the value kills it, and [`PluginProcess::stop`] ends it as the
+/// kubelet does.
 #[derive(Debug)]
 pub struct PluginProcess {
     process: Child,
@@ -26,7 +26,7 @@ pub struct PluginProcess {
 }
 
 impl PluginProcess {
-    /// Starts it for a kubelet with this directory.
+    /// Starts a plugin for the kubelet with this directory.
     pub fn start(kubelet: &Path, config: &Path) -> Result<Self> {
         let said = tempfile::tempfile()?;
         let process = Command::new(binaries::program("boathook-plugin")?)
@@ -75,13 +75,13 @@ impl PluginProcess {
 
 impl Drop for PluginProcess {
     fn drop(&mut self) {
-        // It may have ended already, and then there is nothing to stop.
+        // The plugin may have ended already. Then these calls fail, and there is nothing to stop.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The sockets of plugins in the kubelet's directory.
+/// Returns the names of the plugins' sockets in the kubelet's directory.
 fn sockets(directory: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {

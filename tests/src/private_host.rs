@@ -1,4 +1,4 @@
-//! The machine as an engine would have it to itself.
+//! Runs an engine as if it had the machine to itself.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use crate::binaries;
 use crate::engine_root::Generation;
 
-/// Namespaces of mounts, processes and networks in which /etc, /opt, /run, /tmp, /usr/local/bin,
-/// /var/lib and /dev/shm, or all files, are private. Everything in them ends when this is dropped,
-/// and when the test ends.
+/// New namespaces of mounts, processes and networks. In them /etc, /opt, /run, /tmp,
+/// /usr/local/bin, /var/lib and /dev/shm are private, or all files. Every process in them is killed
+/// when the value is dropped, and also when the test ends.
 #[derive(Debug)]
 pub struct PrivateHost {
     keeper: Child,
@@ -19,19 +19,19 @@ pub struct PrivateHost {
 }
 
 impl PrivateHost {
-    /// New namespaces with this machine's files.
+    /// Creates new namespaces with this machine's files.
     pub fn new() -> Result<Self> {
         Self::with_generation(Generation::OfThisMachine)
     }
 
-    /// New namespaces, with the root file system that has this generation of
-    /// engines.
+    /// Creates new namespaces with the root file system that has this generation of engines.
     pub fn with_generation(generation: Generation) -> Result<Self> {
         Self::with_root(generation.root()?.as_deref(), &[])
     }
 
-    /// New namespaces with this root file system, to which nothing is written, and these
-    /// directories of the machine in it, or with this machine's files.
+    /// Creates new namespaces with this root file system, or with this machine's files if `root` is
+    /// `None`. Nothing is written to the root file system, and `directories` of the machine are
+    /// visible in it.
     pub fn with_root(root: Option<&Path>, directories: &[&Path]) -> Result<Self> {
         let mut keeper = Command::new(binaries::program("private-host")?)
             .args(root)
@@ -52,7 +52,7 @@ impl PrivateHost {
         })
     }
 
-    /// A command that runs `program` in there.
+    /// Returns a command that runs `program` in the namespaces.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -63,7 +63,7 @@ impl PrivateHost {
         command
     }
 
-    /// Its root directory, seen from outside.
+    /// Returns the path by which processes outside see the root directory of the private host.
     pub fn root(&self) -> PathBuf {
         format!("/proc/{}/root", self.first).into()
     }
@@ -76,7 +76,7 @@ impl PrivateHost {
 
 impl Drop for PrivateHost {
     fn drop(&mut self) {
-        // It ends when its input does. A failure can no longer be reported.
+        // The process ends at the end of its input. An error can no longer be reported.
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
     }

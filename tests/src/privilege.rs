@@ -1,4 +1,4 @@
-//! The requirements of a tier of tests on the machine, and those that are not met.
+//! Finds out which tests this machine and this user cannot run.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +38,8 @@ pub fn missing_for_musl() -> Option<String> {
     missing_file(Path::new(compile::MUSL_COMPILER), "musl-tools")
 }
 
-/// A dynamic busybox (package busybox) would find no C library in a container.
+/// Returns the reason why containers with busybox cannot be run, or `None` if they can. A dynamic
+/// busybox (package busybox) would lack its C library in a container.
 fn missing_for_busybox() -> Option<String> {
     missing_file(Path::new(BUSYBOX), "busybox-static").or_else(|| {
         let libraries = Captured::run(Command::new("ldd").arg(BUSYBOX)).ok()?.stdout;
@@ -61,7 +62,8 @@ pub fn missing_for_root() -> Option<String> {
         .map(|(_, name)| format!("needs {name}"))
 }
 
-/// The `CapEff` line of /proc/self/status (proc_pid_status(5)).
+/// Returns the effective capabilities of this process (`CapEff` in /proc/self/status,
+/// proc_pid_status(5)).
 fn effective_capabilities() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -1,6 +1,5 @@
-//! The probe: a static program put into a container that reports, as JSON, what
-//! it sees there. What a container can do is what this program could do in it;
-//! nothing is read from outside.
+//! The probe: a static program that runs in a container and reports as JSON what the container has.
+//! Tests only judge what this program could see and do, and read nothing from outside.
 
 mod answer;
 mod questions;
@@ -13,6 +12,6 @@ pub use report::{Access, Kind, NodeAttempt, PathReport, Report};
 /// The path of the probe in every root file system of [`crate::rootfs`].
 pub const PATH: &str = "/bin/probe";
 
-/// The probe's argument that makes it sleep until it is killed: something for a
-/// container to run while other processes examine it.
+/// The argument by which the probe sleeps until it is killed, so that a container runs while other
+/// processes examine it.
 pub const PAUSE: &str = "--pause";

@@ -1,10 +1,8 @@
-//! A recorded host made real in a directory: as recorded in
-//! `device-class/testdata` of a machine becomes files, links, nodes and
-//! libraries.
+//! Creates the files of a recorded host in a directory. The files, links, nodes and libraries of a
+//! recording in `device-class/testdata` become real ones.
 //!
-//! Every node bears the number of one device that this machine has, unless the recorded
-//! numbers are asked for, and every library is a small one that reports the name by which
-//! it was requested.
+//! Every device node has the number of one device of this machine, unless the test wants the
+//! recorded numbers. Every library is a small one that reports the name by which it was requested.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,10 +23,10 @@ use crate::rootfs::make_loader_cache;
 /// The function that returns a library's soname.
 const FUNCTION: &str = "recorded_library_name";
 
-/// The path of the facts of a class.
+/// The directory of the files with driver facts.
 const FACTS: &str = "/run/boathook/facts/";
 
-/// A host with the devices of one class. Creating one requires root.
+/// A host that was created from a recording. Root is required to create one.
 #[derive(Debug)]
 pub struct RecordedHost {
     directory: HostDirectory,
@@ -37,19 +35,20 @@ pub struct RecordedHost {
 }
 
 impl RecordedHost {
-    /// The host of a recording, with this class of the project.
+    /// Creates the host of a recording, with one of the shipped classes.
     pub fn new(class: &str, recording: &str) -> Result<Self> {
         let host = Self::bare(recording)?;
         host.add_shipped_class(class)?;
         Ok(host)
     }
 
-    /// The host of a recording, without a class of its own.
+    /// Creates the host of a recording, without a class of the recorded driver.
     pub fn bare(recording: &str) -> Result<Self> {
         Self::from_recording(recording, false)
     }
 
-    /// The same with the numbers that were recorded: nodes to look at, not to open.
+    /// Creates the host of a recording with the recorded device numbers. Tests can look at its
+    /// nodes, but not open them.
     pub fn with_own_numbers(recording: &str) -> Result<Self> {
         Self::from_recording(recording, true)
     }
@@ -66,7 +65,7 @@ impl RecordedHost {
         Ok(host)
     }
 
-    /// The device that every node represents.
+    /// Returns the device whose number every node has.
     pub fn device(&self) -> AliasDevice {
         self.device
     }
@@ -77,7 +76,7 @@ impl RecordedHost {
         LibraryCall { soname, function }
     }
 
-    /// Makes a program of the host.
+    /// Adds a program, a script, to the host.
     pub fn add_program(&self, path: &str, script: &str) -> Result<()> {
         self.directory.add_file(path, script)?;
         let program = self.root().join(path.trim_start_matches('/'));
@@ -85,7 +84,8 @@ impl RecordedHost {
         Ok(())
     }
 
-    /// Links come first, since other paths may lead through them.
+    /// Creates all entries of a recording. Links are created first, because the paths of other
+    /// entries may lead through them.
     fn make(&self, recording: &str) -> Result<()> {
         let entries = parse(recording)?;
         let (links, others): (Vec<_>, Vec<_>) =
@@ -131,8 +131,9 @@ impl RecordedHost {
         Ok(())
     }
 
-    /// Where a path of the recording is, with its directory made. A link to an absolute
-    /// path leads to this machine's own files here: nothing is made through one.
+    /// Returns where a path of the recording is below this host's root, and creates its directory.
+    /// An absolute link on the path leads to files of this machine, so nothing is created through
+    /// it.
     fn place(&self, path: &str) -> Result<PathBuf> {
         let path = self.root().join(path.trim_start_matches('/'));
         if let Some(parent) = path.parent() {
@@ -157,8 +158,8 @@ impl Deref for RecordedHost {
     }
 }
 
-/// Facts as if they had been written now: programs compare their time with this machine's
-/// time since its boot.
+/// Returns the text of driver facts as if they had been written now. Programs compare their time
+/// with the time since this machine's boot.
 fn written_now(facts: &str) -> Result<String> {
     let now = fs::read_to_string("/proc/uptime")?;
     let now = now.split('.').next().unwrap_or_default();
@@ -187,7 +188,7 @@ fn make_directories(path: &Path) -> Result<()> {
     }
 }
 
-/// One line of a recording.
+/// An entry of a recording: one line, with the content of a file.
 #[derive(Debug)]
 struct Entry {
     kind: String,
@@ -220,7 +221,7 @@ fn parse(recording: &str) -> Result<Vec<Entry>> {
 }
 
 impl Entry {
-    /// The node with the number that was recorded.
+    /// Creates a device node with the recorded number.
     fn make_node(&self, path: &Path) -> Result<()> {
         let (major, minor) = self.value.split_once(':').context("no device number")?;
         let kind = match self.kind.as_str() {
@@ -237,8 +238,8 @@ impl Entry {
     }
 }
 
-/// What the loader's cache has of a library's file, by itself or by a link
-/// beside it.
+/// Returns the entry of the loader's cache for the file of a library. The entry may name the file
+/// itself or a link in the same directory.
 fn cached<'a>(file: &Entry, all: &'a [Entry]) -> Option<&'a Entry> {
     let file = Path::new(&file.path);
     let leads_here = |entry: &&Entry| {
@@ -250,7 +251,7 @@ fn cached<'a>(file: &Entry, all: &'a [Entry]) -> Option<&'a Entry> {
                 && link.parent() == file.parent()
                 && link.file_name() == at.file_name()
         };
-        // A directory may have another name in the cache, such as /lib.
+        // In the loader's cache a directory may have another name, such as /lib for /usr/lib.
         let beside =
             at.parent().and_then(Path::file_name) == file.parent().and_then(Path::file_name);
         entry.is_cached() && beside && (at.file_name() == file.file_name() || all.iter().any(link))
@@ -258,8 +259,8 @@ fn cached<'a>(file: &Entry, all: &'a [Entry]) -> Option<&'a Entry> {
     all.iter().find(leads_here)
 }
 
-/// Creates a library that reports its name in the cache, or else
-/// the file's own.
+/// Creates a library that reports its name in the loader's cache, or the name of its file if the
+/// cache lacks it.
 fn library(path: &Path, cached: Option<&Entry>, file: &Entry) -> Result<()> {
     let own = file.path.rsplit('/').next().unwrap_or_default();
     let soname = cached.map_or(own, |entry| &entry.path);

@@ -1,5 +1,5 @@
-//! The work that the hook's cost is measured at: device nodes, and libraries with
-//! a link each and an entry in the loader's cache.
+//! The reference work, with which the cost of the hook is measured: device nodes, and libraries,
+//! each with a link and an entry in the loader's cache.
 
 use std::fmt::Write;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::demo_host::{DemoHost, VendorLibrary};
 
-/// A host with a class that gives all of it to a container.
+/// A host with a class that gives the whole reference work to a container.
 #[derive(Debug)]
 pub struct ReferenceWork {
     host: DemoHost,
@@ -16,19 +16,19 @@ pub struct ReferenceWork {
 }
 
 impl ReferenceWork {
-    /// The variable by which a container requests it.
+    /// The variable by which a container requests the work.
     pub const VARIABLE: &'static str = "BENCH_VISIBLE_DEVICES";
     /// The number of device nodes that a container gets.
     pub const NODES: usize = 5;
     /// The number of libraries that a container gets.
     pub const LIBRARIES: usize = 40;
 
-    /// The usual amount.
+    /// Creates a host with the usual number of nodes and libraries.
     pub fn new() -> Result<Self> {
         Self::with_size(Self::NODES, Self::LIBRARIES)
     }
 
-    /// With this number of nodes and libraries.
+    /// Creates a host with the given number of nodes and libraries.
     pub fn with_size(nodes: usize, libraries: usize) -> Result<Self> {
         let host = DemoHost::new()?;
         for index in DemoHost::NODES..nodes {
@@ -42,7 +42,7 @@ impl ReferenceWork {
         Ok(Self { host, libraries })
     }
 
-    /// The libraries that a container gets.
+    /// Returns the libraries that a container gets.
     pub fn libraries(&self) -> &[VendorLibrary] {
         &self.libraries
     }

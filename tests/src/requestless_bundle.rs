@@ -1,4 +1,4 @@
-//! A container that requests nothing, as most containers.
+//! Runs the hook for a container that requests no device, as most containers do.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 use crate::{binaries, scratch};
 
-/// The files for a hook that runs by itself, with every class that the project
-/// ships and as many variables as in a namespace with many services.
+/// The files with which the hook runs without a runtime. All shipped classes are installed, and the
+/// container has as many variables as in a namespace with many services.
 #[derive(Debug)]
 pub struct RequestlessBundle(TempDir);
 
@@ -29,8 +29,8 @@ impl RequestlessBundle {
         let state = json!({"ociVersion": "1.0.2", "id": "bench", "status": "creating",
                            "pid": std::process::id(), "bundle": this.0.path()});
         fs::write(this.state(), state.to_string())?;
-        // The hook checks each directory above the classes: of the source tree there may be
-        // any number.
+        // The classes are copied to this directory, because the hook checks each directory above
+        // them, and the source tree may be any number of directories deep.
         let classes = this.file("classes");
         fs::create_dir(&classes)?;
         for entry in fs::read_dir(binaries::source_tree().join("device-class/classes"))? {
@@ -44,12 +44,13 @@ impl RequestlessBundle {
         Ok(this)
     }
 
-    /// The container's state, for the hook's standard input.
+    /// Returns the path of the file with the container's state, which is the hook's standard input.
     pub fn state(&self) -> PathBuf {
         self.file("state")
     }
 
-    /// The hook, which is the last of these programs and arguments.
+    /// Returns the command that runs the hook by the given programs and arguments, of which the
+    /// last is the hook itself.
     pub fn hook(&self, programs: &[String]) -> Result<Command> {
         let (first, others) = programs.split_first().context("no program")?;
         let mut command = Command::new(first);

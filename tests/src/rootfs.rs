@@ -1,8 +1,8 @@
-//! Root file systems for containers.
+//! Creates root file systems for containers.
 //!
-//! Each kind is built once, kept in cargo's output directory under a key made
-//! of everything that it was built from, and copied for every container, so
-//! that no test sees the files of another one.
+//! Each kind is built once and cached in cargo's output directory, under a name with a hash of
+//! everything from which it is built. Every container gets its own copy, so that no test sees files
+//! of another one.
 
 mod busybox;
 mod cache;
@@ -26,16 +26,16 @@ use tree::Tree;
 /// A kind of root file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rootfs {
-    /// busybox and its applets: the smallest image with a shell.
+    /// A root file system with busybox and its applets, the smallest image with a shell.
     Busybox,
-    /// A dynamic glibc with an ld.so.cache and `ldconfig`, like a
-    /// distribution's base image.
+    /// A root file system with a dynamic glibc, an ld.so.cache and `ldconfig`, like the base image
+    /// of a distribution.
     Glibc,
-    /// The same without ld.so.cache, ld.so.conf and `ldconfig`.
+    /// A root file system with a dynamic glibc, but without ld.so.cache, ld.so.conf and `ldconfig`.
     GlibcWithoutCache,
-    /// A dynamic musl and busybox, like Alpine's base image.
+    /// A root file system with a dynamic musl and busybox, like the base image of Alpine.
     Musl,
-    /// Nothing but the probe: an image built from scratch.
+    /// A root file system with only the probe, like an image that is built from scratch.
     Empty,
 }
 
@@ -56,7 +56,7 @@ impl Rootfs {
         tree.copy_file(&binaries::program("probe")?, crate::probe::PATH)
     }
 
-    /// The C library that programs in it are linked with, if any.
+    /// Returns the C library of the programs in the root file system, or `None` if there is none.
     pub fn libc(self) -> Option<Libc> {
         match self {
             Self::Busybox | Self::Empty => None,
@@ -65,7 +65,7 @@ impl Rootfs {
         }
     }
 
-    /// A name for messages and for the cache.
+    /// Returns the name for messages and for the cache.
     pub fn name(self) -> &'static str {
         match self {
             Self::Busybox => "busybox",
@@ -76,7 +76,8 @@ impl Rootfs {
         }
     }
 
-    /// The host's files that go into it: when one changes, it is rebuilt.
+    /// Returns the files of this machine from which the root file system is built. It is built
+    /// again when one of them changes.
     fn inputs(self) -> Result<Vec<PathBuf>> {
         Ok(match self {
             Self::Busybox => vec![BUSYBOX.into()],

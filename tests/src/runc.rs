@@ -17,9 +17,8 @@ use crate::cgroup_view::CgroupView;
 use crate::scratch;
 use crate::{binaries, cgroup_parent};
 
-/// The runtime (Debian's package runc, or an engine's own), if there is one.
-///
-/// Looked for where root has its programs, whatever the caller's search path.
+/// Returns the path of runc (Debian's package runc, or that of an engine), or `None` if the machine
+/// has none. It is searched in the usual directories of root, and not in the caller's PATH.
 pub fn program() -> Option<PathBuf> {
     let directories = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
     directories
@@ -28,17 +27,17 @@ pub fn program() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// runc with a state directory of its own, on one view of cgroups.
+/// runc with a state directory of its own and one view of cgroups.
 #[derive(Debug)]
 pub struct Runc {
     state: TempDir,
     view: CgroupView,
-    /// The configuration of the wrapper, if it runs before runc.
+    /// The configuration of `boathook-runtime`, if it runs before runc.
     wrapper: Option<PathBuf>,
 }
 
 impl Runc {
-    /// A runc without containers.
+    /// Creates a runc without containers.
     pub fn new(view: CgroupView) -> Result<Self> {
         Ok(Self {
             state: scratch::directory("runc")?,
@@ -47,25 +46,25 @@ impl Runc {
         })
     }
 
-    /// The same behind `boathook-runtime`, with this configuration.
+    /// Lets `boathook-runtime` run before runc, with this configuration.
     #[must_use]
     pub fn behind_wrapper(mut self, config: &Path) -> Self {
         self.wrapper = Some(config.to_path_buf());
         self
     }
 
-    /// The view of cgroups that it has.
+    /// Returns the view of cgroups that runc has.
     pub fn view(&self) -> CgroupView {
         self.view
     }
 
-    /// The directory with the state of its containers.
+    /// Returns the directory with the state of the containers.
     pub fn state_directory(&self) -> &Path {
         self.state.path()
     }
 
-    /// Runs the bundle's command to its end, as `runc run` does. The container
-    /// is removed when this returns, whether or not it succeeds.
+    /// Runs the command of a bundle to its end, as `runc run` does. The container is removed
+    /// afterwards, whether or not the command succeeds.
     pub fn run(&self, bundle: &Bundle) -> Result<Captured> {
         let mut command = self.command("run")?;
         let ran = Captured::run(
@@ -78,12 +77,13 @@ impl Runc {
         ran
     }
 
-    /// Creates the bundle's container; its command waits to be started.
+    /// Creates the container of a bundle. The container's command waits until the container is
+    /// started.
     pub fn create<'a>(&'a self, bundle: &'a Bundle) -> Result<Container<'a>> {
         Container::create(self, bundle)
     }
 
-    /// `runc <subcommand>`, to be completed.
+    /// Returns the command `runc <subcommand>`, to which the caller adds arguments.
     pub fn command(&self, subcommand: &str) -> Result<Command> {
         let program = match self.wrapper {
             None => program().context("no runc on this machine (package runc)")?,
@@ -97,10 +97,10 @@ impl Runc {
         Ok(command)
     }
 
-    /// Removes a container, running or not. Without effect if there is none.
+    /// Removes a container, whether it runs or not. If there is no such container, nothing happens.
     ///
-    /// Under load a killed process takes longer to end than runc waits before it
-    /// leaves the cgroup behind: such a cgroup is removed here.
+    /// On a busy machine a killed process may take longer to end than runc waits, and runc then
+    /// leaves the cgroup behind. Such a cgroup is removed, too.
     pub fn delete(&self, id: &str) {
         let deleted = if self.knows(id) {
             self.command("delete").and_then(|mut command| {
@@ -111,12 +111,12 @@ impl Runc {
         };
         cgroup_parent::remove_named(id);
         if let (Err(error), true) = (deleted, self.knows(id)) {
-            // Called while dropping: there is nobody to return it to.
+            // The function is called when a value is dropped, so the error can only be printed.
             eprintln!("{error:#}");
         }
     }
 
-    /// Whether runc has a container with this id.
+    /// Returns whether runc has a container with this id.
     pub fn knows(&self, id: &str) -> bool {
         fs::exists(self.state.path().join(id)).unwrap_or(false)
     }

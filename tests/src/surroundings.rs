@@ -17,7 +17,7 @@ pub fn leave_mount_namespace() -> Result<()> {
     mount(none, "/", none, private, none).context("cannot make the mounts private")
 }
 
-/// Becomes this command.
+/// Replaces this process by the command.
 pub fn become_command(
     mut command: impl Iterator<Item = OsString>,
     usage: &'static str,

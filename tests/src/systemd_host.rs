@@ -1,10 +1,9 @@
-//! A host that runs systemd, in a container.
+//! A host that runs systemd, in a container of runc.
 //!
-//! The actions of a runtime with the systemd cgroup driver, and of systemd on
-//! a container's devices later, only shows where systemd is process 1. So a
-//! small distribution is booted in a container of runc that may do whatever a host
-//! may. It has cgroups, processes and a network of its own; its root file
-//! system is read-only; when it is dropped, all of it is removed.
+//! The systemd cgroup driver of a runtime, and the effect of systemd on the devices of a running
+//! container, can only be tested where systemd is process 1. Therefore a small distribution is booted
+//! in a container that may do everything that a host may. It has its own cgroups, processes and
+//! network, and its root file system is read-only. Dropping the value removes all of it.
 
 mod config;
 mod container;
@@ -33,12 +32,12 @@ use crate::patience::PATIENCE;
 use crate::runc::Runc;
 use crate::{binaries, cgroup_parent, privilege, scratch};
 
-/// The directory with the programs in the host.
+/// The directory in the host with the harness's programs.
 const PROGRAMS: &str = "/opt";
-/// The directory with the programs of [`binaries::RELEASED`].
+/// The directory in the host with the programs of a release ([`binaries::RELEASED`]).
 const RELEASED: &str = "/srv";
 
-/// A booted host. Stopped and removed when dropped.
+/// A booted host. Dropping the value stops and removes it.
 #[derive(Debug)]
 pub struct SystemdHost {
     runc: Runc,
@@ -78,18 +77,19 @@ impl SystemdHost {
         Ok(host)
     }
 
-    /// The view of cgroups that it has.
+    /// Returns the view of cgroups that the host has.
     pub fn view(&self) -> CgroupView {
         self.runc.view()
     }
 
-    /// A directory in which `etc/boathook` and `etc/containerd` are the host's.
+    /// Returns the directory whose subdirectories `etc/boathook` and `etc/containerd` are those of
+    /// the host.
     pub fn configuration(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Whether a container's share of the processor can be changed. Where v1
-    /// has the controllers, a view of v2 is without.
+    /// Returns whether the host can change a container's share of the processors. If the machine's
+    /// controllers are in v1, a host with a view of v2 cannot.
     pub fn has_cpu_controller(&self) -> Result<bool> {
         if self.view() == CgroupView::V1 {
             return Ok(true);
@@ -98,8 +98,8 @@ impl SystemdHost {
         Ok(controllers.split_whitespace().any(|name| name == "cpu"))
     }
 
-    /// A command to be run in the host, as root. No process may be left behind
-    /// that keeps its output open: see [`SystemdHost::run_silently`].
+    /// Returns a command that runs `program` in the host as root. It must not leave processes
+    /// behind that keep its output open. For such commands there is [`SystemdHost::run_silently`].
     pub fn command(&self, program: impl AsRef<Path>) -> Result<Command> {
         let mut command = self.runc.command("exec")?;
         command.arg(&self.id).arg(program.as_ref());
@@ -112,8 +112,8 @@ impl SystemdHost {
         Ok(ran.success()?.stdout)
     }
 
-    /// Runs a command in the host that leaves processes behind, as `runc
-    /// create` does. They keep a file open, and not the test's output.
+    /// Runs a command in the host that leaves processes behind, as `runc create` does. Its output
+    /// goes to a file of the host, so that these processes do not keep the test's output open.
     pub fn run_silently(&self, args: &[String]) -> Result<()> {
         const SCRIPT: &str = r#""$@" </dev/null >/run/said 2>&1 || { cat /run/said >&2; exit 1; }"#;
         let mut command = self.command("/bin/sh")?;
@@ -121,8 +121,8 @@ impl SystemdHost {
         Captured::run(&mut command)?.success().map(|_| ())
     }
 
-    /// Restricts the devices of a slice to the usual ones, and to making nodes,
-    /// which runtimes grant to every container. Rules that were added to it are lost.
+    /// Restricts the devices of a slice to the usual ones, and to the creation of device nodes,
+    /// which runtimes grant to every container. Other rules of the slice are removed.
     pub fn close_slice(&self) -> Result<()> {
         let policy = [
             "DevicePolicy=closed",
@@ -134,7 +134,7 @@ impl SystemdHost {
             .map(drop)
     }
 
-    /// `boathook-hook` as a hook of a container in this host.
+    /// Returns the entry of `boathook-hook` for containers in this host.
     pub fn hook(&self, stage: Stage, config: &Path) -> HookCommand {
         let hook = HookCommand::new(&Self::program("boathook-hook"));
         hook.arg("--config")
@@ -148,7 +148,7 @@ impl SystemdHost {
         Path::new(if is_released { RELEASED } else { PROGRAMS }).join(name)
     }
 
-    /// Waits until systemd answers that it runs.
+    /// Waits until systemd reports that the host is running.
     pub fn wait_until_running(&self) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -166,8 +166,7 @@ impl SystemdHost {
         }
     }
 
-    /// Stops the host, and returns what is left of it on the machine: nothing,
-    /// if all is well.
+    /// Stops the host, and describes what it left behind on the machine. The list must be empty.
     pub fn stop(self) -> Vec<String> {
         let id = self.id.clone();
         drop(self);

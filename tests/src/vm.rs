@@ -1,9 +1,9 @@
-//! A virtual machine, with a kernel and drivers of its own.
+//! A virtual machine with a kernel and drivers of its own.
 //!
-//! Only a driver shows whether a container can use a device, and a machine that runs
-//! tests need not have any. So QEMU boots a Debian with systemd as process 1, on any of
-//! Debian's kernels, and the guest agent runs commands in it. What the machine writes to
-//! its disks is gone when it ends.
+//! Only a driver shows whether a container can use a device, and a machine that runs tests need not
+//! have any driver. Therefore QEMU boots a Debian with systemd as process 1, on any of Debian's
+//! kernels, and the guest agent runs commands in it. What the machine writes to its disks is lost
+//! when it ends.
 
 mod architecture;
 mod channel;
@@ -36,16 +36,16 @@ use crate::{mirror, privilege, scratch};
 
 const MACHINE: &str = "-accel tcg,thread=multi -smp 2 -m 2048 -nodefaults -no-user-config \
                        -display none -serial file:{dir}/console";
-/// The devices by which commands reach the machine, and QEMU gets commands.
+/// The options of QEMU for the devices by which commands reach the machine and QEMU itself.
 const AGENT: &str = "-device virtio-serial -chardev socket,id=agent,path={dir}/agent,server=on,wait=off \
                      -device virtserialport,chardev=agent,name=org.qemu.guest_agent.0 \
                      -qmp unix:{dir}/monitor,server=on,wait=off";
 const COMMAND_LINE: &str = "loglevel=4 panic=1";
-/// The time limit for booting, on a busy machine.
+/// The time limit for booting. It allows for a busy machine.
 const BOOT: Duration = Duration::from_secs(600);
-/// The time limit for a command, on a busy machine.
+/// The time limit for a command. It allows for a busy machine.
 const COMMAND: Duration = Duration::from_secs(600);
-/// That of a login shell, and where Boathook's programs are.
+/// The PATH of a login shell, followed by the directory of Boathook's programs.
 const PATH: &str =
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/root/boathook/bin";
 
@@ -59,7 +59,7 @@ pub fn missing(architecture: Architecture) -> Option<String> {
         .or_else(|| (!depmod.is_file()).then(|| "needs /sbin/depmod (package kmod)".to_string()))
 }
 
-/// A machine that has booted. Ended when dropped.
+/// A booted machine. Dropping the value ends it.
 #[derive(Debug)]
 pub struct Vm {
     qemu: Child,
@@ -69,8 +69,8 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Boots a kernel, with these options of QEMU beside the usual ones, in which `{dir}`
-    /// is [`Vm::directory`]; and puts the payload's files into it.
+    /// Boots a kernel, and copies the payload's files to the machine. `devices` are additional
+    /// options of QEMU, in which `{dir}` stands for [`Vm::directory`].
     pub fn boot(kernel: &Kernel, devices: &str, payload: &Payload) -> Result<Self> {
         let root = disks::root(kernel.architecture())?;
         let directory = scratch::directory("vm")?;
@@ -93,17 +93,17 @@ impl Vm {
         Ok(vm)
     }
 
-    /// Returns the directory of the options' files and sockets.
+    /// Returns the directory for files and sockets that QEMU's options name.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Runs lines of a shell, each of which must succeed, and gives their output.
+    /// Runs lines of a shell, each of which must succeed, and returns their output.
     pub fn run(&mut self, lines: &str) -> Result<String> {
         Ok(self.try_run(lines)?.success()?.stdout)
     }
 
-    /// Runs lines of a shell up to the first that fails.
+    /// Runs lines of a shell until one fails.
     pub fn try_run(&mut self, lines: &str) -> Result<Captured> {
         let start = Instant::now();
         let shell = json!({
@@ -130,15 +130,16 @@ impl Vm {
         }
     }
 
-    /// Restarts the machine, and waits until it is up again.
+    /// Restarts the machine, and waits until it has booted.
     pub fn reboot(&mut self) -> Result<()> {
         let id = self.run("cat /proc/sys/kernel/random/boot_id")?;
-        // There is no answer if all is well.
+        // If the call succeeds, the machine shuts down without an answer.
         self.agent
             .send("guest-shutdown", &json!({ "mode": "reboot" }))?;
         let start = Instant::now();
         loop {
-            // A command that the end of the machine interrupts fails.
+            // A command fails if the machine ends while it runs, so failures are ignored until the
+            // machine has booted.
             let up = self.wait_until_up();
             let now = up.and_then(|()| self.run("cat /proc/sys/kernel/random/boot_id"));
             match now {
@@ -153,7 +154,7 @@ impl Vm {
         }
     }
 
-    /// Calls QEMU's monitor (QMP).
+    /// Calls a command of QEMU's monitor (QMP).
     pub fn monitor(&mut self, command: &str, arguments: Value) -> Result<Value> {
         self.monitor.call(command, &arguments, COMMAND)
     }
@@ -163,7 +164,7 @@ impl Vm {
         answer.with_context(|| format!("the machine's console ends with:\n{}", self.console()))
     }
 
-    /// Waits until systemd has started what it starts.
+    /// Waits until systemd has started all units.
     fn wait_until_up(&mut self) -> Result<()> {
         let synchronized = self.agent.synchronize(BOOT);
         synchronized.with_context(|| format!("does not boot:\n{}", self.console()))?;
@@ -171,14 +172,15 @@ impl Vm {
             .map(drop)
     }
 
-    /// The end of what the kernel and systemd printed.
+    /// Returns the end of the console output of the kernel and systemd.
     fn console(&self) -> String {
         end_of(&console(self.directory()))
     }
 }
 
-/// QEMU with a kernel and, as the first disks, the root and the modules: the initramfs
-/// expects them in this order. `written` tells what becomes of what is written to the root.
+/// Returns the command of QEMU with a kernel, whose first disks are the root file system and the
+/// modules. The initramfs expects them in this order. `written` is the option that tells what
+/// happens to data that is written to the root file system.
 fn qemu(kernel: &Kernel, root: &Path, written: &str, directory: &Path) -> Result<Command> {
     let files = kernel.files()?;
     let architecture = kernel.architecture();
@@ -193,12 +195,12 @@ fn qemu(kernel: &Kernel, root: &Path, written: &str, directory: &Path) -> Result
         .arg(files.join("vmlinuz"))
         .arg("-initrd")
         .arg(files.join("initramfs"))
-        // For what is written to the disks.
+        // QEMU stores the data that is written to the disks here.
         .env("TMPDIR", directory);
     Ok(command)
 }
 
-/// Options of QEMU one by one, in which `{dir}` is the directory.
+/// Splits a text into the options of QEMU, and replaces `{dir}` by the directory.
 fn options(text: &str, directory: &Path) -> Vec<String> {
     let directory = directory.display().to_string();
     let words = text.split_whitespace();
@@ -225,7 +227,7 @@ fn end_of(console: &str) -> String {
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The machine may have ended already. Then these calls fail.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }

@@ -7,6 +7,7 @@ mod followed;
 mod hot_added;
 mod live;
 mod looked_at;
+mod net_interfaces;
 mod recorded;
 mod trial;
 

@@ -5,6 +5,7 @@
 mod links;
 mod pictures;
 mod run;
+mod words;
 
 use std::fs;
 use std::path::PathBuf;

@@ -7,8 +7,10 @@
 mod clean;
 mod documents;
 mod images;
+mod linters;
 mod publish;
 mod roots;
+mod source;
 mod upgrade;
 
 use std::collections::BTreeSet;
@@ -261,10 +263,13 @@ fn packages_hold_what_the_archive_holds() {
         wanted.insert(format!("share/{usr}"));
     }
     wanted.extend(PROGRAMS.map(|name| format!("bin/{name}")));
+    let mut wanted_of_debian = wanted.clone();
+    let of_debian = ["doc/boathook/changelog", "lintian/overrides/boathook"];
+    wanted_of_debian.extend(of_debian.map(|name| format!("share/{name}")));
 
     let deb = release.file(&format!("boathook_{VERSION}_amd64.deb"));
     let listing = printed(Command::new("dpkg-deb").arg("--contents").arg(&deb));
-    assert_eq!(packaged(&listing), wanted);
+    assert_eq!(packaged(&listing), wanted_of_debian);
     assert!(listing.contains("./usr/bin/boathook -> ../lib/boathook/bin/boathook"));
     let is_roots = listing.lines().all(|line| line.contains(" root/root "));
     assert!(is_roots, "{listing}");

@@ -15,6 +15,7 @@ mod made_nodes;
 mod masked_paths;
 mod masks;
 mod nested;
+mod net_interfaces;
 mod nothing_asked;
 mod owners;
 mod programming;

@@ -1,9 +1,9 @@
-//! `boathook-scheduler`: see the crate `cluster`.
+//! The program `boathook-scheduler`: a scheduler extender. The library `cluster` has its code.
 
 use std::process::ExitCode;
 
 use cluster::scheduler::program::Cli;
 
 fn main() -> ExitCode {
-    cluster::process::main("boathook-scheduler", Cli::run)
+    cluster::process::run_program("boathook-scheduler", Cli::run)
 }

@@ -1,9 +1,9 @@
-//! `boathook-webhook`: see the crate `cluster`.
+//! The program `boathook-webhook`: a mutating webhook. The library `cluster` has its code.
 
 use std::process::ExitCode;
 
 use cluster::webhook::program::Cli;
 
 fn main() -> ExitCode {
-    cluster::process::main("boathook-webhook", Cli::run)
+    cluster::process::run_program("boathook-webhook", Cli::run)
 }

@@ -1,31 +1,33 @@
 //! Computes how many devices of a node a set of containers needs at least. A node with fewer
-//! devices certainly has no room. Whether a node with more devices has room is not known here,
-//! because only the node knows which device each container got.
+//! devices certainly has no room. A node with that many devices may still have no room, because
+//! only the node's kubelet knows which device each container got.
 
-/// Returns a lower bound for the number of devices with `units` units that are needed for all
-/// portions, if each portion is on one device. No arrangement needs fewer devices.
+/// Returns a lower bound for the number of devices, of `units` units each, on which all portions
+/// have room. A portion is the number of units that one container requests, and must be on one
+/// device. No arrangement of the portions needs fewer devices.
 ///
-/// This is the bound of Martello and Toth for bin packing, the maximum over all sizes. For one
-/// size, each portion of more than half a device counts as one device. The portions from that
-/// size up to half a device fill the space that is left beside the large portions, and the
-/// remaining units are divided evenly among further devices.
+/// This is the bound L2 of Martello and Toth for bin packing: the maximum over all sizes of the
+/// following number. Each portion of more than half a device needs a device of its own. Portions
+/// from the size up to half a device use the units that the large portions leave free on their
+/// devices, if these are at least as many as the size. The other units are divided evenly among
+/// further devices. Portions below the size are ignored.
 pub fn min_devices(portions: &[u64], units: u64) -> u64 {
     let half = units / 2;
-    let small = portions.iter().copied().filter(|portion| *portion <= half);
-    let bound = |size: u64| {
-        let (mut devices, mut beside_large, mut rest) = (0_u64, 0_u64, 0_u64);
+    let sizes = portions.iter().copied().filter(|portion| *portion <= half);
+    let bound_for_size = |size: u64| {
+        let (mut devices, mut free_units, mut small_units) = (0_u64, 0_u64, 0_u64);
         for portion in portions {
             if *portion > half {
                 devices += 1;
-                let left = units.saturating_sub(*portion);
-                beside_large += if left < size { 0 } else { left };
+                let free = units.saturating_sub(*portion);
+                free_units += if free < size { 0 } else { free };
             } else if *portion >= size {
-                rest += portion;
+                small_units += portion;
             }
         }
-        devices + rest.saturating_sub(beside_large).div_ceil(units)
+        devices + small_units.saturating_sub(free_units).div_ceil(units)
     };
-    small.chain([units]).map(bound).max().unwrap_or(0)
+    sizes.chain([units]).map(bound_for_size).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -35,24 +37,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_that_share_no_device_need_one_each() {
-        for (portions, units, least) in [
+    fn portions_that_do_not_fit_on_one_device_need_one_each() {
+        for (portions, units, expected) in [
             (&[][..], 8, 0),
             (&[4, 4], 8, 1),
             (&[4, 5], 8, 2),
             (&[4, 4, 8], 8, 2),
             (&[4, 5, 8], 8, 3),
-            // Nothing fits beside 6 but 1 and 2.
+            // Beside a portion of 6, only 1 or 2 units fit, so the two portions of 3 need a third
+            // device.
             (&[6, 6, 3, 3], 8, 3),
             (&[3, 3, 3], 8, 2),
             (&[9], 8, 1),
         ] {
-            assert_eq!(min_devices(portions, units), least, "{portions:?}");
+            assert_eq!(min_devices(portions, units), expected, "{portions:?}");
         }
     }
 
     /// Returns whether the portions can be distributed over devices with these free units.
-    fn fit(free: &mut [u64], portions: &[u64]) -> bool {
+    fn can_distribute(free: &mut [u64], portions: &[u64]) -> bool {
         let Some((first, rest)) = portions.split_first() else {
             return true;
         };
@@ -61,17 +64,17 @@ mod tests {
                 return false;
             }
             free[index] -= first;
-            let found = fit(free, rest);
+            let has_room = can_distribute(free, rest);
             free[index] += first;
-            found
+            has_room
         })
     }
 
     proptest! {
         #[test]
-        fn no_arrangement_needs_fewer(portions in prop::collection::vec(1..=8_u64, 0..8)) {
-            let least = usize::try_from(min_devices(&portions, 8)).unwrap();
-            prop_assert!(least == 0 || !fit(&mut vec![8; least - 1], &portions));
+        fn no_arrangement_needs_fewer_devices(portions in prop::collection::vec(1..=8_u64, 0..8)) {
+            let min = usize::try_from(min_devices(&portions, 8)).unwrap();
+            prop_assert!(min == 0 || !can_distribute(&mut vec![8; min - 1], &portions));
         }
     }
 }

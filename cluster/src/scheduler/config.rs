@@ -1,4 +1,4 @@
-//! The extender's configuration file.
+//! The extender's configuration file: the resources by which it scores nodes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,13 +9,14 @@ use device_class::strict_toml;
 use rooted_path::read_regular_text;
 use serde::Deserialize;
 
-/// The maximum number of resources. Each request and each node is compared with all of them.
+/// The maximum number of `[[resource]]` tables. The number is bounded because each request and
+/// each node is compared with all of them.
 const MAX_RESOURCES: usize = 64;
 
 /// The maximum size in bytes of the configuration file.
-const MAX_FILE: u64 = 1 << 20;
+const MAX_FILE_SIZE: u64 = 1 << 20;
 
-/// The labels of a node.
+/// The labels of a node of the cluster: values by name.
 pub type Labels = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Deserialize)]
@@ -26,27 +27,28 @@ pub struct Config {
     pub resources: Vec<Resource>,
 }
 
-/// A resource that nodes are scored by.
+/// An extended resource by which nodes are scored.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
     pub name: ResourceName,
-    /// The weight of the resource in the score of a pod that requests several resources.
+    /// The weight of the resource in the score of a pod that requests several resources, at
+    /// least 1.
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// The devices of nodes, which are needed if all units of a container must be of one
-    /// device (`[sharing] one_device` in the class). The first layout whose labels a node has
-    /// applies to the node.
+    /// The sizes of the devices, for each kind of node. They are needed if all units of a
+    /// container must be on one device (`[sharing] one_device` in the class file). The first
+    /// layout whose labels a node has applies to the node.
     #[serde(default, rename = "layout")]
     pub layouts: Vec<Layout>,
 }
 
-/// The division of a node's units among devices.
+/// The number of units of each device of certain nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
-    /// The labels of the nodes to which the layout applies. Without labels it applies to all
-    /// nodes.
+    /// The labels that a node must have so that the layout applies. A layout without labels
+    /// applies to all nodes.
     #[serde(default)]
     pub labels: Labels,
     pub units_per_device: u64,
@@ -59,7 +61,7 @@ fn default_weight() -> u32 {
 impl Config {
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let path_text = path.display();
-        let text = read_regular_text(path, MAX_FILE)
+        let text = read_regular_text(path, MAX_FILE_SIZE)
             .with_context(|| format!("{path_text}: cannot read"))?;
         let config: Self = strict_toml::parse(path, &text)?;
         config.check().with_context(|| path_text.to_string())?;
@@ -80,9 +82,9 @@ impl Config {
                 domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"),
                 "name `{name}`: not an extended resource such as vendor.com/gpu"
             );
-            let mut before = resources[..index].iter();
+            let mut earlier_resources = resources[..index].iter();
             ensure!(
-                !before.any(|other| other.name == *name),
+                !earlier_resources.any(|other| other.name == *name),
                 "name `{name}`: in two [[resource]] tables"
             );
             ensure!(resource.weight > 0, "weight of {name}: must be at least 1");
@@ -97,16 +99,16 @@ impl Config {
 }
 
 impl Resource {
-    /// Returns the number of units of each device on a node with these labels, if it is
-    /// configured.
+    /// Returns the number of units of each device of a node that has `labels`, or `None` if no
+    /// layout applies to the node.
     pub fn units_per_device(&self, labels: Option<&Labels>) -> Option<u64> {
-        let is_of = |layout: &&Layout| {
-            let mut wanted = layout.labels.iter();
-            wanted.all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+        let applies = |layout: &&Layout| {
+            let mut required = layout.labels.iter();
+            required.all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
         };
         self.layouts
             .iter()
-            .find(is_of)
+            .find(applies)
             .map(|layout| layout.units_per_device)
     }
 }
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_errors_with_their_place() {
+    fn a_wrong_configuration_is_refused_with_the_key_and_the_reason() {
         const AB: &str = "[[resource]]\nname = 'a.b/c'\n";
         let of_form = "resource `gpu` is not of the form domain/name";
         let weight = "weight of a.b/c: must be at least 1";

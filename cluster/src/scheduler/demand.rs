@@ -1,25 +1,28 @@
-//! Computes how many units of a resource a pod takes, as kube-scheduler counts them, and in
-//! which portions the kubelet allocates them.
+//! Computes how many units of a resource a pod needs, as kube-scheduler counts them, and in which
+//! portions the kubelet allocates them to containers.
 
 use crate::quantity;
 
 use super::objects::{Container, Pod};
 
-/// A pod's request for one resource.
+/// The units of one resource that a pod needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// The units that the scheduler subtracts from those of the node.
+    /// The units that kube-scheduler subtracts from the free units of the pod's node.
     pub units: u64,
-    /// The units that the kubelet allocates at once, one number for each container.
+    /// The numbers of units that containers hold at the same time, one for each container. The
+    /// kubelet allocates each of them in one call.
     pub portions: Vec<u64>,
 }
 
-/// Returns the demand of a pod. Init containers run one after the other before the other
-/// containers start, and the kubelet allocates their devices again to later containers. A
-/// sidecar keeps its devices. Returns `None` if a quantity is not valid for devices.
-pub fn demand(pod: &Pod, resource: &str) -> Option<Demand> {
+/// Computes a pod's demand for a resource. The pod's init containers run one after the other
+/// before its other containers start, and the kubelet reuses the devices of an init container for
+/// later containers. A sidecar (an init container with `restartPolicy: Always`) keeps its devices.
+/// Returns `None` if a quantity is not valid for devices.
+pub fn compute_demand(pod: &Pod, resource: &str) -> Option<Demand> {
+    // The portions of the sidecars so far, and later also those of the main containers.
     let mut persistent = Vec::new();
-    // The units of the moment, before the containers start, at which the pod has the most units.
+    // The portions at the moment before the main containers start at which their sum is largest.
     let mut peak: Vec<u64> = Vec::new();
     for container in &pod.spec.init_containers {
         let units = requested_units(container, resource)?;
@@ -34,7 +37,7 @@ pub fn demand(pod: &Pod, resource: &str) -> Option<Demand> {
     for container in &pod.spec.containers {
         persistent.push(requested_units(container, resource)?);
     }
-    let overhead = units(pod.spec.overhead.get(resource))?;
+    let overhead = parse_units(pod.spec.overhead.get(resource))?;
     let mut portions = if sum(&peak) > sum(&persistent) {
         peak
     } else {
@@ -52,16 +55,17 @@ fn sum(units: &[u64]) -> u64 {
     units.iter().fold(0, add)
 }
 
-/// Returns the requested quantity. The API server copies limits of extended resources to
-/// requests.
+/// Returns the number of units that a container requests. A container may have only limits,
+/// because the API server sets missing requests for extended resources to the limits.
 fn requested_units(container: &Container, resource: &str) -> Option<u64> {
     let resources = &container.resources;
     let text = resources.requests.get(resource);
-    units(text.or_else(|| resources.limits.get(resource)))
+    parse_units(text.or_else(|| resources.limits.get(resource)))
 }
 
-fn units(text: Option<&String>) -> Option<u64> {
-    text.map_or(Some(0), |text| quantity::units(text))
+/// Parses a quantity. A missing quantity is 0 units.
+fn parse_units(text: Option<&String>) -> Option<u64> {
+    text.map_or(Some(0), |text| quantity::parse_units(text))
 }
 
 #[cfg(test)]
@@ -75,17 +79,21 @@ mod tests {
         json!({"restartPolicy": policy, "resources": {"requests": {"v.com/gpu": units}, "limits": null}})
     }
 
-    fn count_demand(init: &[(&str, bool)], containers: &[&str]) -> Option<Demand> {
-        let init = init.iter();
-        let init: Vec<Value> = init.map(|one| container(one.0, one.1)).collect();
-        let containers = containers.iter().map(|units| container(units, false));
-        let containers: Vec<Value> = containers.collect();
-        of_spec(json!({"containers": containers, "initContainers": init}))
+    fn demand_of_containers(init: &[(&str, bool)], containers: &[&str]) -> Option<Demand> {
+        let init: Vec<Value> = init
+            .iter()
+            .map(|(units, sidecar)| container(units, *sidecar))
+            .collect();
+        let containers: Vec<Value> = containers
+            .iter()
+            .map(|units| container(units, false))
+            .collect();
+        demand_of_spec(json!({"containers": containers, "initContainers": init}))
     }
 
-    fn of_spec(spec: Value) -> Option<Demand> {
+    fn demand_of_spec(spec: Value) -> Option<Demand> {
         let pod = serde_json::from_value(json!({"metadata": null, "spec": spec, "status": null}));
-        demand(&pod.unwrap(), "v.com/gpu")
+        compute_demand(&pod.unwrap(), "v.com/gpu")
     }
 
     #[test]
@@ -95,14 +103,14 @@ mod tests {
             (&[("2", false)], &["1"], 2, &[2]),
             (&[("2", false), ("3", false)], &["1"], 3, &[3]),
             (&[("1", true)], &["1"], 2, &[1, 1]),
-            // A sidecar runs beside the init container that follows it,
+            // A sidecar runs beside the init container that follows it.
             (&[("1", true), ("3", false)], &["1"], 4, &[1, 3]),
-            // and not beside the one before it.
+            // A sidecar does not run beside the init container before it.
             (&[("3", false), ("1", true)], &["1"], 3, &[3]),
             (&[], &["0"], 0, &[]),
             (&[], &[], 0, &[]),
         ] {
-            let demand = count_demand(init, containers).unwrap();
+            let demand = demand_of_containers(init, containers).unwrap();
             let found = (demand.units, &demand.portions[..]);
             assert_eq!(found, (units, portions), "{init:?} {containers:?}");
         }
@@ -119,22 +127,22 @@ mod tests {
                 vec![2],
             ),
             (json!({"containers": limited}), 2, vec![2]),
-            // Null for everything.
+            // Go writes empty lists and maps as null.
             (
                 json!({"containers": null, "initContainers": null, "overhead": null, "new": 1}),
                 0,
                 vec![],
             ),
         ] {
-            let demand = of_spec(spec.clone()).unwrap();
+            let demand = demand_of_spec(spec.clone()).unwrap();
             assert_eq!((demand.units, demand.portions), (units, portions), "{spec}");
         }
     }
 
     #[test]
-    fn quantities_that_no_device_has_are_errors() {
-        assert_eq!(count_demand(&[], &["-1"]), None);
-        assert_eq!(count_demand(&[("1500m", false)], &["1"]), None);
-        assert_eq!(count_demand(&[], &["10000000000G"]), None);
+    fn a_negative_fractional_or_huge_quantity_has_no_demand() {
+        assert_eq!(demand_of_containers(&[], &["-1"]), None);
+        assert_eq!(demand_of_containers(&[("1500m", false)], &["1"]), None);
+        assert_eq!(demand_of_containers(&[], &["10000000000G"]), None);
     }
 }

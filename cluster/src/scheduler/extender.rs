@@ -1,20 +1,21 @@
-//! The verbs of the extender. The answers come from memory, so that no request waits for the
-//! API server.
+//! Answers kube-scheduler's calls of the extender: `filter` and `prioritize`. The answers come
+//! from memory, so that no call waits for the API server.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use http_server::{Answer, Limits, Method, Site, StatusCode, json, text};
+use http_server::{Answer, Handler, Limits, Method, StatusCode, json, text};
 
 use super::config::Config;
 use super::metrics::Metrics;
-use super::view::{PodRequest, View};
-use super::wire::{Arguments, HostPriority, RefusedNodes, filter_answer};
+use super::view::{ClusterView, PodRequest};
+use super::wire::{Arguments, HostPriority, RefusedNodes, build_filter_answer};
 
-/// The maximum length in bytes of a request's body, which is enough for 5,000 nodes as whole
-/// objects.
+/// The maximum length in bytes of a request's body. It is enough for 5,000 nodes, the largest
+/// cluster that Kubernetes supports, if kube-scheduler sends whole node objects.
 pub const MAX_BODY: usize = 32 << 20;
 
+/// The limits of the server that answers kube-scheduler.
 pub const LIMITS: Limits = Limits {
     connections: 1024,
     body: MAX_BODY,
@@ -22,12 +23,15 @@ pub const LIMITS: Limits = Limits {
     keep_alive: true,
 };
 
+/// A function that answers the body of a call with the body of the answer.
 type Verb = fn(&Extender, &[u8]) -> serde_json::Result<Vec<u8>>;
 
+/// A scheduler extender, shared by the threads that answer calls and the tasks that watch the
+/// cluster.
 #[derive(Debug)]
 pub struct Extender {
     config: Arc<Config>,
-    view: RwLock<View>,
+    view: RwLock<ClusterView>,
     metrics: Metrics,
 }
 
@@ -35,7 +39,7 @@ impl Extender {
     pub fn new(config: Config) -> Arc<Self> {
         let config = Arc::new(config);
         Arc::new(Self {
-            view: RwLock::new(View::new(Arc::clone(&config))),
+            view: RwLock::new(ClusterView::new(Arc::clone(&config))),
             config,
             metrics: Metrics::default(),
         })
@@ -49,23 +53,24 @@ impl Extender {
         &self.metrics
     }
 
-    pub fn view(&self) -> RwLockReadGuard<'_, View> {
+    pub fn view(&self) -> RwLockReadGuard<'_, ClusterView> {
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn change_view(&self, change: impl FnOnce(&mut View)) {
+    /// Changes the view of the cluster, and the metrics of its size.
+    pub fn change_view(&self, change: impl FnOnce(&mut ClusterView)) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut view);
         let (nodes, pods) = view.size();
         drop(view);
         for (kind, count) in [("nodes", nodes), ("pods", pods)] {
-            let gauge = self.metrics.known.get_or_create(&[("kind", kind)]);
+            let gauge = self.metrics.known_objects.get_or_create(&[("kind", kind)]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
-    /// Returns the site that serves each verb under its path.
-    pub fn site(self: &Arc<Self>) -> impl Site + use<> {
+    /// Returns a handler that serves each verb under its path, such as `/filter`.
+    pub fn handler(self: &Arc<Self>) -> impl Handler + use<> {
         let extender = Arc::clone(self);
         move |method: &Method, path: &str, body: &[u8]| extender.answer(method, path, body)
     }
@@ -94,12 +99,15 @@ impl Extender {
         answer
     }
 
-    /// Answers `filter` with the nodes that may have room for a pod.
+    /// Answers a call of `filter` with the candidates on which a device may have room for the
+    /// pod. Until all nodes and pods have been listed, all candidates pass, so that the extender
+    /// does not delay pods when it starts.
     pub fn filter(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
-        let Arguments { pod, mut nodes } = Arguments::read(body)?;
+        let Arguments { pod, mut nodes } = Arguments::parse(body)?;
         let mut refused = RefusedNodes::new();
         let view = self.view();
-        // A pod whose quantities cannot be read is refused by the kubelet.
+        // A pod with invalid quantities passes on every node, because the kubelet refuses it with
+        // a better message.
         if let (Some(request), true) =
             (PodRequest::from_pod(&pod, &self.config), view.is_complete())
         {
@@ -112,18 +120,24 @@ impl Extender {
         drop(view);
         self.metrics.refused_nodes.inc_by(refused.len() as u64);
         nodes.retain(|name| !refused.contains_key(name));
-        filter_answer(&nodes, &refused)
+        build_filter_answer(&nodes, &refused)
     }
 
-    /// Answers `prioritize` with the score of each node for a pod.
+    /// Answers a call of `prioritize` with a score for each candidate. All scores are 0 until all
+    /// nodes and pods have been listed, and for a pod that requests none of the configured
+    /// resources.
     pub fn prioritize(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
-        let Arguments { pod, nodes } = Arguments::read(body)?;
+        let Arguments { pod, nodes } = Arguments::parse(body)?;
         let request = PodRequest::from_pod(&pod, &self.config).unwrap_or_default();
         let view = self.view();
-        let known = view.is_complete() && !request.is_empty();
+        let has_scores = view.is_complete() && !request.is_empty();
         let priority = |host| HostPriority {
             host,
-            score: if known { view.score(&request, host) } else { 0 },
+            score: if has_scores {
+                view.score(&request, host)
+            } else {
+                0
+            },
         };
         let priorities: Vec<_> = nodes.names().into_iter().map(priority).collect();
         drop(view);

@@ -1,4 +1,5 @@
-//! Keeps the view up to date by watches of nodes and pods.
+//! Watches nodes and pods in the API server, and keeps the extender's view of the cluster up to
+//! date.
 
 use std::sync::Arc;
 
@@ -9,13 +10,13 @@ use kube::runtime::watcher::{Config, Event};
 use super::extender::Extender;
 use super::objects::{Node, Pod};
 use super::view::PlacedPod;
-use crate::watch::follow;
+use crate::watch::watch_objects;
 
-/// Watches nodes, and never returns.
+/// Watches all nodes, and never returns. A failed watch is repeated after one of the `delays`.
 pub async fn watch_nodes(client: Client, extender: Arc<Extender>, delays: ExponentialBuilder) {
     let mut listed = Vec::new();
     let errors = &extender.metrics().watch_errors;
-    follow::<Node>(
+    watch_objects::<Node>(
         "nodes",
         client,
         Config::default(),
@@ -38,13 +39,14 @@ pub async fn watch_nodes(client: Client, extender: Arc<Extender>, delays: Expone
     .await;
 }
 
-/// Watches pods that have a node and have not ended, and never returns.
+/// Watches the pods that are bound to a node and have not ended, and never returns. A failed
+/// watch is repeated after one of the `delays`.
 pub async fn watch_pods(client: Client, extender: Arc<Extender>, delays: ExponentialBuilder) {
     let mut listed = Vec::new();
-    let selected = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
-    let config = Config::default().fields(selected);
+    let field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
+    let config = Config::default().fields(field_selector);
     let errors = &extender.metrics().watch_errors;
-    follow::<Pod>(
+    watch_objects::<Pod>(
         "pods",
         client,
         config,

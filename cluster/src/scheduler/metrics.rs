@@ -9,16 +9,18 @@ use prometheus_client::registry::Registry;
 
 use crate::watch::Label;
 
-/// The metrics. Clones share their counters.
+/// The extender's metrics. All clones of a value count together.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    /// The number of requests, by verb and by result, which is `ok` or `refused`.
+    /// The number of requests, by verb (`filter`, `prioritize`) and result (`ok`, `refused`).
     pub requests: Family<[Label; 2], Counter>,
+    /// The time in seconds from the end of a request's body to its answer, by verb.
     pub duration: Family<[Label; 1], Histogram>,
     /// The number of nodes that `filter` refused.
     pub refused_nodes: Counter,
-    /// The numbers of known nodes and pods.
-    pub known: Family<[Label; 1], Gauge>,
+    /// The number of objects in the view of the cluster, by kind (`nodes`, `pods`).
+    pub known_objects: Family<[Label; 1], Gauge>,
+    /// The number of failures of watches, by kind (`nodes`, `pods`).
     pub watch_errors: Family<[Label; 1], Counter>,
 }
 
@@ -29,7 +31,7 @@ impl Default for Metrics {
             requests: Family::default(),
             duration: Family::new_with_constructor(buckets),
             refused_nodes: Counter::default(),
-            known: Family::default(),
+            known_objects: Family::default(),
             watch_errors: Family::default(),
         }
     }
@@ -63,7 +65,7 @@ impl Metrics {
         own.register(
             "known_objects",
             "Nodes, and pods that hold one of the resources",
-            self.known.clone(),
+            self.known_objects.clone(),
         );
         own.register(
             "watch_errors",
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_has_the_name_that_all_programs_use() {
+    fn the_metric_of_the_version_has_the_same_name_in_all_programs() {
         let mut page = String::new();
         encode(&mut page, &Metrics::default().registry()).unwrap();
         let version = env!("CARGO_PKG_VERSION");

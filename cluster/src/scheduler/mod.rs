@@ -1,5 +1,5 @@
-//! The scheduler extender: scores nodes by how full they would be, and keeps pods
-//! off nodes on which no device has room.
+//! The scheduler extender. It gives higher scores to nodes whose devices a pod would fill up, and
+//! refuses nodes on which no device has room for a pod.
 
 pub mod bin_packing;
 pub mod config;
@@ -9,7 +9,6 @@ pub mod feed;
 pub mod metrics;
 pub mod objects;
 pub mod program;
-
 pub mod score;
 pub mod view;
 pub mod wire;

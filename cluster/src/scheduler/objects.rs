@@ -1,5 +1,5 @@
-//! The parts of pods and nodes that the extender reads. Everything else in them is
-//! ignored, so that newer versions of the API server work too.
+//! The fields of pods and nodes that the extender reads. All other fields are ignored, so that
+//! the extender also works with newer versions of the API server.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
-/// Resource names and quantities.
+/// Quantities by the names of resources. The quantities are not parsed yet.
 pub type Amounts = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Default, Resource, Deserialize)]
 #[resource(inherit = v1::Pod)]
 #[serde(default)]
 pub struct Pod {
-    #[serde(deserialize_with = "identity")]
+    #[serde(deserialize_with = "deserialize_metadata")]
     pub metadata: ObjectMeta,
     #[serde(deserialize_with = "or_default")]
     pub spec: PodSpec,
@@ -31,7 +31,8 @@ pub struct PodSpec {
     /// The init containers and sidecars.
     #[serde(deserialize_with = "or_default")]
     pub init_containers: Vec<Container>,
-    /// The overhead of the pod's runtime class.
+    /// The resources that the pod needs in addition to its containers (`overhead` of its
+    /// RuntimeClass).
     #[serde(deserialize_with = "or_default")]
     pub overhead: Amounts,
     pub node_name: Option<String>,
@@ -41,7 +42,7 @@ pub struct PodSpec {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Container {
-    /// `Always` makes an init container a sidecar.
+    /// The restart policy of an init container. `Always` makes it a sidecar.
     pub restart_policy: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub resources: Resources,
@@ -52,7 +53,8 @@ pub struct Container {
 pub struct Resources {
     #[serde(deserialize_with = "or_default")]
     pub requests: Amounts,
-    /// The limits. For extended resources they are equal to the requests.
+    /// The limits. Kubernetes requires that those of extended resources are equal to the
+    /// requests.
     #[serde(deserialize_with = "or_default")]
     pub limits: Amounts,
 }
@@ -60,7 +62,7 @@ pub struct Resources {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodStatus {
-    /// `Succeeded` and `Failed` are final.
+    /// The phase of the pod. A pod never leaves the phases `Succeeded` and `Failed`.
     pub phase: Option<String>,
 }
 
@@ -68,7 +70,7 @@ pub struct PodStatus {
 #[resource(inherit = v1::Node)]
 #[serde(default)]
 pub struct Node {
-    #[serde(deserialize_with = "identity")]
+    #[serde(deserialize_with = "deserialize_metadata")]
     pub metadata: ObjectMeta,
     #[serde(deserialize_with = "or_default")]
     pub status: NodeStatus,
@@ -83,30 +85,33 @@ pub struct NodeStatus {
     pub allocatable: Amounts,
 }
 
-/// Go writes empty lists, maps and structs as `null`.
+/// Deserializes a value, and reads `null` as the default. Go writes empty lists, maps and structs
+/// as `null`.
 pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
-    from: D,
+    deserializer: D,
 ) -> Result<T, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or_default())
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads the identity of an object from its metadata. Annotations are not read, because
-/// kubectl keeps whole objects there, with the values of environment variables.
-fn identity<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+/// Deserializes the metadata of an object without its annotations. kubectl stores whole objects
+/// in an annotation, and their environment variables may contain secrets.
+fn deserialize_metadata<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
-    struct Identity {
+    struct Metadata {
         name: Option<String>,
         uid: Option<String>,
         resource_version: Option<String>,
         labels: Option<BTreeMap<String, String>>,
     }
-    let read: Identity = or_default(from)?;
+    let metadata: Metadata = or_default(deserializer)?;
     Ok(ObjectMeta {
-        name: read.name,
-        uid: read.uid,
-        resource_version: read.resource_version,
-        labels: read.labels,
+        name: metadata.name,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        labels: metadata.labels,
         ..ObjectMeta::default()
     })
 }

@@ -1,4 +1,4 @@
-//! The process `boathook-scheduler`.
+//! The command line of `boathook-scheduler`, and its tasks: two watches, and two HTTP servers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use http_server::tls::{self, Identity};
 use super::config::Config;
 use super::extender::{Extender, LIMITS};
 use super::feed;
-use crate::watch::DELAYS;
+use crate::watch::RETRY_DELAYS;
 use crate::{pages, process};
 
 /// An extender of kube-scheduler that prefers nodes whose devices are partly used
@@ -70,7 +70,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<()> {
         let Command::Run(run) = self.command;
         run.log.start();
-        process::run(serve(run))
+        process::serve_until_signal(serve(run))
     }
 }
 
@@ -80,33 +80,36 @@ async fn serve(run: Run) -> anyhow::Result<()> {
         None => None,
         Some(dir) => Some(Identity::from_dir(dir)?),
     };
-    let requests = pages::listen(run.listen)?;
-    let client = process::client().await?;
+    let listener = pages::listen(run.listen)?;
+    let client = process::connect_to_api_server().await?;
     let extender = Extender::new(config);
-    let watched = Arc::clone(&extender);
-    let not_ready_reason = move || {
-        let complete = watched.view().is_complete();
-        (!complete).then_some("nodes and pods have not been listed yet")
+    let not_ready_reason = {
+        let extender = Arc::clone(&extender);
+        move || {
+            let is_complete = extender.view().is_complete();
+            (!is_complete).then_some("nodes and pods have not been listed yet")
+        }
     };
     let registry = extender.metrics().registry();
-    let answers = async {
+    let server = async {
+        let handler = extender.handler();
         match (identity, run.tls_dir) {
             (Some(identity), Some(dir)) => {
-                let serving = Arc::clone(&identity);
+                let identity_of_server = Arc::clone(&identity);
                 tokio::select! {
-                    () = http_server::serve_tls(requests, LIMITS, extender.site(), serving) => {}
-                    () = tls::reload(identity, dir) => {}
+                    () = http_server::serve_tls(listener, LIMITS, handler, identity_of_server) => {}
+                    () = tls::reload_on_change(identity, dir) => {}
                 }
             }
-            _ => http_server::serve(requests, LIMITS, extender.site()).await,
+            _ => http_server::serve(listener, LIMITS, handler).await,
         }
     };
     pages::start(run.http, registry, not_ready_reason)?;
     tracing::info!("listening on {}", run.listen);
     tokio::select! {
-        () = feed::watch_nodes(client.clone(), Arc::clone(&extender), DELAYS) => {}
-        () = feed::watch_pods(client, Arc::clone(&extender), DELAYS) => {}
-        () = answers => {}
+        () = feed::watch_nodes(client.clone(), Arc::clone(&extender), RETRY_DELAYS) => {}
+        () = feed::watch_pods(client, Arc::clone(&extender), RETRY_DELAYS) => {}
+        () = server => {}
     }
     anyhow::bail!("a task ended unexpectedly")
 }

@@ -1,28 +1,31 @@
-//! The extender's view of the cluster: the nodes and the pods on them.
+//! The extender's view of the cluster: the nodes, and the units that pods on them use.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::bin_packing::min_devices;
 use super::config::Config;
-use super::demand::demand;
+use super::demand::compute_demand;
 use super::objects;
-use super::score::{Load, score};
+use super::score::{ResourceUsage, compute_score};
 use crate::quantity;
 
-/// A pod's requests for the configured resources.
+/// The configured resources that a pod requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRequest(Box<[ResourceRequest]>);
 
+/// A pod's demand for one of the configured resources. The fields are those of
+/// [`Demand`](super::demand::Demand).
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ResourceRequest {
-    /// The resource's index in the configuration.
+    /// The index of the resource in the configuration.
     resource: usize,
     units: u64,
     portions: Box<[u64]>,
 }
 
-/// The parts of a pod on a node that are stored.
+/// A pod that is bound to a node and uses some of the configured resources. Nothing else of the
+/// pod is stored, because a cluster may have 150,000 pods.
 #[derive(Debug)]
 pub struct PlacedPod {
     uid: Arc<str>,
@@ -32,47 +35,53 @@ pub struct PlacedPod {
 
 #[derive(Debug)]
 struct Node {
-    /// The node's resources, one entry for each configured resource.
+    /// One entry for each configured resource, in the order of the configuration.
     resources: Box<[NodeResource]>,
+    /// The number of stored pods on the node.
     pods: usize,
-    /// Whether the node was listed. A pod may be seen before its node is listed, and after the
-    /// node is removed.
-    listed: bool,
+    /// Whether the API server has the node. The watch of pods may report a pod before the watch
+    /// of nodes reports its node, and still after the node was deleted.
+    is_listed: bool,
 }
+
+/// The state of one resource on one node.
 
 #[derive(Debug, Clone, Default)]
 struct NodeResource {
-    /// The units of healthy devices.
+    /// The number of units of healthy devices.
     allocatable: u64,
-    /// The units of the pods on the node.
+    /// The number of units that the pods on the node use.
     in_use: u64,
-    devices: Option<Devices>,
-    /// The units that the kubelet allocated at once, one number for each container.
+    /// The devices of the node, or `None` if no layout applies to the node, or if the node's
+    /// capacity is not a multiple of the layout's units.
+    devices: Option<DeviceSizes>,
+    /// The numbers of units that containers on the node use, each on a single device.
     portions: Vec<u64>,
 }
 
-/// The devices of a node, if they are configured and agree with the capacity.
+/// The number of devices of a node, and the number of units of each.
 #[derive(Debug, Clone, Copy)]
-struct Devices {
+struct DeviceSizes {
     count: u64,
     units: u64,
 }
 
+/// The nodes of the cluster and the pods on them, as the watches have reported them.
 #[derive(Debug)]
-pub struct View {
+pub struct ClusterView {
     config: Arc<Config>,
     nodes: HashMap<Arc<str>, Node>,
     pods: HashMap<Arc<str>, PlacedPod>,
-    nodes_listed: bool,
-    pods_listed: bool,
+    has_listed_nodes: bool,
+    has_listed_pods: bool,
 }
 
 impl PodRequest {
-    /// Reads a pod's requests. Returns `None` if a quantity is not valid for devices.
+    /// Computes the requests of a pod. Returns `None` if a quantity is not valid for devices.
     pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
         let mut request = Vec::new();
         for (resource, configured) in config.resources.iter().enumerate() {
-            let demand = demand(pod, configured.name.as_str())?;
+            let demand = compute_demand(pod, configured.name.as_str())?;
             if demand.units > 0 {
                 request.push(ResourceRequest {
                     resource,
@@ -91,52 +100,55 @@ impl PodRequest {
 }
 
 impl PlacedPod {
-    /// Returns the parts of a pod to store. Returns `None` if the pod has no node, has ended,
-    /// or requests none of the resources.
+    /// Returns the pod as it is stored. Returns `None` if the pod is not bound to a node, has
+    /// ended, or requests none of the configured resources.
     pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
         let node = pod.spec.node_name.as_deref();
         let node = node.filter(|name| !name.is_empty())?;
-        // No kubelet admits a pod with an invalid quantity, so that such a pod holds nothing.
+        // The kubelet does not admit a pod with an invalid quantity, so such a pod uses nothing.
         let request = PodRequest::from_pod(pod, config).unwrap_or_default();
-        let counts = !pod.is_terminal() && !request.is_empty();
-        let uid = pod.metadata.uid.as_deref().filter(|_| counts)?;
+        if pod.is_terminal() || request.is_empty() {
+            return None;
+        }
         Some(Self {
-            uid: uid.into(),
+            uid: pod.metadata.uid.as_deref()?.into(),
             node: node.into(),
             request,
         })
     }
 }
 
-impl View {
+impl ClusterView {
     pub fn new(config: Arc<Config>) -> Self {
         Self {
             config,
             nodes: HashMap::new(),
             pods: HashMap::new(),
-            nodes_listed: false,
-            pods_listed: false,
+            has_listed_nodes: false,
+            has_listed_pods: false,
         }
     }
 
-    /// Returns whether all nodes and pods have been listed once.
+    /// Returns whether the view has all nodes and pods: both lists of the API server were read
+    /// completely at least once.
     pub fn is_complete(&self) -> bool {
-        self.nodes_listed && self.pods_listed
+        self.has_listed_nodes && self.has_listed_pods
     }
 
-    /// Returns the numbers of nodes, and of pods with the resources.
+    /// Returns the number of nodes, and the number of pods that use configured resources.
     pub fn size(&self) -> (usize, usize) {
-        let nodes = self.nodes.values().filter(|node| node.listed);
+        let nodes = self.nodes.values().filter(|node| node.is_listed);
         (nodes.count(), self.pods.len())
     }
 
-    /// Returns the reason why no device of a node can have room for a pod with this request, or
-    /// `None` if a device may have room.
+    /// Returns the reason why no device of the node `name` can have room for a pod with this
+    /// request. Returns `None` if a device may have room, or if the sizes of the node's devices
+    /// are not known.
     pub fn refusal(&self, request: &PodRequest, name: &str) -> Option<String> {
-        let node = self.nodes.get(name).filter(|node| node.listed)?;
+        let node = self.nodes.get(name).filter(|node| node.is_listed)?;
         request.0.iter().find_map(|resource_request| {
             let resource = &node.resources[resource_request.resource];
-            let Devices { count, units } = resource.devices?;
+            let DeviceSizes { count, units } = resource.devices?;
             let name = &self.config.resources[resource_request.resource].name;
             if let Some(portion) = resource_request
                 .portions
@@ -149,24 +161,26 @@ impl View {
             }
             let portions = [&resource.portions, &*resource_request.portions].concat();
             (min_devices(&portions, units) > count).then(|| {
-                let wanted: Vec<String> = resource_request
+                let requested: Vec<String> = resource_request
                     .portions
                     .iter()
                     .map(u64::to_string)
                     .collect();
-                format!("no device has {} free units of {name}", wanted.join(" + "))
+                let requested = requested.join(" + ");
+                format!("no device has {requested} free units of {name}")
             })
         })
     }
 
-    /// Returns the score of a node for a pod with this request.
+    /// Returns the score of the node `name` for a pod with this request. An unknown node has the
+    /// score 0.
     pub fn score(&self, request: &PodRequest, name: &str) -> u8 {
-        let Some(node) = self.nodes.get(name).filter(|node| node.listed) else {
+        let Some(node) = self.nodes.get(name).filter(|node| node.is_listed) else {
             return 0;
         };
-        score(request.0.iter().map(|resource_request| {
+        compute_score(request.0.iter().map(|resource_request| {
             let resource = &node.resources[resource_request.resource];
-            Load {
+            ResourceUsage {
                 requested: resource_request.units,
                 in_use: resource.in_use,
                 total: resource.allocatable,
@@ -175,54 +189,58 @@ impl View {
         }))
     }
 
+    /// Adds a node, or updates it. A node without a name is ignored.
     pub fn apply_node(&mut self, object: &objects::Node) {
         let Some(name) = object.metadata.name.as_deref() else {
             return;
         };
         let config = Arc::clone(&self.config);
         let node = self.get_or_add_node(name);
-        node.listed = true;
-        for (resource, known) in config.resources.iter().zip(&mut node.resources) {
-            // An invalid quantity counts as 0.
-            let amount = |amounts: &objects::Amounts| {
-                let text = amounts.get(resource.name.as_str());
-                text.map_or(0, |text| quantity::units(text).unwrap_or(0))
+        node.is_listed = true;
+        for (configured, resource) in config.resources.iter().zip(&mut node.resources) {
+            // A missing or invalid quantity counts as 0.
+            let parse_amount = |amounts: &objects::Amounts| {
+                let text = amounts.get(configured.name.as_str());
+                text.map_or(0, |text| quantity::parse_units(text).unwrap_or(0))
             };
-            known.allocatable = amount(&object.status.allocatable);
-            let capacity = amount(&object.status.capacity).max(known.allocatable);
-            let units = resource.units_per_device(object.metadata.labels.as_ref());
-            known.devices = units
+            resource.allocatable = parse_amount(&object.status.allocatable);
+            let capacity = parse_amount(&object.status.capacity).max(resource.allocatable);
+            let units = configured.units_per_device(object.metadata.labels.as_ref());
+            resource.devices = units
                 .filter(|units| capacity.is_multiple_of(*units))
-                .map(|units| Devices {
+                .map(|units| DeviceSizes {
                     count: capacity / units,
                     units,
                 });
         }
     }
 
-    /// Removes a node. Its pods are removed by their own events.
+    /// Removes a node. The pods of the node stay in the view until the watch of pods reports that
+    /// they were deleted.
     pub fn remove_node(&mut self, name: &str) {
         if let Some(node) = self.nodes.get_mut(name) {
-            node.listed = false;
+            node.is_listed = false;
             self.remove_unused_node(name);
         }
     }
 
+    /// Replaces all nodes by those of a complete list of the API server.
     pub fn replace_nodes(&mut self, objects: &[objects::Node]) {
-        let names = objects
+        let listed_names: HashSet<&str> = objects
             .iter()
-            .filter_map(|node| node.metadata.name.as_deref());
-        let listed: HashSet<&str> = names.collect();
+            .filter_map(|node| node.metadata.name.as_deref())
+            .collect();
         for (name, node) in &mut self.nodes {
-            node.listed = listed.contains(&**name);
+            node.is_listed = listed_names.contains(&**name);
         }
-        self.nodes.retain(|_, node| node.listed || node.pods > 0);
+        self.nodes.retain(|_, node| node.is_listed || node.pods > 0);
         for object in objects {
             self.apply_node(object);
         }
-        self.nodes_listed = true;
+        self.has_listed_nodes = true;
     }
 
+    /// Adds a pod if it uses configured resources, and removes it if it has ended.
     pub fn apply_pod(&mut self, object: &objects::Pod) {
         match PlacedPod::from_pod(object, &Arc::clone(&self.config)) {
             Some(pod) => self.add_pod(pod),
@@ -244,7 +262,11 @@ impl View {
             let resource = &mut node.resources[resource_request.resource];
             resource.in_use = resource.in_use.saturating_sub(resource_request.units);
             for portion in &resource_request.portions {
-                let index = resource.portions.iter().position(|known| known == portion);
+                // Portions of the same size are interchangeable, so any one of them is removed.
+                let index = resource
+                    .portions
+                    .iter()
+                    .position(|stored| stored == portion);
                 if let Some(index) = index {
                     resource.portions.swap_remove(index);
                 }
@@ -253,20 +275,22 @@ impl View {
         self.remove_unused_node(&pod.node);
     }
 
+    /// Replaces all pods by those of a complete list of the API server.
     pub fn replace_pods(&mut self, listed: Vec<PlacedPod>) {
         let listed_uids: HashSet<&str> = listed.iter().map(|pod| &*pod.uid).collect();
-        let removed = self
+        let removed_uids: Vec<Arc<str>> = self
             .pods
             .keys()
-            .filter(|uid| !listed_uids.contains(&***uid));
-        let removed: Vec<Arc<str>> = removed.cloned().collect();
-        removed.iter().for_each(|uid| self.remove_pod(uid));
+            .filter(|uid| !listed_uids.contains(&***uid))
+            .cloned()
+            .collect();
+        removed_uids.iter().for_each(|uid| self.remove_pod(uid));
         listed.into_iter().for_each(|pod| self.add_pod(pod));
-        self.pods_listed = true;
+        self.has_listed_pods = true;
     }
 
-    /// Adds a pod that is not known yet. A known pod never changes: requests for extended
-    /// resources are immutable, and so is the pod's node.
+    /// Adds a pod, unless the view already has it. A pod that the view has need not be updated,
+    /// because a pod's node and its requests for extended resources are immutable.
     fn add_pod(&mut self, mut pod: PlacedPod) {
         if self.pods.contains_key(&pod.uid) {
             return;
@@ -278,28 +302,29 @@ impl View {
             resource.in_use = resource.in_use.saturating_add(resource_request.units);
             resource.portions.extend(&resource_request.portions);
         }
-        // All pods of a node share one text with its name.
+        // All pods of a node share one allocation of the node's name, to save memory.
         if let Some((name, _)) = self.nodes.get_key_value(&pod.node) {
             pod.node = Arc::clone(name);
         }
         self.pods.insert(Arc::clone(&pod.uid), pod);
     }
 
-    /// Returns the node with this name, and creates it if it has not been listed yet.
+    /// Returns the node `name`. If the view does not have it, it is added as a node that the API
+    /// server has not listed.
     fn get_or_add_node(&mut self, name: &str) -> &mut Node {
-        let known = self.nodes.get_key_value(name);
-        let key = known.map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
+        let existing = self.nodes.get_key_value(name);
+        let key = existing.map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         self.nodes.entry(key).or_insert_with(|| Node {
             resources: vec![NodeResource::default(); self.config.resources.len()].into(),
             pods: 0,
-            listed: false,
+            is_listed: false,
         })
     }
 
-    /// Removes a node that is not listed and has no pods.
+    /// Removes the node `name` if the API server does not have it and no stored pod is on it.
     fn remove_unused_node(&mut self, name: &str) {
         let node = self.nodes.get(name);
-        if node.is_some_and(|node| !node.listed && node.pods == 0) {
+        if node.is_some_and(|node| !node.is_listed && node.pods == 0) {
             self.nodes.remove(name);
         }
     }

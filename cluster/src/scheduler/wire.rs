@@ -1,6 +1,7 @@
-//! The messages between kube-scheduler and an extender. The types have no JSON tags, so that
-//! the keys are the names of Go's fields. Before Kubernetes 1.18 they had tags in lower case,
-//! and Go ignores the case of keys that it reads.
+//! The messages between kube-scheduler and an extender (k8s.io/kube-scheduler/extender/v1). The
+//! keys of their JSON objects are the names of Go's fields, such as `NodeNames`. Before Kubernetes
+//! 1.18 they were in lower case. Answers need only one form, because Go ignores the case of keys
+//! when it parses JSON.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +10,28 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::objects::{Pod, or_default};
-use crate::json::{List, Text};
+use crate::json::{BoundedList, Text};
 
-/// The maximum number of nodes in a request: several times that of the largest cluster.
+/// The maximum number of nodes in a request. Kubernetes supports clusters of up to 5,000 nodes.
 const MAX_NODES: usize = 100_000;
 
-/// The maximum length in bytes of a pod, which is more than the API server accepts.
+/// The maximum length in bytes of a pod. The API server accepts no object of more than 3 MiB.
 const MAX_POD: usize = 4 << 20;
 
-/// The arguments of filter and prioritize.
+/// The arguments of `filter` and `prioritize`.
 #[derive(Debug)]
 pub struct Arguments<'a> {
     pub pod: Pod,
     pub nodes: Candidates<'a>,
 }
 
+/// The nodes of which kube-scheduler may choose one for a pod.
 #[derive(Debug)]
 pub enum Candidates<'a> {
-    /// The names of nodes, with `nodeCacheCapable: true`.
+    /// The names of the nodes. kube-scheduler sends them if its configuration has
+    /// `nodeCacheCapable: true` for the extender.
     Names(Vec<Text<'a>>),
-    /// The nodes as whole objects, which are returned unchanged.
+    /// The names and the whole objects of the nodes. The objects are returned unchanged.
     Objects(Vec<(String, &'a RawValue)>),
     None,
 }
@@ -40,16 +43,16 @@ struct ExtenderArgs<'a> {
     #[serde(rename = "Nodes", alias = "nodes", borrow, default)]
     nodes: Option<NodeList<'a>>,
     #[serde(rename = "NodeNames", alias = "nodenames", borrow, default)]
-    names: Option<List<Text<'a>, MAX_NODES>>,
+    names: Option<BoundedList<Text<'a>, MAX_NODES>>,
 }
 
 #[derive(Deserialize)]
 struct NodeList<'a> {
     #[serde(borrow, default)]
-    items: Option<List<&'a RawValue, MAX_NODES>>,
+    items: Option<BoundedList<&'a RawValue, MAX_NODES>>,
 }
 
-/// The part of a node that identifies it.
+/// The part of a node object that has the node's name.
 #[derive(Deserialize)]
 struct NodeIdentity {
     #[serde(default, deserialize_with = "or_default")]
@@ -63,26 +66,27 @@ struct Metadata {
 }
 
 impl<'a> Arguments<'a> {
-    pub fn read(body: &'a [u8]) -> serde_json::Result<Self> {
+    /// Parses the body of a request.
+    pub fn parse(body: &'a [u8]) -> serde_json::Result<Self> {
         let request: ExtenderArgs<'a> = serde_json::from_slice(body)?;
         let nodes = match (request.names, request.nodes) {
             (Some(names), _) => Candidates::Names(names.0),
             (None, Some(list)) => {
                 let items = list.items.unwrap_or_default().0.into_iter();
-                let identified = items.map(|item| {
-                    let identified: NodeIdentity = serde_json::from_str(item.get())?;
-                    Ok((identified.metadata.name, item))
+                let named_items = items.map(|item| {
+                    let identity: NodeIdentity = serde_json::from_str(item.get())?;
+                    Ok((identity.metadata.name, item))
                 });
-                Candidates::Objects(identified.collect::<serde_json::Result<_>>()?)
+                Candidates::Objects(named_items.collect::<serde_json::Result<_>>()?)
             }
             (None, None) => Candidates::None,
         };
-        let pod = request.pod.map_or("null", RawValue::get);
-        if pod.len() > MAX_POD {
+        let pod_text = request.pod.map_or("null", RawValue::get);
+        if pod_text.len() > MAX_POD {
             let reason = format!("the pod is longer than {MAX_POD} bytes");
             return Err(serde_json::Error::custom(reason));
         }
-        let pod: Option<Pod> = serde_json::from_str(pod)?;
+        let pod: Option<Pod> = serde_json::from_str(pod_text)?;
         Ok(Self {
             pod: pod.unwrap_or_default(),
             nodes,
@@ -109,14 +113,14 @@ impl Candidates<'_> {
     }
 }
 
-/// The nodes that were refused, with the reasons.
+/// The reasons why nodes were refused, by the names of the nodes.
 pub type RefusedNodes = BTreeMap<String, String>;
 
-/// The answer to filter. kube-scheduler sends only nodes that passed its own filters,
-/// and does not call again when it searches for pods to preempt: preempting a pod would
-/// not help, which the second map reports. It takes precedence; old versions know only the
-/// first.
-pub fn filter_answer(
+/// Builds the answer to `filter`. kube-scheduler only sends nodes with enough units in total, so
+/// that preempting a pod on a refused node would not help. `FailedAndUnresolvableNodes` tells
+/// kube-scheduler this. Older versions of kube-scheduler only read `FailedNodes`, so the refused
+/// nodes are in both maps.
+pub fn build_filter_answer(
     passed: &Candidates<'_>,
     refused: &RefusedNodes,
 ) -> serde_json::Result<Vec<u8>> {
@@ -126,7 +130,7 @@ pub fn filter_answer(
         Candidates::None => (None, None),
     };
     serde_json::to_vec(&FilterResult {
-        nodes: objects.map(|objects| Items {
+        nodes: objects.map(|objects| AcceptedNodes {
             items: objects.iter().map(|(_, raw)| *raw).collect(),
         }),
         node_names: names,
@@ -137,21 +141,21 @@ pub fn filter_answer(
 }
 
 #[derive(Serialize)]
-struct Items<'a> {
+struct AcceptedNodes<'a> {
     items: Vec<&'a RawValue>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct FilterResult<'a> {
-    nodes: Option<Items<'a>>,
+    nodes: Option<AcceptedNodes<'a>>,
     node_names: Option<&'a [Text<'a>]>,
     failed_nodes: &'a RefusedNodes,
     failed_and_unresolvable_nodes: &'a RefusedNodes,
     error: &'a str,
 }
 
-/// A node's score, in the answer to prioritize.
+/// The score of one node, in the answer to `prioritize`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct HostPriority<'a> {

@@ -1,4 +1,5 @@
-//! Admission reviews, version 1. Only the needed fields are read.
+//! The messages between the API server and a webhook: AdmissionReview of admission.k8s.io/v1. Only
+//! the fields that the webhook needs are read.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +10,8 @@ use serde_json::{Value, json};
 
 pub const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// The maximum length in bytes of a warning. The API server may cut longer ones.
+/// The maximum length in bytes of a warning. The API server may truncate longer ones
+/// (documentation of `AdmissionResponse.warnings`).
 const MAX_WARNING: usize = 120;
 
 #[derive(Debug, Deserialize)]
@@ -26,7 +28,7 @@ pub struct AdmissionRequest<'a> {
     pub uid: String,
     pub resource: GroupResource,
     pub sub_resource: Option<String>,
-    /// The object's namespace, which need not be in the object itself.
+    /// The namespace of the object. The object itself may lack it when it is created.
     #[serde(default)]
     pub namespace: String,
     pub operation: String,
@@ -41,7 +43,8 @@ pub struct GroupResource {
     pub resource: String,
 }
 
-/// Returns the answer that admits an object with these changes.
+/// Builds the answer that admits an object, changed by `patch`. The user who created the object
+/// sees the warnings.
 pub fn admit(uid: &str, patch: &Patch, warnings: Vec<String>) -> Value {
     let mut response = json!({"uid": uid, "allowed": true});
     if !patch.0.is_empty() {
@@ -51,15 +54,16 @@ pub fn admit(uid: &str, patch: &Patch, warnings: Vec<String>) -> Value {
     if !warnings.is_empty() {
         response["warnings"] = warnings.into_iter().map(truncate_warning).collect();
     }
-    answer(response)
+    build_answer(response)
 }
 
+/// Builds the answer that refuses an object. `code` is an HTTP status.
 pub fn deny(uid: &str, code: u16, message: &str) -> Value {
     let status = json!({"code": code, "message": message});
-    answer(json!({"uid": uid, "allowed": false, "status": status}))
+    build_answer(json!({"uid": uid, "allowed": false, "status": status}))
 }
 
-fn answer(response: Value) -> Value {
+fn build_answer(response: Value) -> Value {
     json!({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 }
 

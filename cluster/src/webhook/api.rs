@@ -1,22 +1,24 @@
-//! The published types of the vendor's FPGA mappings, from which the resource
-//! definitions in `deploy/webhook` are generated, and the related names. The only
-//! module of this crate that names a vendor, because the API is the vendor's.
+//! The API of the vendor's own FPGA webhook: its objects, and its names of resources and
+//! variables. The CustomResourceDefinitions of the chart are generated from these types. No other
+//! module of this crate names a vendor.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The prefix of the names of all resources.
+/// The prefix of the names of all resources that the device plugin offers.
 pub const PREFIX: &str = "fpga.intel.com/";
 
-/// The prefix of the variables that name the regions of a container.
+/// The prefix of the environment variables that have the interface ids of a container's regions:
+/// `FPGA_REGION_1`, `FPGA_REGION_2` and so on.
 pub const REGION_VARIABLE: &str = "FPGA_REGION_";
 
-/// The prefix of the variables that name the functions of a container.
+/// The prefix of the environment variables that have the ids of the functions with which a
+/// container's regions are programmed: `FPGA_AFU_1` for the region of `FPGA_REGION_1`.
 pub const FUNCTION_VARIABLE: &str = "FPGA_AFU_";
 
-/// A function with which a port is, or can be, programmed.
+/// A function with which a port of an FPGA is, or can be, programmed.
 #[derive(CustomResource, Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
 #[kube(
     group = "fpga.intel.com",
@@ -42,7 +44,7 @@ pub struct AcceleratorFunctionSpec {
     pub mode: String,
 }
 
-/// A region that a container programs by itself.
+/// A region of an FPGA that the container itself programs.
 #[derive(CustomResource, Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
 #[kube(
     group = "fpga.intel.com",
@@ -60,7 +62,7 @@ pub struct FpgaRegionSpec {
     pub interface_id: String,
 }
 
-/// Nothing is reported.
+/// The status of an object, which is always empty.
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
 pub struct NoStatus {}
 
@@ -69,6 +71,7 @@ pub fn definitions() -> [CustomResourceDefinition; 2] {
     [AcceleratorFunction::crd(), FpgaRegion::crd()]
 }
 
+/// Returns the resource definitions of both kinds as a stream of YAML documents.
 pub fn definitions_yaml() -> anyhow::Result<String> {
     let mut text = String::new();
     for definition in definitions() {

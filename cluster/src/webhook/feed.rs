@@ -1,5 +1,5 @@
-//! Keeps the mappings up to date by watches of both kinds, and logs objects that cannot
-//! be used.
+//! Watches the objects that define friendly names, AcceleratorFunctions and FpgaRegions, and keeps
+//! the webhook's mappings up to date. Objects that cannot be used are logged.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -15,11 +15,14 @@ use super::mappings::{Kind, Object};
 use super::review::Reviewer;
 use crate::watch;
 
+/// A kind of object that defines friendly names.
 pub trait MappedObject:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
     const KIND: Kind;
+    /// The name of the kind in URLs and log messages.
     const PLURAL: &'static str;
+    /// Returns the object without its metadata.
     fn object(&self) -> Object;
 }
 
@@ -41,8 +44,9 @@ impl MappedObject for FpgaRegion {
     }
 }
 
-/// Watches one kind, and never returns.
-pub async fn follow<K: MappedObject>(
+/// Watches all objects of one kind, and never returns. A failed watch is repeated after one of the
+/// `delays`.
+pub async fn watch_mappings<K: MappedObject>(
     client: Client,
     reviewer: Arc<Reviewer>,
     delays: ExponentialBuilder,
@@ -53,7 +57,8 @@ pub async fn follow<K: MappedObject>(
         Event::InitApply(object) => listed.push(object),
         Event::InitDone => {
             let keys: BTreeSet<_> = listed.iter().map(key).collect();
-            // All objects are stored before the kind counts as listed.
+            // All objects are stored before `keep_only` marks the kind as listed, because the
+            // webhook answers reviews from then on.
             listed.iter().for_each(|object| set(&reviewer, object));
             reviewer.change_mappings(|mappings| mappings.keep_only(K::KIND, &keys));
             listed = Vec::new();
@@ -65,9 +70,10 @@ pub async fn follow<K: MappedObject>(
         }
     };
     let errors = &reviewer.metrics().watch_errors;
-    watch::follow(K::PLURAL, client, Config::default(), errors, delays, apply).await;
+    watch::watch_objects(K::PLURAL, client, Config::default(), errors, delays, apply).await;
 }
 
+/// Returns the namespace and the name of an object.
 fn key<K: MappedObject>(object: &K) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }

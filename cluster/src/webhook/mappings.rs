@@ -1,4 +1,5 @@
-//! The objects that give names to functions and regions, by namespace.
+//! The mappings from friendly names to the device plugin's resources. AcceleratorFunction and
+//! FpgaRegion objects define them, and each namespace has its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,28 +9,30 @@ use device_class::name::excerpt;
 use super::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
 use super::names::{self, Mode, is_id};
 
-/// The meaning of a name.
+/// The resource that the webhook puts in the place of a friendly name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
-    /// The device plugin's resource.
+    /// The name of the device plugin's resource.
     pub resource: String,
-    /// The mode in which the resource's ports are offered.
+    /// The mode in which the device plugin offers the ports of the resource.
     pub mode: Mode,
-    /// The region and the function that each unit is programmed with.
+    /// The function with which each unit is programmed when the container starts, if the mode is
+    /// `Region`.
     pub program: Option<Program>,
 }
 
-/// The region and the function with which a port is programmed.
+/// The ids of a region's interface, and of the function with which the region is programmed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     pub interface: String,
     pub function: String,
 }
 
-/// The objects of one namespace, by name: at most one of each kind.
+/// The objects of one namespace, by name. A name has one object, or one of each kind.
 #[derive(Debug, Clone, Default)]
 pub struct Namespace(BTreeMap<String, Vec<Object>>);
 
+/// An object that defines a friendly name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
     Function(AcceleratorFunctionSpec),
@@ -52,12 +55,16 @@ impl Object {
 }
 
 impl Namespace {
-    /// Returns the mapping of a name, which is written without the prefix. The first two error
-    /// messages are those of the vendor's webhook.
+    /// Returns the mapping of a friendly name, which is passed without the prefix.
+    ///
+    /// # Errors
+    /// Returns an error if the namespace has no object with the name or one of each kind, or if
+    /// the object's id or mode is invalid. Messages that the vendor's webhook has, too, have the
+    /// same text.
     pub fn look_up(&self, name: &str) -> anyhow::Result<Mapping> {
         match self.0.get(name).map_or(&[][..], Vec::as_slice) {
             [] => bail!("no such resource: \"{}\"", excerpt(name)),
-            [Object::Function(spec)] => from_function(name, spec),
+            [Object::Function(spec)] => map_function(name, spec),
             [Object::Region(FpgaRegionSpec { interface_id })] => {
                 ensure!(is_id(interface_id, 32), describe_bad_id(name));
                 Ok(Mapping {
@@ -74,7 +81,7 @@ impl Namespace {
     }
 }
 
-fn from_function(name: &str, spec: &AcceleratorFunctionSpec) -> anyhow::Result<Mapping> {
+fn map_function(name: &str, spec: &AcceleratorFunctionSpec) -> anyhow::Result<Mapping> {
     let (interface, function) = (&spec.interface_id, &spec.afu_id);
     ensure!(
         is_id(interface, 32) && is_id(function, 40),
@@ -106,33 +113,36 @@ fn describe_bad_id(name: &str) -> String {
     format!("\"{name}\" has an id that is not hexadecimal, or has a wrong length")
 }
 
+/// The mappings of all namespaces.
 #[derive(Debug, Default)]
 pub struct Mappings {
     namespaces: BTreeMap<String, Namespace>,
-    /// The kinds that have been listed once.
-    listed: BTreeSet<Kind>,
+    /// The kinds of which all objects were read at least once.
+    listed_kinds: BTreeSet<Kind>,
 }
 
 impl Mappings {
-    /// Returns whether both kinds have been listed once.
+    /// Returns whether all objects of both kinds were read at least once.
     pub fn is_complete(&self) -> bool {
-        self.listed.len() == 2
+        self.listed_kinds.len() == 2
     }
 
+    /// Returns a copy of the mappings of a namespace. A namespace without objects has no mappings.
     pub fn namespace(&self, name: &str) -> Namespace {
         self.namespaces.get(name).cloned().unwrap_or_default()
     }
 
+    /// Returns the number of friendly names in all namespaces.
     pub fn count(&self) -> usize {
         self.namespaces.values().map(|names| names.0.len()).sum()
     }
 
-    /// Adds or updates an object. Returns the reason why the name of the object cannot be used, or
-    /// `None` if it can.
+    /// Adds an object, or updates the object of the same kind and name. Returns `None` if pods can
+    /// use the name now, and otherwise the reason why they cannot, for the log.
     pub fn set(&mut self, namespace: &str, name: &str, object: Object) -> Option<String> {
         let names = self.namespaces.entry(namespace.to_owned()).or_default();
         let objects = names.0.entry(name.to_owned()).or_default();
-        objects.retain(|known| known.kind() != object.kind());
+        objects.retain(|other| other.kind() != object.kind());
         objects.push(object);
         if names::parse_mode(name).is_some() {
             return Some(format!(
@@ -144,15 +154,18 @@ impl Mappings {
     }
 
     pub fn remove(&mut self, namespace: &str, name: &str, kind: Kind) {
-        self.retain(|of, known, object| (of, known, object.kind()) != (namespace, name, kind));
+        self.retain(|other_namespace, other_name, object| {
+            (other_namespace, other_name, object.kind()) != (namespace, name, kind)
+        });
     }
 
-    /// Removes the objects of a kind that are not in `listed`, the list of all its objects.
+    /// Removes the objects of a kind whose namespace and name are not in `listed`, the complete
+    /// list of the API server, and records that the kind was listed.
     pub fn keep_only(&mut self, kind: Kind, listed: &BTreeSet<(String, String)>) {
         self.retain(|namespace, name, object| {
             object.kind() != kind || listed.contains(&(namespace.to_owned(), name.to_owned()))
         });
-        self.listed.insert(kind);
+        self.listed_kinds.insert(kind);
     }
 
     fn retain(&mut self, keep: impl Fn(&str, &str, &Object) -> bool) {

@@ -8,12 +8,14 @@ use prometheus_client::registry::Registry;
 
 use crate::watch::Label;
 
-/// The metrics. Clones share their counters.
+/// The webhook's metrics. All clones of a value count together.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     /// The number of reviews, by result: `mapped`, `unchanged`, `denied` or `invalid`.
     pub reviews: Family<[Label; 1], Counter>,
-    pub names: Gauge,
+    /// The number of friendly names in all namespaces.
+    pub known_names: Gauge,
+    /// The number of failures of watches, by kind.
     pub watch_errors: Family<[Label; 1], Counter>,
 }
 
@@ -31,7 +33,7 @@ impl Metrics {
         own.register(
             "known_names",
             "Names of AcceleratorFunctions and FpgaRegions",
-            self.names.clone(),
+            self.known_names.clone(),
         );
         own.register(
             "watch_errors",
@@ -49,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_has_the_name_that_all_programs_use() {
+    fn the_metric_of_the_version_has_the_same_name_in_all_programs() {
         let mut page = String::new();
         encode(&mut page, &Metrics::default().registry()).unwrap();
         let version = env!("CARGO_PKG_VERSION");

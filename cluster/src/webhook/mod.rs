@@ -1,5 +1,5 @@
-//! The mutating webhook: pods request FPGAs by the names of objects, and get the
-//! device plugin's resources.
+//! The mutating webhook. Pods request FPGAs under friendly names, which objects of the API server
+//! define, and the webhook replaces them by the device plugin's resources.
 
 pub mod admission;
 pub mod api;

@@ -11,7 +11,8 @@ use super::container::PodContainer;
 use super::mappings::Namespace;
 use super::pod::Pod;
 
-/// The maximum number of changes of a pod. A pod that a node can run needs fewer.
+/// The maximum number of operations that change one pod. It bounds the memory for one review. A
+/// pod that a node can run needs fewer.
 const MAX_OPERATIONS: usize = 4096;
 
 /// The changes of a pod that is admitted.
@@ -21,23 +22,28 @@ pub struct Mutation {
     pub warnings: Vec<String>,
 }
 
-/// Maps the names in a pod's containers, init containers and sidecars.
-pub fn mutate(pod: &Pod<'_>, namespace: &Namespace) -> anyhow::Result<Mutation> {
+/// Plans the changes of a pod: the friendly names in the resources of its containers, init
+/// containers and sidecars are replaced.
+///
+/// # Errors
+/// Returns the reason why the pod is refused, which names the container.
+pub fn plan_mutation(pod: &Pod<'_>, namespace: &Namespace) -> anyhow::Result<Mutation> {
     let mut mutation = Mutation::default();
-    for (list, at, container) in pod.containers() {
+    for (list, index, container) in pod.containers() {
         let mut path = PointerBuf::new();
         path.push_back("spec");
         path.push_back(list);
-        path.push_back(at);
+        path.push_back(index);
         let name = container.name.as_ref();
         let name = name.map_or("?".to_owned(), |name| excerpt(&name.0));
-        let operations = PodContainer { container, path }.plan_operations(namespace);
-        let operations = operations.map_err(|reason| anyhow!("container {name}: {reason}"))?;
+        let operations = PodContainer { container, path }
+            .plan_operations(namespace)
+            .map_err(|reason| anyhow!("container {name}: {reason}"))?;
         let sets_variables = operations
             .iter()
             .any(|operation| operation.path().to_string().contains("/env"));
-        let from_elsewhere = container.env_from.as_ref();
-        if sets_variables && from_elsewhere.is_some_and(|from| !from.is_empty()) {
+        let env_from = container.env_from.as_ref();
+        if sets_variables && env_from.is_some_and(|sources| !sources.is_empty()) {
             mutation.warnings.push(format!(
                 "container {name}: {FUNCTION_VARIABLE}* in envFrom is not checked"
             ));

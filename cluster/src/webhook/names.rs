@@ -1,80 +1,86 @@
-//! The names of the device plugin's resources.
+//! Builds and parses the names of the resources that the device plugin offers for FPGAs.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::api::PREFIX;
 
-/// The mode in which ports are advertised. A node advertises each port in one mode, and all ports
-/// of a container have the same mode.
+/// The mode in which the device plugin offers the ports of an FPGA. A node offers each port in
+/// one mode, and all ports of a container must have the same mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// The port is programmed with a function beforehand.
+    /// The port was programmed with a function before the container starts.
     Function,
-    /// The port is programmed when a container starts.
+    /// The port is programmed with a function when the container starts.
     Region,
-    /// The container programs the port itself.
+    /// The container itself programs the port.
     RegionDevelopment,
 }
 
-/// Returns the mode of a resource that a device plugin advertises, by its name without the
-/// prefix. Returns `None` for any other name.
+/// Returns the mode of a device plugin's resource, whose name is passed without the prefix.
+/// Returns `None` if the name does not have the form of such a resource.
 pub fn parse_mode(name: &str) -> Option<Mode> {
-    let id = |text: &str, digits: std::ops::RangeInclusive<usize>| {
+    let is_hex_of = |digits: std::ops::RangeInclusive<usize>, text: &str| {
         digits.contains(&text.len()) && is_hex(text)
     };
-    if let Some(rest) = name.strip_prefix("regiondevel-") {
-        return id(rest, 8..=32).then_some(Mode::RegionDevelopment);
+    if let Some(interface) = name.strip_prefix("regiondevel-") {
+        return is_hex_of(8..=32, interface).then_some(Mode::RegionDevelopment);
     }
-    if let Some(rest) = name.strip_prefix("region-") {
-        return id(rest, 8..=32).then_some(Mode::Region);
+    if let Some(interface) = name.strip_prefix("region-") {
+        return is_hex_of(8..=32, interface).then_some(Mode::Region);
     }
     let rest = name.strip_prefix("af-")?;
     let parts: Vec<&str> = rest.split('.').collect();
-    let named = match parts[..] {
-        // The vendor's plugin before 0.12 used such names.
-        [function] => id(function, 8..=40),
-        [interface, function, both] => {
-            id(interface, 3..=3) && id(function, 3..=3) && URL_SAFE_NO_PAD.decode(both).is_ok()
+    let is_function = match parts[..] {
+        // The vendor's plugin before version 0.12 used names with the whole id of the function.
+        [function] => is_hex_of(8..=40, function),
+        [interface, function, both_ids] => {
+            is_hex_of(3..=3, interface)
+                && is_hex_of(3..=3, function)
+                && URL_SAFE_NO_PAD.decode(both_ids).is_ok()
         }
         _ => false,
     };
-    named.then_some(Mode::Function)
+    is_function.then_some(Mode::Function)
 }
 
-/// Returns the resource of ports that are programmed with a function. Returns `None` if the
-/// ids are not hexadecimal, or together have an odd number of digits.
+/// Returns the name of the resource whose ports were programmed with a function. The name has the
+/// first three digits of both ids for people, and both whole ids in Base64. Returns `None` if the
+/// ids are not hexadecimal, shorter than three digits, or together have an odd number of digits.
 pub fn name_function_resource(interface: &str, function: &str) -> Option<String> {
     let digits = format!("{interface}{function}");
-    let long_enough = interface.len() >= 3 && function.len() >= 3 && digits.len() % 2 == 0;
-    if !long_enough || !is_hex(&digits) {
+    let has_valid_length = interface.len() >= 3 && function.len() >= 3 && digits.len() % 2 == 0;
+    if !has_valid_length || !is_hex(&digits) {
         return None;
     }
     let bytes: Option<Vec<u8>> = (0..digits.len())
         .step_by(2)
-        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok())
+        .map(|start| u8::from_str_radix(&digits[start..start + 2], 16).ok())
         .collect();
-    let both = URL_SAFE_NO_PAD.encode(bytes?);
+    let both_ids = URL_SAFE_NO_PAD.encode(bytes?);
     Some(format!(
-        "{PREFIX}af-{}.{}.{both}",
+        "{PREFIX}af-{}.{}.{both_ids}",
         &interface[..3],
         &function[..3]
     ))
 }
 
-/// Returns the resource of a region's ports that are programmed when a container starts.
+/// Returns the name of the resource whose ports are programmed when a container starts. All these
+/// ports are in regions with the same interface id.
 pub fn name_region_resource(interface: &str) -> String {
     format!("{PREFIX}region-{interface}")
 }
 
-/// Returns the resource of a region's ports that the container programs.
+/// Returns the name of the resource whose ports the container itself programs. All these ports
+/// are in regions with the same interface id.
 pub fn name_development_resource(interface: &str) -> String {
     format!("{PREFIX}regiondevel-{interface}")
 }
 
-/// Returns whether a text is an id that the resource definitions allow.
-pub fn is_id(text: &str, most: usize) -> bool {
-    (8..=most).contains(&text.len()) && is_hex(text)
+/// Returns whether a text is an id of 8 to `max_digits` hexadecimal digits in lower case. The
+/// resource definitions allow only such ids, but objects may be older than the definitions.
+pub fn is_id(text: &str, max_digits: usize) -> bool {
+    (8..=max_digits).contains(&text.len()) && is_hex(text)
 }
 
 fn is_hex(text: &str) -> bool {
@@ -90,13 +96,13 @@ mod tests {
     const NLB0: &str = "d8424dc4a4a3c413f89e433683f9040b";
 
     #[test]
-    fn functions_have_the_published_names() {
+    fn function_resources_have_the_names_that_the_vendor_published() {
         let other = "ce48969398f05f33946d560708be108a";
         let first = "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs";
         let second = "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs";
         for (interface, name) in [(INTERFACE, first), (other, second)] {
-            let made = name_function_resource(interface, NLB0).unwrap();
-            assert_eq!(made, format!("fpga.intel.com/{name}"));
+            let resource = name_function_resource(interface, NLB0).unwrap();
+            assert_eq!(resource, format!("fpga.intel.com/{name}"));
             assert_eq!(parse_mode(name), Some(Mode::Function));
         }
         assert_eq!(name_function_resource(INTERFACE, "abcdefab1"), None);
@@ -106,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_determined_by_the_name() {
+    fn the_mode_follows_from_the_name_of_a_resource() {
         for (name, mode) in [
             (&*format!("region-{INTERFACE}"), Some(Mode::Region)),
             ("regiondevel-69528db6", Some(Mode::RegionDevelopment)),

@@ -1,5 +1,5 @@
-//! The parts of a pod that its mutation depends on, borrowed from a review's body. Pods
-//! have not been validated when they are reviewed.
+//! The fields of a pod that the webhook reads. They are borrowed from the body of a review, and
+//! may have any value of the right type: the API server validates a pod only after the webhooks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::api::{FUNCTION_VARIABLE, PREFIX, REGION_VARIABLE};
-use crate::json::{List, Text};
+use crate::json::{BoundedList, Text};
 
-/// The maximum number of containers of a pod, and of init containers.
+/// The maximum number of containers in each of a pod's two lists.
 const MAX_CONTAINERS: usize = 1024;
 
 /// The maximum number of resources with the prefix that a container may request.
@@ -28,12 +28,13 @@ pub struct Pod<'a> {
 #[serde(default, rename_all = "camelCase")]
 struct Spec<'a> {
     #[serde(borrow)]
-    init_containers: Option<List<Container<'a>, MAX_CONTAINERS>>,
+    init_containers: Option<BoundedList<Container<'a>, MAX_CONTAINERS>>,
     #[serde(borrow)]
-    containers: Option<List<Container<'a>, MAX_CONTAINERS>>,
+    containers: Option<BoundedList<Container<'a>, MAX_CONTAINERS>>,
 }
 
-/// A container, init container or sidecar. Ephemeral containers have no resources.
+/// A container, init container or sidecar. Ephemeral containers are not read, because Kubernetes
+/// does not let them request resources.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Container<'a> {
@@ -43,8 +44,7 @@ pub(super) struct Container<'a> {
     pub(super) resources: Option<Resources<'a>>,
     #[serde(borrow)]
     pub(super) env: Option<Variables<'a>>,
-    /// The sources of variables, of which only the number is read, because the content would
-    /// take memory.
+    /// The sources of further environment variables. Their content is skipped, to save memory.
     pub(super) env_from: Option<Vec<IgnoredAny>>,
 }
 
@@ -57,18 +57,20 @@ pub(super) struct Resources<'a> {
     pub(super) requests: Option<Amounts<'a>>,
 }
 
-/// The resources with the prefix, by their whole names.
+/// The quantities of resources whose names have the prefix, by the whole names. The quantities
+/// are not parsed yet.
 #[derive(Debug, Default)]
 pub(super) struct Amounts<'a>(pub(super) BTreeMap<Text<'a>, &'a RawValue>);
 
+/// The environment variables of a container.
 #[derive(Debug, Default)]
 pub(super) struct Variables<'a> {
-    /// The first variable that only the webhook may set.
+    /// The name of the first variable that only the webhook may set. No other variable is stored.
     pub(super) reserved: Option<Text<'a>>,
 }
 
 impl<'a> Pod<'a> {
-    /// Returns the containers, each with the name of its list and its index in it.
+    /// Returns the containers of both lists, each with the name of its list and its index there.
     pub(super) fn containers(&self) -> impl Iterator<Item = (&'static str, usize, &Container<'a>)> {
         let spec = self.spec.as_ref();
         let init = spec.and_then(|spec| spec.init_containers.as_ref());
@@ -76,22 +78,24 @@ impl<'a> Pod<'a> {
         let lists = [("initContainers", init), ("containers", main)];
         lists.into_iter().flat_map(|(name, list)| {
             let containers = list.into_iter().flat_map(|list| list.0.iter().enumerate());
-            containers.map(move |(at, container)| (name, at, container))
+            containers.map(move |(index, container)| (name, index, container))
         })
     }
 
-    /// Returns whether the pod requests a resource with the prefix.
+    /// Returns whether a container of the pod requests a resource whose name has the prefix.
     pub fn requests_mapped_resources(&self) -> bool {
         self.containers().any(|(_, _, container)| {
-            let sections = ["limits", "requests"].map(|one| container.amounts(one));
-            let mut sections = sections.into_iter().flatten();
-            sections.any(|amounts| !amounts.0.is_empty())
+            ["limits", "requests"]
+                .iter()
+                .filter_map(|section| container.amounts(section))
+                .any(|amounts| !amounts.0.is_empty())
         })
     }
 }
 
 impl<'a> Container<'a> {
-    /// Returns the resources in the section `limits` or `requests`.
+    /// Returns the quantities in a `section` of the container's resources, `limits` or
+    /// `requests`.
     pub(super) fn amounts(&self, section: &str) -> Option<&Amounts<'a>> {
         let resources = self.resources.as_ref()?;
         match section {
@@ -102,7 +106,7 @@ impl<'a> Container<'a> {
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Amounts<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entries;
 
         impl<'de> Visitor<'de> for Entries {
@@ -128,12 +132,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Amounts<'a> {
             }
         }
 
-        from.deserialize_map(Entries)
+        deserializer.deserialize_map(Entries)
     }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Variables<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Variable<'a> {
             #[serde(borrow, default)]
@@ -153,8 +157,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Variables<'a> {
                 let mut variables = Variables::default();
                 while let Some(Variable { name }) = items.next_element()? {
                     let reserved = name.filter(|name| {
-                        let starts = [REGION_VARIABLE, FUNCTION_VARIABLE];
-                        starts.iter().any(|start| name.0.starts_with(start))
+                        let prefixes = [REGION_VARIABLE, FUNCTION_VARIABLE];
+                        prefixes.iter().any(|prefix| name.0.starts_with(prefix))
                     });
                     variables.reserved = variables.reserved.or(reserved);
                 }
@@ -162,7 +166,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Variables<'a> {
             }
         }
 
-        from.deserialize_seq(Items)
+        deserializer.deserialize_seq(Items)
     }
 }
 
@@ -170,20 +174,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for Variables<'a> {
 mod tests {
     use super::*;
 
-    fn problem(text: &str) -> Option<String> {
+    fn parse_error(text: &str) -> Option<String> {
         let pod = serde_json::from_str::<Pod<'_>>(text);
         pod.err().map(|error| error.to_string())
     }
 
     /// A short body must not lead to much memory or many operations.
     #[test]
-    fn there_is_an_end_to_what_a_pod_can_ask_for() {
+    fn the_numbers_of_containers_and_resources_are_bounded() {
         let containers = |count| {
             let more = "{},".repeat(count);
             format!("{{\"spec\":{{\"containers\":[{more}{{}}]}}}}")
         };
-        assert_eq!(problem(&containers(MAX_CONTAINERS - 1)), None);
-        let reason = problem(&containers(MAX_CONTAINERS)).unwrap();
+        assert_eq!(parse_error(&containers(MAX_CONTAINERS - 1)), None);
+        let reason = parse_error(&containers(MAX_CONTAINERS)).unwrap();
         assert!(reason.contains("a list of at most 1024 items"), "{reason}");
         let resources = |count: usize| {
             let names = (0..count).map(|at| format!("\"{PREFIX}{at}\":\"1\""));
@@ -192,18 +196,18 @@ mod tests {
                 "{{\"spec\":{{\"initContainers\":[{{\"resources\":{{\"limits\":{{{limits}}}}}}}]}}}}"
             )
         };
-        assert_eq!(problem(&resources(MAX_RESOURCES)), None);
-        let reason = problem(&resources(MAX_RESOURCES + 1)).unwrap();
+        assert_eq!(parse_error(&resources(MAX_RESOURCES)), None);
+        let reason = parse_error(&resources(MAX_RESOURCES + 1)).unwrap();
         let said = "at most 64 resources fpga.intel.com/…";
         assert!(reason.contains(said), "{reason}");
         // Variables that only the webhook may set are stored, and all others are skipped.
         let many = "{\"name\":\"A\"},".repeat(100_000);
         let text = format!("{{\"spec\":{{\"containers\":[{{\"env\":[{many}{{}}]}}]}}}}");
-        assert_eq!(problem(&text), None);
+        assert_eq!(parse_error(&text), None);
     }
 
     #[test]
-    fn missing_or_null_fields_request_nothing() {
+    fn a_pod_with_missing_or_null_fields_requests_nothing() {
         for text in [
             "{}",
             "{\"spec\":null}",
@@ -214,6 +218,6 @@ mod tests {
             let pod: Pod<'_> = serde_json::from_str(text).unwrap();
             assert!(!pod.requests_mapped_resources(), "{text}");
         }
-        assert!(problem("{\"spec\":{\"containers\":3}}").is_some());
+        assert!(parse_error("{\"spec\":{\"containers\":3}}").is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! The process `boathook-webhook`.
+//! The command line of `boathook-webhook`, and its tasks: two watches, and two HTTP servers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use command_line::{LogOptions, listen_address};
 use http_server::tls::{self, Identity};
 
 use super::api::{AcceleratorFunction, FpgaRegion, definitions_yaml};
-use super::feed::follow;
+use super::feed::watch_mappings;
 use super::review::{LIMITS, Reviewer};
-use crate::watch::DELAYS;
+use crate::watch::RETRY_DELAYS;
 use crate::{pages, process};
 
 /// Replace the names by which pods request FPGAs with the device plugin's resources.
@@ -65,7 +65,7 @@ impl Cli {
             Command::Crds => Ok(command_line::print(&definitions_yaml()?)?),
             Command::Run(run) => {
                 run.log.start();
-                process::run(serve(run))
+                process::serve_until_signal(serve(run))
             }
         }
     }
@@ -73,22 +73,26 @@ impl Cli {
 
 async fn serve(run: Run) -> anyhow::Result<()> {
     let identity = Identity::from_dir(&run.tls_dir)?;
-    let reviews = pages::listen(run.listen)?;
-    let client = process::client().await?;
+    let listener = pages::listen(run.listen)?;
+    let client = process::connect_to_api_server().await?;
     let reviewer = Arc::new(Reviewer::default());
-    let watched = Arc::clone(&reviewer);
-    let not_ready_reason = move || watched.not_ready_reason();
+    let not_ready_reason = {
+        let reviewer = Arc::clone(&reviewer);
+        move || reviewer.not_ready_reason()
+    };
     let registry = reviewer.metrics().registry();
-    let functions = follow::<AcceleratorFunction>(client.clone(), Arc::clone(&reviewer), DELAYS);
-    let regions = follow::<FpgaRegion>(client, Arc::clone(&reviewer), DELAYS);
-    let serving = Arc::clone(&identity);
+    let functions =
+        watch_mappings::<AcceleratorFunction>(client.clone(), Arc::clone(&reviewer), RETRY_DELAYS);
+    let regions = watch_mappings::<FpgaRegion>(client, Arc::clone(&reviewer), RETRY_DELAYS);
+    let handler = reviewer.handler();
+    let identity_of_server = Arc::clone(&identity);
     pages::start(run.http, registry, not_ready_reason)?;
     tracing::info!("listening on {}", run.listen);
     tokio::select! {
         () = functions => {}
         () = regions => {}
-        () = http_server::serve_tls(reviews, LIMITS, reviewer.site(), serving) => {}
-        () = tls::reload(identity, run.tls_dir) => {}
+        () = http_server::serve_tls(listener, LIMITS, handler, identity_of_server) => {}
+        () = tls::reload_on_change(identity, run.tls_dir) => {}
     }
     anyhow::bail!("a task ended unexpectedly")
 }

@@ -1,22 +1,23 @@
-//! Answers reviews.
+//! Answers the API server's admission reviews of new pods.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use device_class::name::excerpt;
-use http_server::{Limits, Method, Site, StatusCode, json, text};
+use http_server::{Handler, Limits, Method, StatusCode, json, text};
 use json_patch::Patch;
 use serde_json::Value;
 
 use super::admission::{API_VERSION, AdmissionRequest, AdmissionReview, admit, deny};
 use super::mappings::Mappings;
 use super::metrics::Metrics;
-use super::mutate::mutate;
+use super::mutate::plan_mutation;
 use super::pod::Pod;
 
 /// The maximum length in bytes of a request's body. The API server accepts no request of more
 /// than 3 MiB.
 pub const MAX_BODY: usize = 8 << 20;
 
+/// The limits of the server that answers the API server.
 pub const LIMITS: Limits = Limits {
     connections: 1024,
     body: MAX_BODY,
@@ -24,6 +25,8 @@ pub const LIMITS: Limits = Limits {
     keep_alive: true,
 };
 
+/// The mappings and metrics of the webhook, shared by the threads that answer reviews and the
+/// tasks that watch the mappings' objects.
 #[derive(Debug, Default)]
 pub struct Reviewer {
     mappings: RwLock<Mappings>,
@@ -37,14 +40,15 @@ impl Reviewer {
 
     /// Returns the reason why the webhook cannot answer reviews yet, or `None` if it can.
     pub fn not_ready_reason(&self) -> Option<&'static str> {
-        let complete = self.mappings().is_complete();
-        (!complete).then_some("the mappings have not been listed yet")
+        let is_complete = self.mappings().is_complete();
+        (!is_complete).then_some("the mappings have not been listed yet")
     }
 
     fn mappings(&self) -> RwLockReadGuard<'_, Mappings> {
         self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes the mappings, and the metric of the number of friendly names.
     pub fn change_mappings<T>(&self, change: impl FnOnce(&mut Mappings) -> T) -> T {
         let mut mappings = self
             .mappings
@@ -52,12 +56,12 @@ impl Reviewer {
             .unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut mappings);
         let count = i64::try_from(mappings.count()).unwrap_or(i64::MAX);
-        self.metrics.names.set(count);
+        self.metrics.known_names.set(count);
         result
     }
 
-    /// Returns the site that serves the webhook under its path.
-    pub fn site(self: &Arc<Self>) -> impl Site + use<> {
+    /// Returns a handler that answers reviews under the path `/pods`.
+    pub fn handler(self: &Arc<Self>) -> impl Handler + use<> {
         let reviewer = Arc::clone(self);
         move |method: &Method, path: &str, body: &[u8]| {
             if path != "/pods" {
@@ -69,13 +73,18 @@ impl Reviewer {
             match reviewer.review(body) {
                 Ok(answer) => json(answer.to_string().into()),
                 Err(reason) => {
-                    reviewer.count("invalid");
+                    reviewer.count_review("invalid");
                     text(StatusCode::BAD_REQUEST, format!("{reason}\n"))
                 }
             }
         }
     }
 
+    /// Answers one review. A pod that requests no FPGA is admitted unchanged, even before the
+    /// mappings have been listed.
+    ///
+    /// # Errors
+    /// Returns the reason if the body is not a review that the webhook can parse.
     pub fn review(&self, body: &[u8]) -> Result<Value, String> {
         let review: AdmissionReview<'_> = serde_json::from_slice(body)
             .map_err(|error| format!("not an admission review: {error}"))?;
@@ -92,34 +101,34 @@ impl Reviewer {
             None => None,
         };
         let Some(pod) = pod.filter(Pod::requests_mapped_resources) else {
-            self.count("unchanged");
+            self.count_review("unchanged");
             return Ok(admit(&request.uid, &Patch::default(), Vec::new()));
         };
         let mappings = self.mappings();
         if !mappings.is_complete() {
-            self.count("denied");
+            self.count_review("denied");
             let message = "the webhook has not listed AcceleratorFunctions and FpgaRegions yet: \
                            it cannot reach the API server, or has no right to list them";
             return Ok(deny(&request.uid, 503, message));
         }
         let namespace = mappings.namespace(&request.namespace);
         drop(mappings);
-        match mutate(&pod, &namespace) {
+        match plan_mutation(&pod, &namespace) {
             Err(denial) => {
-                self.count("denied");
+                self.count_review("denied");
                 let message = format!("{denial} (namespace {})", excerpt(&request.namespace));
                 tracing::info!("denied: {message}");
                 Ok(deny(&request.uid, 403, &message))
             }
             Ok(mutation) => {
-                let changed = !mutation.patch.0.is_empty();
-                self.count(if changed { "mapped" } else { "unchanged" });
+                let is_changed = !mutation.patch.0.is_empty();
+                self.count_review(if is_changed { "mapped" } else { "unchanged" });
                 Ok(admit(&request.uid, &mutation.patch, mutation.warnings))
             }
         }
     }
 
-    fn count(&self, result: &'static str) {
+    fn count_review(&self, result: &'static str) {
         let reviews = &self.metrics.reviews;
         reviews.get_or_create(&[("result", result)]).inc();
     }

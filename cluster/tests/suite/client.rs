@@ -4,33 +4,36 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use backon::ExponentialBuilder;
-use cluster::watch::DELAYS;
-use http_server::{Limits, Site};
+use cluster::watch::RETRY_DELAYS;
+use http_server::{Handler, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How long a test waits for a condition. If a thousand connections exceed the queue of a
-/// listener, the kernel tries them again after 1, 3, 7 and 15 s.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit for a condition or an answer. It is long because the kernel repeats connection
+/// attempts that exceed a listener's queue only after 1, 3, 7 and 15 s.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The programs' delays after a failed watch, but shorter.
-pub(crate) const QUICK: ExponentialBuilder = DELAYS
+/// Delays before a failed watch is repeated, much shorter than those of the programs.
+pub(crate) const SHORT_DELAYS: ExponentialBuilder = RETRY_DELAYS
     .with_min_delay(Duration::from_millis(20))
     .with_max_delay(Duration::from_millis(100));
 
-/// Serves a site at a free port of 127.0.0.1 and returns the address.
-pub(crate) async fn serve(limits: Limits, site: impl Site) -> SocketAddr {
+/// Starts an HTTP server at a free port of 127.0.0.1 and returns its address.
+pub(crate) async fn start_server(limits: Limits, handler: impl Handler) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(http_server::serve(listener, limits, site));
+    tokio::spawn(http_server::serve(listener, limits, handler));
     address
 }
 
 /// Waits until a condition is true.
-pub(crate) async fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
+pub(crate) async fn wait_until(condition: &str, mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {
-        assert!(start.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
+        assert!(
+            start.elapsed() < WAIT_TIMEOUT,
+            "not in {WAIT_TIMEOUT:?}: {condition}"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -44,12 +47,15 @@ pub(crate) async fn exchange(address: SocketAddr, request: &[u8], half_close: bo
     }
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
-    tokio::time::timeout(PATIENCE, read).await.unwrap().unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, read)
+        .await
+        .unwrap()
+        .unwrap();
     String::from_utf8(answer).unwrap()
 }
 
 /// Returns the bytes of a POST request.
-pub(crate) fn post(path: &str, body: &str) -> Vec<u8> {
+pub(crate) fn build_post(path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
         "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
@@ -58,8 +64,8 @@ pub(crate) fn post(path: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Returns the status and the body of an answer.
-pub(crate) fn parts(answer: &str) -> (u16, &str) {
+/// Splits an answer into its status and its body.
+pub(crate) fn split_answer(answer: &str) -> (u16, &str) {
     let status = answer.split(' ').nth(1).expect(answer);
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     (status.parse().unwrap(), body)

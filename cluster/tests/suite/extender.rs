@@ -17,7 +17,7 @@ pub(crate) const CONFIG: &str = "[[resource]]\nname = 'vendor.com/gpu'\n\
     [[resource]]\nname = 'vendor.com/gpu-mem'\n\
     [[resource.layout]]\nunits_per_device = 8\n";
 
-pub(crate) fn config(text: &str) -> Config {
+pub(crate) fn parse_config(text: &str) -> Config {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
     Config::read(file.path()).unwrap()
@@ -42,8 +42,8 @@ pub(crate) fn pod(uid: &str, node: Option<&str>, resource: &str, units: &str) ->
 }
 
 fn extender(nodes: &[Value], pods: &[Value]) -> Arc<Extender> {
-    let extender = Extender::new(config(CONFIG));
-    let nodes: Vec<Node> = nodes.iter().cloned().map(typed).collect();
+    let extender = Extender::new(parse_config(CONFIG));
+    let nodes: Vec<Node> = nodes.iter().cloned().map(deserialize).collect();
     extender.change_view(|view| {
         view.replace_nodes(&nodes);
         view.replace_pods(Vec::new());
@@ -54,20 +54,20 @@ fn extender(nodes: &[Value], pods: &[Value]) -> Arc<Extender> {
 
 /// Updates the view with a pod that was created or changed.
 fn apply(extender: &Extender, pod: &Value) {
-    extender.change_view(|view| view.apply_pod(&typed::<Pod>(pod.clone())));
+    extender.change_view(|view| view.apply_pod(&deserialize::<Pod>(pod.clone())));
 }
 
-fn typed<T: serde::de::DeserializeOwned>(value: Value) -> T {
+fn deserialize<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-fn ask(answer: serde_json::Result<Vec<u8>>) -> Value {
+fn parse_answer(answer: serde_json::Result<Vec<u8>>) -> Value {
     serde_json::from_slice(&answer.unwrap()).unwrap()
 }
 
 fn prioritize(extender: &Extender, pod: &Value, names: &[&str]) -> Vec<u64> {
     let request = json!({"Pod": pod, "Nodes": null, "NodeNames": names});
-    let answer = ask(extender.prioritize(request.to_string().as_bytes()));
+    let answer = parse_answer(extender.prioritize(request.to_string().as_bytes()));
     let scores = answer.as_array().unwrap().iter();
     let scores = scores.map(|score| score["Score"].as_u64().unwrap());
     scores.collect()
@@ -75,7 +75,7 @@ fn prioritize(extender: &Extender, pod: &Value, names: &[&str]) -> Vec<u64> {
 
 fn filter(extender: &Extender, pod: &Value, names: &[&str]) -> Value {
     let request = json!({"Pod": pod, "Nodes": null, "NodeNames": names});
-    ask(extender.filter(request.to_string().as_bytes()))
+    parse_answer(extender.filter(request.to_string().as_bytes()))
 }
 
 #[test]
@@ -86,13 +86,13 @@ fn the_fuller_node_of_two_gets_the_higher_score() {
     let new = pod("b", None, GPU, "1");
     let names = ["used", "idle", "none", "unknown"];
     assert_eq!(prioritize(&extender, &new, &names), [10, 5, 0, 0]);
-    // A pod that requests none of these resources.
+    // A pod that requests none of the configured resources has no scores.
     let other = pod("c", None, "cpu", "1");
     assert_eq!(prioritize(&extender, &other, &["used", "idle"]), [0, 0]);
 }
 
 #[test]
-fn both_spellings_and_both_forms_are_understood() {
+fn requests_with_old_and_new_keys_and_with_names_or_objects_are_understood() {
     let object = json!({"metadata": {"name": "n"}, "status": {"images": [1.50]}, "new": {"a": 1}});
     let extender = extender(&[node("n", GPU, "2")], &[]);
     let pod = pod("a", None, GPU, "1");
@@ -136,8 +136,16 @@ fn both_spellings_and_both_forms_are_understood() {
         ),
     ] {
         let body = request.to_string();
-        assert_eq!(ask(extender.filter(body.as_bytes())), *filtered, "{body}");
-        assert_eq!(ask(extender.prioritize(body.as_bytes())), *scored, "{body}");
+        assert_eq!(
+            parse_answer(extender.filter(body.as_bytes())),
+            *filtered,
+            "{body}"
+        );
+        assert_eq!(
+            parse_answer(extender.prioritize(body.as_bytes())),
+            *scored,
+            "{body}"
+        );
     }
 }
 
@@ -171,7 +179,7 @@ fn nodes_are_refused_where_no_device_has_room() {
 }
 
 #[test]
-fn what_depends_on_the_arrangement_keeps_no_pod_off_a_node() {
+fn a_node_is_refused_only_if_no_arrangement_of_its_pods_leaves_room() {
     let extender = extender(&[node("n", MEMORY, "24")], &[]);
     let passes = |units: &str| {
         let answer = filter(&extender, &pod("new", None, MEMORY, units), &["n"]);
@@ -201,8 +209,8 @@ fn a_node_in_use_is_preferred_to_an_idle_one_however_large_both_are() {
 
 #[test]
 fn before_the_first_list_filter_passes_and_prioritize_gives_zeros() {
-    let extender = Extender::new(config(CONFIG));
-    let node: Node = typed(node("n", MEMORY, "16"));
+    let extender = Extender::new(parse_config(CONFIG));
+    let node: Node = deserialize(node("n", MEMORY, "16"));
     let asked = || {
         let too_much = filter(&extender, &pod("a", None, MEMORY, "9"), &["n"]);
         let scores = prioritize(&extender, &pod("b", None, MEMORY, "8"), &["n"]);
@@ -220,7 +228,7 @@ fn before_the_first_list_filter_passes_and_prioritize_gives_zeros() {
 }
 
 #[test]
-fn bad_quantities_are_left_to_the_kubelet() {
+fn a_pod_with_invalid_quantities_passes_everywhere() {
     let names = ["-2", "1500m", "two", "2k"];
     let nodes = names.map(|units| node(units, GPU, units));
     let extender = extender(&nodes, &[pod("x", Some("2k"), GPU, "-3")]);
@@ -235,7 +243,7 @@ fn bad_quantities_are_left_to_the_kubelet() {
 }
 
 #[test]
-fn pods_count_from_their_binding_to_their_end() {
+fn a_pod_uses_units_from_its_binding_to_its_end() {
     let extender = extender(&[node("n", GPU, "4")], &[]);
     let score = |uid: &str| prioritize(&extender, &pod(uid, None, GPU, "0"), &["n"]);
     let one = |uid: &str| prioritize(&extender, &pod(uid, None, GPU, "1"), &["n"])[0];
@@ -251,7 +259,7 @@ fn pods_count_from_their_binding_to_their_end() {
     assert_eq!(one("3"), 2);
     // A pod may be listed before its node, and may remain after it.
     apply(&extender, &pod("early", Some("late"), GPU, "1"));
-    let late: Node = typed(node("late", GPU, "2"));
+    let late: Node = deserialize(node("late", GPU, "2"));
     let score = |uid: &str| prioritize(&extender, &pod(uid, None, GPU, "1"), &["late"]);
     extender.change_view(|view| view.apply_node(&late));
     assert_eq!(score("q"), [10]);

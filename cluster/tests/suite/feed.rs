@@ -6,20 +6,20 @@ use std::time::Duration;
 use backon::ExponentialBuilder;
 use cluster::scheduler::extender::Extender;
 use cluster::scheduler::feed;
-use cluster::watch::DELAYS;
+use cluster::watch::RETRY_DELAYS;
 use serde_json::{Value, json};
 
 use crate::api_server::ApiServer;
-use crate::client::{QUICK, wait_until};
-use crate::extender::{CONFIG, config, node, pod};
+use crate::client::{SHORT_DELAYS, wait_until};
+use crate::extender::{CONFIG, node, parse_config, pod};
 
 const GPU: &str = "vendor.com/gpu";
 const MEMORY: &str = "vendor.com/gpu-mem";
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-fn follow(server: &ApiServer, delays: ExponentialBuilder) -> Arc<Extender> {
-    let extender = Extender::new(config(CONFIG));
+fn start_watches(server: &ApiServer, delays: ExponentialBuilder) -> Arc<Extender> {
+    let extender = Extender::new(parse_config(CONFIG));
     tokio::spawn(feed::watch_nodes(
         server.client(),
         Arc::clone(&extender),
@@ -34,8 +34,8 @@ fn follow(server: &ApiServer, delays: ExponentialBuilder) -> Arc<Extender> {
 }
 
 /// Starts the watches and waits until the view has the lists of nodes and pods.
-async fn listed(server: &ApiServer, delays: ExponentialBuilder) -> Arc<Extender> {
-    let extender = follow(server, delays);
+async fn start_and_wait_for_lists(server: &ApiServer, delays: ExponentialBuilder) -> Arc<Extender> {
+    let extender = start_watches(server, delays);
     wait_until("the lists", || extender.view().is_complete()).await;
     extender
 }
@@ -75,7 +75,7 @@ fn passes(extender: &Extender, node: &str, units: &str) -> bool {
 }
 
 #[tokio::test]
-async fn lists_come_in_pages_and_changes_follow() {
+async fn the_view_has_all_pages_of_a_list_and_all_later_changes() {
     let server = ApiServer::start().await;
     for number in 0..600 {
         let node = format!("n{number}");
@@ -87,7 +87,7 @@ async fn lists_come_in_pages_and_changes_follow() {
     server.put(&format!("{PODS}/ended"), ended);
     let waiting = pod("waiting", None, GPU, "4");
     server.put(&format!("{PODS}/waiting"), waiting);
-    let extender = listed(&server, QUICK).await;
+    let extender = start_and_wait_for_lists(&server, SHORT_DELAYS).await;
     assert_eq!(extender.view().size(), (600, 600));
     assert!(server.lists() >= 4, "{}", server.lists());
     assert_eq!(score(&extender, "n0"), 5);
@@ -109,11 +109,11 @@ async fn lists_come_in_pages_and_changes_follow() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_gone_is_followed_by_a_new_list() {
+async fn objects_are_listed_again_after_the_history_was_compacted() {
     let mut server = ApiServer::start().await;
     put_node(&server, "n", GPU, "4");
     put_pod(&server, "old", "n", GPU, "1");
-    let extender = listed(&server, QUICK).await;
+    let extender = start_and_wait_for_lists(&server, SHORT_DELAYS).await;
     assert_eq!(score(&extender, "n"), 5);
 
     server.stop().await;
@@ -133,11 +133,11 @@ async fn a_version_that_is_gone_is_followed_by_a_new_list() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_comes_later_is_found() {
+async fn an_extender_that_starts_before_the_api_server_becomes_complete() {
     let mut server = ApiServer::start().await;
     server.stop().await;
     put_node(&server, "n", GPU, "2");
-    let extender = follow(&server, QUICK);
+    let extender = start_watches(&server, SHORT_DELAYS);
     wait_until("failures", || have_failed(&extender)).await;
     assert!(!extender.view().is_complete());
     assert_eq!(score(&extender, "n"), 0);
@@ -148,17 +148,17 @@ async fn an_api_server_that_comes_later_is_found() {
 
 /// The test uses the program's own delays, and moves a paused clock forward.
 #[tokio::test]
-async fn an_api_server_that_is_away_for_a_minute_changes_no_answer() {
+async fn answers_stay_the_same_while_the_api_server_is_away_for_a_minute() {
     let mut server = ApiServer::start().await;
     put_node(&server, "n", GPU, "4");
     put_pod(&server, "old", "n", GPU, "1");
-    let extender = listed(&server, DELAYS).await;
+    let extender = start_and_wait_for_lists(&server, RETRY_DELAYS).await;
     server.stop().await;
     put_pod(&server, "new", "n", GPU, "2");
 
     tokio::time::pause();
     for _ in 0..60 {
-        a_second_passes().await;
+        advance_one_second().await;
         assert_eq!(score(&extender, "n"), 5);
     }
     let failures = &extender.metrics().watch_errors;
@@ -169,14 +169,14 @@ async fn an_api_server_that_is_away_for_a_minute_changes_no_answer() {
     let mut seconds = 0;
     while score(&extender, "n") != 10 {
         assert!(seconds < 60, "what changed is not seen");
-        a_second_passes().await;
+        advance_one_second().await;
         seconds += 1;
     }
     assert!(extender.view().is_complete());
 }
 
 /// Moves the paused clock forward by a second, and then waits a short real time for messages.
-async fn a_second_passes() {
+async fn advance_one_second() {
     tokio::time::advance(Duration::from_secs(1)).await;
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -185,10 +185,10 @@ async fn a_second_passes() {
 }
 
 #[tokio::test]
-async fn the_room_on_devices_follows_the_watch() {
+async fn nodes_pass_or_fail_by_the_devices_room_as_pods_come_and_go() {
     let mut server = ApiServer::start().await;
     put_node(&server, "n", MEMORY, "16");
-    let extender = listed(&server, QUICK).await;
+    let extender = start_and_wait_for_lists(&server, SHORT_DELAYS).await;
     for (uid, units) in [("a", "5"), ("b", "6"), ("c", "3")] {
         put_pod(&server, uid, "n", MEMORY, units);
         wait_until("a pod", || {

@@ -9,17 +9,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::client::{exchange, parts, post, serve};
-use crate::extender::{CONFIG, config, node, pod};
+use crate::client::{build_post, exchange, split_answer, start_server};
+use crate::extender::{CONFIG, node, parse_config, pod};
 
-async fn server() -> SocketAddr {
-    let extender = Extender::new(config(CONFIG));
+async fn start_extender() -> SocketAddr {
+    let extender = Extender::new(parse_config(CONFIG));
     let node = serde_json::from_value(node("n", "vendor.com/gpu", "2")).unwrap();
     extender.change_view(|view| {
         view.replace_nodes(&[node]);
         view.replace_pods(Vec::new());
     });
-    serve(LIMITS, extender.site()).await
+    start_server(LIMITS, extender.handler()).await
 }
 
 fn request() -> String {
@@ -28,51 +28,58 @@ fn request() -> String {
 
 #[tokio::test]
 async fn bad_requests_are_answered_with_their_reason() {
-    let address = server().await;
+    let address = start_extender().await;
     // The bodies have many small values, which would take much memory when parsed.
     let names = format!("{{\"NodeNames\":[{}\"\"]}}", "\"\",".repeat(100_000));
     let pod = format!("{{\"Pod\":[{}0]}}", "0,".repeat(2 << 20));
     let get = b"GET /filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_vec();
     for (request, status, reason) in [
-        (post("/filter", ""), 400, "not a request of kube-scheduler"),
-        (post("/filter", "{\"Pod\": 1}"), 400, "invalid type"),
-        (post("/filter", "[[[[[[[["), 400, "not a request"),
         (
-            post("/prioritize", "{\"NodeNames\": [1]}"),
+            build_post("/filter", ""),
+            400,
+            "not a request of kube-scheduler",
+        ),
+        (build_post("/filter", "{\"Pod\": 1}"), 400, "invalid type"),
+        (build_post("/filter", "[[[[[[[["), 400, "not a request"),
+        (
+            build_post("/prioritize", "{\"NodeNames\": [1]}"),
             400,
             "expected a",
         ),
         (
-            post("/filter", &names),
+            build_post("/filter", &names),
             400,
             "a list of at most 100000 items",
         ),
         (
-            post("/filter", &pod),
+            build_post("/filter", &pod),
             400,
             "the pod is longer than 4194304 bytes",
         ),
-        (post("/bind", "{}"), 404, ""),
+        (build_post("/bind", "{}"), 404, ""),
         (get, 405, ""),
     ] {
         let answer = exchange(address, &request, false).await;
-        let (code, body) = parts(&answer);
+        let (code, body) = split_answer(&answer);
         assert_eq!(code, status, "{answer}");
         assert!(body.contains(reason), "{answer}");
     }
-    let answer = exchange(address, &post("/prioritize", &request()), false).await;
-    assert_eq!(parts(&answer), (200, "[{\"Host\":\"n\",\"Score\":5}]"));
+    let answer = exchange(address, &build_post("/prioritize", &request()), false).await;
+    assert_eq!(
+        split_answer(&answer),
+        (200, "[{\"Host\":\"n\",\"Score\":5}]")
+    );
 }
 
 #[tokio::test]
 async fn bodies_over_the_limit_are_refused() {
-    let address = server().await;
+    let address = start_extender().await;
     let announced = format!(
         "POST /filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
         MAX_BODY + 1
     );
     let answer = exchange(address, announced.as_bytes(), false).await;
-    assert_eq!(parts(&answer).0, 413, "{answer}");
+    assert_eq!(split_answer(&answer).0, 413, "{answer}");
     assert!(answer.contains("longer than 33554432 bytes"), "{answer}");
 
     // The body is sent in chunks and has no length. The server stops reading at its limit.
@@ -101,20 +108,23 @@ async fn bodies_over_the_limit_are_refused() {
 
 #[tokio::test]
 async fn half_closed_connections_are_answered() {
-    let address = server().await;
-    let answer = exchange(address, &post("/filter", &request()), true).await;
-    assert_eq!(parts(&answer).0, 200, "{answer}");
+    let address = start_extender().await;
+    let answer = exchange(address, &build_post("/filter", &request()), true).await;
+    assert_eq!(split_answer(&answer).0, 200, "{answer}");
     // An incomplete body is not a request.
-    let whole = post("/filter", &request());
+    let whole = build_post("/filter", &request());
     let answer = exchange(address, &whole[..whole.len() - 5], true).await;
-    assert!(answer.is_empty() || parts(&answer).0 == 400, "{answer}");
+    assert!(
+        answer.is_empty() || split_answer(&answer).0 == 400,
+        "{answer}"
+    );
     let answer = exchange(address, b"POST /filter HT", true).await;
     assert!(!answer.contains("200 OK"), "{answer}");
 }
 
 #[tokio::test]
 async fn a_thousand_requests_at_once_are_all_answered() {
-    let address = server().await;
+    let address = start_extender().await;
     // Idle clients do not block others.
     let mut idle = Vec::new();
     for _ in 0..200 {
@@ -123,13 +133,13 @@ async fn a_thousand_requests_at_once_are_all_answered() {
     let start = Instant::now();
     let mut requests = JoinSet::new();
     for number in 0..1000 {
-        let request = post(["/filter", "/prioritize"][number % 2], &request());
+        let request = build_post(["/filter", "/prioritize"][number % 2], &request());
         requests.spawn(async move { exchange(address, &request, false).await });
     }
     let answers = requests.join_all().await;
     assert_eq!(answers.len(), 1000);
     for answer in answers {
-        assert_eq!(parts(&answer).0, 200, "{answer}");
+        assert_eq!(split_answer(&answer).0, 200, "{answer}");
     }
     let took = start.elapsed();
     assert!(took < Duration::from_secs(60), "{took:?}");

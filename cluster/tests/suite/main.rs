@@ -1,7 +1,7 @@
 //! Tests of the programs of this crate with a fake API server, and of their manifests.
 
-// Helper functions of tests are not `#[test]`s, so clippy.toml's exception for
-// tests does not apply to them.
+// clippy.toml permits `unwrap` in tests only. It does not count the functions that several tests
+// share as tests, although this crate has nothing else.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use crate::api_server::ApiServer;
-use crate::client::{exchange, parts};
+use crate::client::{exchange, split_answer};
 
 /// The name of the file with a program's messages. It is in the directory of the program's
 /// configuration.
@@ -113,7 +113,7 @@ impl Program {
         while start.elapsed() < Duration::from_secs(120) {
             if TcpStream::connect(self.pages).await.is_ok() {
                 let answer = exchange(self.pages, page, false).await;
-                if parts(&answer).0 == 200 {
+                if split_answer(&answer).0 == 200 {
                     println!("ready after {:.1} s", start.elapsed().as_secs_f64());
                     return;
                 }

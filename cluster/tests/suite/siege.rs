@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use crate::api_server::ApiServer;
-use crate::client::{exchange, parts, post};
+use crate::client::{build_post, exchange, split_answer};
 use crate::program::{MemoryLimit, Program};
 use crate::tls::{SERVICE, certificate, client, connect, handshake};
 use crate::webhook::reviews::review;
@@ -64,14 +64,14 @@ async fn besiege_both(siege: &Siege) {
         let trusted = std::fs::read(tls.path().join("tls.crt")).unwrap();
         let program = Program::webhook(&server, tls.path(), Some(&limit));
         let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "c"}]}});
-        let request = post("/pods", &review(&pod).to_string());
+        let request = build_post("/pods", &review(&pod).to_string());
         let tls = client(&trusted);
         lay(siege, "webhook", &program, &limit, Some(&tls), &request).await;
     }
     if let Some(limit) = MemoryLimit::new("scheduler", EXTENDER) {
         let program = Program::scheduler(&server, Some(&limit));
         let request = json!({"Pod": {}, "NodeNames": ["n"]}).to_string();
-        let request = post("/prioritize", &request);
+        let request = build_post("/prioritize", &request);
         lay(siege, "scheduler", &program, &limit, None, &request).await;
     }
 }
@@ -147,12 +147,12 @@ async fn ask_until(
     while start.elapsed() < lasts {
         let asked = Instant::now();
         let answer = ask(requests, tls, request).await.unwrap();
-        assert_eq!(parts(&answer).0, 200, "{answer}");
+        assert_eq!(split_answer(&answer).0, 200, "{answer}");
         times.push(asked.elapsed());
         let asked = Instant::now();
         let page = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         let answer = exchange(pages, page, false).await;
-        assert_eq!(parts(&answer).0, 200, "{answer}");
+        assert_eq!(split_answer(&answer).0, 200, "{answer}");
         probes.push(asked.elapsed());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -76,7 +76,7 @@ pub(crate) fn namespace() -> Namespace {
 /// Returns the mutation of a pod that is given as JSON.
 pub(crate) fn mutate(pod: &Value, namespace: &Namespace) -> anyhow::Result<Mutation> {
     let text = pod.to_string();
-    mutate::mutate(&serde_json::from_str(&text).unwrap(), namespace)
+    mutate::plan_mutation(&serde_json::from_str(&text).unwrap(), namespace)
 }
 
 /// Returns amounts of resources. The names in `list` have no prefix.

@@ -103,6 +103,15 @@ affinity:
 SYS_ADMIN SYS_CHROOT SYS_PTRACE NET_ADMIN MKNOD CHOWN DAC_OVERRIDE FOWNER SETGID SETUID
 {{- end }}
 
+{{- /* The nodes on which the pods of a RuntimeClass are placed. */ -}}
+{{- define "boathook.runtimeClassNodes" -}}
+{{- with .Values.runtimeClass.nodeSelector }}
+scheduling:
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end }}
+
 {{- define "boathook.updateStrategy" -}}
 updateStrategy:
   {{- with .root.Values.updateStrategy }}
@@ -158,6 +167,12 @@ classes.txt has the classes of the image. */ -}}
 {{- $_ := set $named (regexFind "[a-z0-9-]+$" .) "config" }}
 {{- end }}
 {{- range $name, $place := $named }}
+{{- /* Of two classes for the same hardware. */}}
+{{- $other := get (dict "gpu-share" "nvidia-gpu" "aws-neuroncore" "aws-neuron") $name }}
+{{- $offered := or (has $name $classes.enabled) (has $name $.Values.dra.classes) }}
+{{- if and $other $offered (not (has $other $classes.disabled)) (ne (get $named $other) "config") }}
+{{- fail (printf "the class %s offers the devices of %s a second time: two pods would get the same device; add %s to classes.disabled" $name $other $other) }}
+{{- end }}
 {{- if not (has $name $known) }}
 {{- fail (printf "%s names the class %s, which the image does not have: correct it, add its class file to classes.own, or name it in classes.onNodes if the nodes or an image of your own have it" $place $name) }}
 {{- end }}

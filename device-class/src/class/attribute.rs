@@ -49,7 +49,7 @@ pub enum Origin {
         /// The pattern, whose captures are the attributes that are set.
         path: PathPattern,
         /// The content that the file at the path must have.
-        expected: Option<Expected>,
+        expected: Option<ExpectedContent>,
         /// The path to which the match must lead, as a template.
         leads_to: Option<Template>,
     },
@@ -106,7 +106,7 @@ impl Pattern {
 
 /// The content that the file at a matching path must have.
 #[derive(Debug, Clone)]
-pub struct Expected {
+pub struct ExpectedContent {
     /// The key of the line `key: value` or `key value` that is compared. Without a key the whole
     /// file is compared.
     pub key: Option<Template>,
@@ -244,10 +244,12 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
 impl RawAttributeSource {
     fn path(&mut self, path: PathPattern) -> Origin {
         let one = self.equals.take().map(|one| vec![one]);
-        let expected = one.or_else(|| self.one_of.take()).map(|values| Expected {
-            key: self.key.take(),
-            values,
-        });
+        let expected = one
+            .or_else(|| self.one_of.take())
+            .map(|values| ExpectedContent {
+                key: self.key.take(),
+                values,
+            });
         let leads_to = self.leads_to.take();
         Origin::Path {
             count: self.name.take(),

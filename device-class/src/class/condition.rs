@@ -19,7 +19,7 @@ pub enum Condition {
     Absent(PathPattern),
 }
 
-/// The values that are accepted or refused.
+/// The values of an attribute with which a condition is true or false.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expectation {
     OneOf(Vec<String>),

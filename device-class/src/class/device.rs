@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 #[cfg(test)]
 use super::schema;
-use super::{Directory, File, HealthCheck, Links, Node, Unmask};
+use super::{Directory, File, HealthCheck, Links, NetDevice, Node, Unmask};
 use crate::name::EnvName;
 use crate::template::Template;
 
@@ -49,6 +49,9 @@ pub struct DeviceSpec {
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Node>>"))]
     pub nodes: Vec<Node>,
+    /// The network interfaces of the device, which the container gets: a path or a table.
+    #[cfg_attr(test, schemars(with = "Option<schema::TextOr<NetDevice>>"))]
+    pub netdev: Option<NetDevice>,
     /// Files and sockets that a container gets with the device: paths or
     /// tables.
     #[serde(default)]

@@ -20,8 +20,8 @@ pub struct File {
     /// The path on the host (in the driver's root, if there is one), by
     /// template.
     pub path: PathTemplate,
-    /// `file` (the default), or `socket` for that of a daemon. Nothing else is
-    /// accepted at the path.
+    /// The kind of file: `file` (the default), or `socket` for the socket of a daemon. A file of
+    /// another kind at the path is an error.
     #[serde(default, rename = "type")]
     pub kind: FileKind,
     /// Alternative paths on the host, by template, tried in this order if
@@ -38,7 +38,7 @@ pub struct File {
     /// program may connect to it in either case. Files are always read-only.
     #[serde(default)]
     pub writable: bool,
-    /// It may be missing on the host.
+    /// Whether the file may be missing on the host.
     #[serde(default)]
     pub optional: bool,
 }
@@ -70,14 +70,14 @@ pub struct Directory {
     pub path: PathTemplate,
     /// The path in the container, if it differs.
     pub container_path: Option<PathTemplate>,
-    /// Whether the container's loader finds the libraries in it.
+    /// Whether the container's loader searches the directory for libraries.
     #[serde(default)]
     pub libraries: bool,
     /// Whether the container may write to the directory, as far as its user may write on the host.
     /// By default the directory is read-only.
     #[serde(default)]
     pub writable: bool,
-    /// Whether it may be missing on the host.
+    /// Whether the directory may be missing on the host.
     #[serde(default)]
     pub optional: bool,
 }

@@ -72,11 +72,12 @@ pub struct HealthProgram {
     /// The time after which the program is killed.
     pub timeout: Duration,
     /// The output that the program must print, in addition to exiting with status 0.
-    pub prints: Option<Printed>,
+    pub prints: Option<ExpectedOutput>,
 }
 
+/// The output that a health program must print.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Printed {
+pub struct ExpectedOutput {
     /// The part of the program's output that is compared.
     pub part: Part,
     /// The values that are accepted.
@@ -288,7 +289,7 @@ impl RawHealthCheck {
         Ok(HealthProgram {
             command,
             timeout: self.timeout.take().map_or(seconds(10), Timeout::get),
-            prints: expected.map(|expected| Printed { part, expected }),
+            prints: expected.map(|expected| ExpectedOutput { part, expected }),
         })
     }
 

@@ -1,10 +1,10 @@
 //! Labels that a cluster's node has because of its devices.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::attribute::Pattern;
+use super::unplanned_pattern::UnplannedPattern;
 use crate::name::{NameError, ResourceName};
 use crate::template::{Attributes, Template};
 
@@ -17,18 +17,20 @@ const RESERVED: &str = "kubernetes.io";
 /// The domain in which Kubernetes lets programs describe the hardware of a node.
 const FEATURES: &str = "feature.node.kubernetes.io";
 
-/// The name of a label: a domain and a name. The rules are those for names of resources.
+/// The name of a label: a domain and a name, by the rules for names of resources. A name that begins
+/// with a dot is appended to the name of the device's resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
-pub struct LabelName(ResourceName);
+pub struct LabelName(String);
 
 /// # `[labels]`
 ///
-/// The value of a label of the node, such as `"vendor.example/chip.model" = "{model}"`. Short form:
-/// `value`. With
-/// `--node-labels` the plugin writes the labels of all devices for Node Feature Discovery. If
-/// devices differ in a label, the node does not get it, because a pod that selects the node
-/// might get another device. Characters that no value may have become `-`.
+/// The value of a node label, such as `"vendor.example/chip.model" = "{model}"`. Short form:
+/// `value`. With `--node-labels` the plugin writes the labels of all devices for Node Feature
+/// Discovery. If devices disagree about a label, the node does not get it, because a pod that
+/// selects the node might get another device. Characters that the value of a label must not have
+/// become `-`. A name that begins with a dot is appended to the resource of the device:
+/// `".slices"` becomes `vendor.example/chip.slices`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -38,26 +40,28 @@ pub struct LabelName(ResourceName);
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "label"))]
 pub struct Label {
-    /// The value, by template over the attributes of a device. A device that lacks one of these
-    /// attributes has no label.
+    /// The value, as a template of a device's attributes. A device that lacks one of these
+    /// attributes does not have the label.
     pub value: Template,
-    /// The part of the value that is used: the first group, or the whole match. A device whose
-    /// value does not match has no label.
-    pub regex: Option<Pattern>,
-    /// Values that mean that a device has no label.
+    /// Replacements of values, before `regex`. A value that is not listed is kept.
+    #[serde(default)]
+    pub map: BTreeMap<String, String>,
+    /// A regular expression for the used part of the value: its first group, or else the whole
+    /// match. A device whose value does not match does not have the label.
+    pub regex: Option<UnplannedPattern>,
+    /// Values with which a device does not have the label.
     #[serde(default)]
     pub none_of: Vec<String>,
 }
 
 impl LabelName {
-    pub fn as_str(&self) -> &str {
-        self.0.as_str()
-    }
-}
-
-impl fmt::Display for LabelName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+    /// Returns the name of the label that a device of `resource` has.
+    pub fn for_resource(&self, resource: &ResourceName) -> String {
+        if self.0.starts_with('.') {
+            format!("{resource}{}", self.0)
+        } else {
+            self.0.clone()
+        }
     }
 }
 
@@ -68,6 +72,11 @@ pub enum LabelNameError {
     Name(#[from] NameError),
     #[error("label `{0}` has a domain that Kubernetes reserves; use your own, or {FEATURES}")]
     Reserved(String),
+    #[error(
+        "the ending `{0}` of a label has to be a dot and then letters, digits, `-`, `_` and `.`, the \
+         last of them a letter or a digit"
+    )]
+    Ending(String),
     #[error("each part of the label `{0}` has to begin and end with a letter or a digit")]
     Ends(String),
 }
@@ -76,7 +85,15 @@ impl TryFrom<String> for LabelName {
     type Error = LabelNameError;
 
     fn try_from(text: String) -> Result<Self, LabelNameError> {
-        let name = ResourceName::try_from(text.clone())?;
+        if text.starts_with('.') {
+            let is_valid = Self::try_from(format!("x.example/x{text}")).is_ok();
+            return if is_valid {
+                Ok(LabelName(text))
+            } else {
+                Err(LabelNameError::Ending(text))
+            };
+        }
+        ResourceName::try_from(text.clone())?;
         let parts: Vec<&str> = text.splitn(2, '/').collect();
         let is_reserved = parts[0] == RESERVED || parts[0].ends_with(&format!(".{RESERVED}"));
         if is_reserved && parts[0] != FEATURES {
@@ -87,7 +104,7 @@ impl TryFrom<String> for LabelName {
             part.starts_with(fits) && part.ends_with(fits)
         };
         if parts.into_iter().all(ends_well) {
-            Ok(LabelName(name))
+            Ok(LabelName(text))
         } else {
             Err(LabelNameError::Ends(text))
         }
@@ -99,10 +116,11 @@ impl Label {
     /// device has no such label.
     pub fn fill(&self, attributes: &Attributes) -> Option<String> {
         let text = self.value.fill(attributes).ok()?;
+        let text = self.map.get(&text).unwrap_or(&text);
         let part = match &self.regex {
             None => text.as_str(),
-            Some(Pattern(regex)) => {
-                let groups = regex.captures(&text)?;
+            Some(regex) => {
+                let groups = regex.captures(text)?;
                 groups.get(1).or(groups.get(0))?.as_str()
             }
         };
@@ -150,7 +168,10 @@ mod tests {
             "vendor.example/chip.model",
             "feature.node.kubernetes.io/chip",
         ] {
-            assert_eq!(parse(valid).unwrap().as_str(), valid);
+            let resource = ResourceName::try_from("x.example/y".to_owned()).unwrap();
+            assert_eq!(parse(valid).unwrap().for_resource(&resource), valid);
+            let ending = parse(".model.b").unwrap();
+            assert_eq!(ending.for_resource(&resource), "x.example/y.model.b");
         }
         for (invalid, reason) in [
             ("model", "domain"),
@@ -158,6 +179,9 @@ mod tests {
             ("kubernetes.io/arch", "Kubernetes reserves"),
             ("vendor.example/model.", "begin and end"),
             ("vendor.example/mo del", "name of the resource"),
+            (".", "a dot and then letters"),
+            (".model.", "a dot and then letters"),
+            (".mo/del", "a dot and then letters"),
         ] {
             let error = parse(invalid).unwrap_err().to_string();
             assert!(error.contains(reason), "{invalid}: {error}");

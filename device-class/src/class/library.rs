@@ -7,8 +7,8 @@ use crate::template::{Attributes, Template};
 
 /// # `libraries`
 ///
-/// A shared library. Short form: its soname. It is located by the ld.so.cache
-/// of the host or of the driver's root.
+/// A shared library. Short form: its soname. The ld.so.cache of the host or of the driver's root
+/// says where it is.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -38,9 +38,9 @@ pub struct Library {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "library_names"))]
 pub struct LibraryNames {
-    /// Patterns for names. One of them must match.
+    /// Patterns for the names of libraries. A library is added if one of them matches its name.
     pub names: Vec<NamePattern>,
-    /// Patterns for names. None of them may match.
+    /// Patterns for the names of libraries that are not added.
     #[serde(default)]
     pub except: Vec<NamePattern>,
 }

@@ -19,6 +19,7 @@ mod library;
 mod links;
 mod list_changes;
 mod need;
+mod net_device;
 mod node;
 mod parts;
 mod path_template;
@@ -31,6 +32,7 @@ mod settings;
 mod sharing;
 mod source;
 mod unmask;
+mod unplanned_pattern;
 mod validate;
 
 use crate::inserted;
@@ -40,7 +42,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 pub use allocate::{Allocate, Preference};
-pub use attribute::{AttributeSource, Expected, Origin, Pattern, Text};
+pub use attribute::{AttributeSource, ExpectedContent, Origin, Pattern, Text};
 pub use claims::{NameConflict, NameOwners};
 pub use compatibility::Compatibility;
 pub use condition::{Condition, Expectation};
@@ -49,13 +51,16 @@ pub use edits::{Edits, ListedKind, Mask, TextFile};
 pub use facts::FactsProgram;
 pub(crate) use facts::words;
 pub use file::{Directory, File, FileKind};
-pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Part, Printed};
+pub use health::{
+    ExpectedOutput, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Part,
+};
 pub use image_libraries::ImageLibraries;
 pub use label::{Label, LabelName, LabelNameError};
 pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
 pub use links::{Ends, Links};
 pub use list_changes::ListChanges;
 pub use need::Need;
+pub use net_device::NetDevice;
 pub use node::{DRIVERS, Group, GroupId, Make, Node, NodeMode};
 pub use parts::{FoundPart, PartStep, Parts, WriteStep};
 pub(crate) use parts::{MAX_COUNTERS, check_profile, parse_number, parse_placements};
@@ -69,8 +74,9 @@ pub use schema::JSON_SCHEMA;
 pub(crate) use schema::generator as schema_generator;
 pub use settings::{ClassConfig, DeviceFilter, PodPattern, Replicas, Server};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
-pub use source::{Source, SymlinkRule, Unclaimed};
+pub use source::{Source, SymlinkRule, UnclaimedHardware};
 pub use unmask::Unmask;
+pub use unplanned_pattern::{UnplannedPattern, leave_out_unplanned_patterns};
 
 use crate::name::{CapabilityName, ClassName, ResourceName};
 use crate::pattern::PathPattern;
@@ -174,7 +180,7 @@ pub struct ClassSpec {
     pub discover: Vec<Source>,
     /// Hardware that would be a device if the driver had taken it.
     #[serde(default)]
-    pub unclaimed: Vec<Unclaimed>,
+    pub unclaimed: Vec<UnclaimedHardware>,
     /// A device's id, nodes and properties, by templates over its attributes.
     pub device: DeviceSpec,
     /// The choice of devices that the plugin recommends to the kubelet.

@@ -16,8 +16,8 @@ pub const DRIVERS: &str = "/proc/devices";
 
 /// # `nodes`
 ///
-/// A device node. Short form: its path. It keeps the host's owner and mode
-/// unless `mode`, `gid` or `group` is set.
+/// A device node. Short form: its path. The node in the container has the owner and mode of the
+/// host's node, unless `mode`, `gid` or `group` is set.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -32,8 +32,8 @@ pub struct Node {
     /// Paths that are used instead of `path` if the host has them, by template.
     #[serde(default)]
     pub prefer: Vec<PathTemplate>,
-    /// A pattern: one node for each match. Templates may use its captures. No
-    /// match is not an error.
+    /// A pattern. The container gets one node for each match, and templates may use its captures.
+    /// It is not an error if nothing matches.
     pub for_each: Option<PathPattern>,
     /// Symbolic links that lead to the node, by template, such as those of udev
     /// in `/dev/dri/by-path`. The container gets those that the host has.
@@ -57,8 +57,8 @@ pub struct Node {
     /// Whether the node may be missing on the host.
     #[serde(default)]
     pub optional: bool,
-    /// The driver's name in /proc/devices, by template. While the driver is
-    /// loaded, the node is required even if it is optional.
+    /// The driver's name in /proc/devices, as a template. While the driver is loaded, the node is
+    /// required even if it is optional.
     pub driver: Option<Template>,
     /// The function that fails in a container without the node, such as `rendering`. If the node is
     /// optional, missing and not made, `boathook list`, `check`, `doctor` and the plugin report

@@ -13,7 +13,8 @@ use super::prepare::Timeout;
 use crate::name::{AttributeName, excerpt};
 use crate::template::Template;
 
-/// The most counters of a device, its slots among them (Kubernetes, resource.k8s.io/v1).
+/// The maximum number of counters of a device, including its slots (Kubernetes, resource.k8s.io/v1,
+/// `ResourceSliceMaxCountersPerCounterSet`).
 pub(crate) const MAX_COUNTERS: usize = 32;
 
 /// One step by which a part is made or removed.
@@ -133,7 +134,7 @@ pub(crate) fn check_profile(text: &str) -> Result<(), PartFault> {
     }
 }
 
-/// Parses the number of a key.
+/// Parses a whole number that was filled in for the key `key`.
 pub(crate) fn parse_number(key: &str, text: &str) -> Result<u64, PartFault> {
     let number = text.trim().parse();
     number.map_err(|_| format!("`{key}`: `{}` is not a number", excerpt(text)))
@@ -164,11 +165,13 @@ pub(crate) fn parse_placements(
                     "a part ends at the slot {end}; a device has at most {MAX_COUNTERS}"
                 ));
             };
-            match places.iter().any(|place| place.start == first) {
-                _ if slots == 0 => return Err("a part takes at least one of the `slots`".into()),
-                true => return Err("`placements` names a place twice".into()),
-                false => places.push(first..end),
+            if slots == 0 {
+                return Err("a part takes at least one of the `slots`".into());
             }
+            if places.iter().any(|place| place.start == first) {
+                return Err("`placements` names a place twice".into());
+            }
+            places.push(first..end);
         }
     }
     Ok(places)
@@ -257,7 +260,8 @@ impl PartStep {
     }
 }
 
-/// The kubelet waits 45 s for an answer.
+/// Returns the default time limit of a step, 30 seconds. It is shorter than the 45 seconds for which
+/// the kubelet waits for the preparation of a claim.
 fn default_timeout() -> Timeout {
     Timeout::from_seconds(30)
 }
@@ -269,7 +273,7 @@ pub(super) fn is_fixed(template: &Template) -> bool {
 
 impl<'de> Deserialize<'de> for Parts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The derived function, by `remote`.
+        // This calls the derived function, which `remote = "Self"` makes an inherent one.
         let parts = Self::deserialize(deserializer)?;
         parts.check().map_err(D::Error::custom)?;
         Ok(parts)

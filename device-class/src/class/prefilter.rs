@@ -7,20 +7,20 @@ use toml::de::{DeTable, DeValue};
 
 use crate::strict_toml::EXTENDS;
 
-/// Returns whether a class file may have a request variable for which `is_set` holds, so that the
-/// file must be parsed. Most containers request nothing, and each would pay for the parsing of
-/// every class.
+/// Returns whether a class file must be parsed for a container, because its request variable may be
+/// one for which `is_set` returns true. Most containers request no device, and parsing every class
+/// file would slow down their start.
 ///
 /// The result `false` is certain. Only parsing shows whether the class is requested. A text in
 /// which no variable is found is incomplete, or written in a way that this search does not
 /// understand. It is parsed too, so that a mistake in it is reported.
 pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
-    // The portable searcher is used, because the choice of one for this processor needs `cpuid`,
-    // which exits to the hypervisor on a virtual machine.
+    // The portable search is used, because the choice of a faster one for this processor needs the
+    // instruction `cpuid`, which costs microseconds on a virtual machine.
     let rare_letter = One::new(b'v');
     let mut has_variable = false;
     for v in rare_letter.iter(text.as_bytes()) {
-        let Some(variable) = variable(text, v) else {
+        let Some(variable) = find_env_value(text, v) else {
             continue;
         };
         if is_set(variable) {
@@ -31,11 +31,11 @@ pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> boo
     !has_variable || has_escapes(text)
 }
 
-/// Returns the value of the key `env` whose `v` is at this offset of the text. The request variable
-/// of a valid file is among these values, if the file has no escapes: only blanks, `=`, quotes and
-/// the line break that begins a multi-line string are between key and value (TOML 1.1, "Key/Value
-/// Pair", "String").
-fn variable(text: &str, v: usize) -> Option<&str> {
+/// Returns the value of the key `env` whose letter `v` is at the offset `v` of the text. Between the
+/// key and its value are only blanks, `=`, quotes, and the line break at the beginning of a
+/// multi-line string (TOML 1.1, "Key/Value Pair" and "String"). If a valid file has no escapes, its
+/// request variable is the value of one of these keys.
+fn find_env_value(text: &str, v: usize) -> Option<&str> {
     let before = text[..v].strip_suffix("en")?;
     if before.ends_with(|c| is_name_part(c) || c == '-') {
         return None;
@@ -45,8 +45,8 @@ fn variable(text: &str, v: usize) -> Option<&str> {
     name.chars().all(is_name_part).then_some(name)
 }
 
-/// Returns whether the offset may be in a comment, which can begin anywhere on its line, or in a
-/// string of several lines.
+/// Returns whether the offset may be inside a comment, which can begin anywhere on a line, or inside
+/// a multi-line string.
 fn may_be_prose(text: &str, at: usize) -> bool {
     let before = &text[..at];
     let line = before.rsplit('\n').next();
@@ -73,8 +73,7 @@ fn has_escapes(text: &str) -> bool {
     })
 }
 
-/// Returns the request variable of a class file. The text may have errors: the parser skips
-/// faulty parts.
+/// Parses a class file and returns its request variable. Parts of the text with errors are skipped.
 pub(crate) fn request_variable(text: &str) -> Option<String> {
     let (table, _) = DeTable::parse_recoverable(text);
     let DeValue::Table(request) = table.get_ref().get("request")?.get_ref() else {

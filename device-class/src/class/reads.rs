@@ -26,9 +26,9 @@ impl ClassSpec {
         paths.0
     }
 
-    /// The paths that are read to find the devices and to judge their health, each
-    /// up to its first part that is not fixed. Relative ones are below a path that
-    /// is among these.
+    /// Returns the paths that are read to find the devices and to check their health, each up to its
+    /// first part that is not fixed. Relative paths are not listed, because each of them is below a
+    /// listed one.
     pub fn paths_read(&self) -> BTreeSet<String> {
         let mut paths = Paths::default();
         paths.add_all(&self.driver_path);
@@ -56,6 +56,7 @@ impl ClassSpec {
             paths.add(&for_each.to_string());
         }
         paths.nodes(&self.device.nodes);
+        paths.add_all(self.device.netdev.iter().map(|netdev| &netdev.path));
         paths.health(&self.device.health);
         for edits in &self.edits {
             paths.nodes(&edits.nodes);

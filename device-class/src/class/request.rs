@@ -58,6 +58,11 @@ pub struct RequestSpec {
     /// name is an error.
     #[serde(default)]
     pub ignores_unknown: bool,
+    /// Whether a request is left out, with a warning, on a host that has no device of the class,
+    /// also if it names devices. It is for a variable that a cluster or an image sets for every
+    /// container. Default: such a request is an error, unless it is for all devices.
+    #[serde(default)]
+    pub ignores_absence: bool,
     /// Variables by which the vendor's own software would give something else than whole devices,
     /// each with advice for its users. A request with one of them is refused.
     #[serde(default)]
@@ -69,6 +74,12 @@ pub struct RequestSpec {
 }
 
 impl RequestSpec {
+    /// Returns whether names that no device has are left out of a request, on a host that has
+    /// devices of the class or not.
+    pub fn leaves_out_unknown(&self, host_has_devices: bool) -> bool {
+        self.ignores_unknown || (self.ignores_absence && !host_has_devices)
+    }
+
     /// Returns the capabilities that `switches` can choose.
     pub fn switchable_capabilities(&self) -> BTreeSet<&CapabilityName> {
         let switches = self.switches.values();

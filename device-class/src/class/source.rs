@@ -65,7 +65,7 @@ pub struct Source {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "unclaimed"))]
-pub struct Unclaimed {
+pub struct UnclaimedHardware {
     /// A pattern; its captures are attributes.
     pub path: PathPattern,
     /// The attributes of each match, read in this order. A match that lacks one is left out.

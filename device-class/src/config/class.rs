@@ -59,6 +59,11 @@ impl ClassConfig {
         spec.library_directories.splice(0..0, directories);
         let directories = self.program_directories.iter().cloned();
         spec.program_directories.splice(0..0, directories);
+        if self.replicas.is_some() && spec.device.netdev.is_some() {
+            let reason = "`replicas`: its devices are network interfaces (`netdev`), and each is in one \
+                          container at a time: remove the key";
+            return Err(reason.into());
+        }
         if let Some(replicas) = &self.replicas {
             let sharing = spec.sharing.get_or_insert_default();
             sharing.replicas = match replicas {

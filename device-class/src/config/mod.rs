@@ -1,31 +1,33 @@
 //! Reads `/etc/boathook/config.toml`, the administrator's configuration of this host.
 
 mod class;
+mod directories;
 mod schema;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rooted_path::RegularFile;
 use serde::Deserialize;
 
 use crate::class::PodPattern;
 use crate::name::ClassName;
+use crate::ownership::{self, OwnershipError};
+use crate::similar;
 use crate::strict_toml::{self, FileError};
-use crate::{ownership, similar};
 
 pub use crate::class::ClassConfig;
+pub use directories::{DIRECTORIES_PATH, InstalledDirectories};
 pub use schema::CONFIG_JSON_SCHEMA;
 
-/// The path of the configuration, unless an option names another file.
+/// The path of the configuration, unless an option names another file or the host has other
+/// [directories](InstalledDirectories).
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";
 
-/// The largest configuration, in bytes.
+/// The maximum size in bytes of the configuration file.
 const MAX_FILE: u64 = 1 << 20;
-
-/// The path of a copy of the configuration with which Boathook was installed. A comparison with
-/// the file at [`DEFAULT_PATH`] shows whether that file was changed.
-pub const GIVEN_PATH: &str = "/opt/boathook/state/config.toml";
 
 /// # Boathook configuration
 ///
@@ -110,11 +112,7 @@ impl Default for Trust {
 impl Default for Config {
     fn default() -> Self {
         Config {
-            classes: vec![
-                "/opt/boathook/current/classes.d".into(),
-                "/usr/share/boathook/classes.d".into(),
-                "/etc/boathook/classes.d".into(),
-            ],
+            classes: InstalledDirectories::default().classes().into(),
             host_root: "/".into(),
             log_level: LogLevel::default(),
             class: BTreeMap::new(),
@@ -128,7 +126,7 @@ impl Config {
     /// Returns the configuration for a process in a container that has the root of the host
     /// mounted at `root`.
     pub fn mounted_at(mut self, root: &Path) -> Self {
-        let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+        let below = |path: &Path| path_on_host(root, path);
         self.host_root = below(&self.host_root);
         self.classes = self.classes.iter().map(|path| below(path)).collect();
         self
@@ -169,40 +167,106 @@ impl Config {
         })
     }
 
-    /// Reads `path`, or the default file, which may be absent.
+    /// Reads `path`, or the default file, which may be absent: that of this host's
+    /// [directories](InstalledDirectories).
     ///
     /// # Errors
     /// The file cannot be read, or is not a configuration; or `path` was given
     /// and does not exist.
     pub fn load(path: Option<&Path>) -> Result<Self, FileError> {
-        match read(path)? {
-            Some((file, text)) => strict_toml::parse(file, &text),
-            None => Ok(Self::default()),
+        Self::load_on(Path::new("/"), path)
+    }
+
+    /// Does the same as [`Config::load`] on a host whose root directory is `root`: the default file
+    /// and the directories are those of this host. The paths in the result are the host's.
+    ///
+    /// # Errors
+    /// The call fails for the same reasons as [`Config::load`].
+    fn load_on(root: &Path, path: Option<&Path>) -> Result<Self, FileError> {
+        match ConfigText::read(root, path)? {
+            ConfigText::Found { file, text } => {
+                let config = Self::parse(&file, &text)?;
+                let usual = InstalledDirectories::default();
+                if config.classes != usual.classes() {
+                    return Ok(config);
+                }
+                let directories = InstalledDirectories::find(root)?;
+                if directories == usual {
+                    return Ok(config);
+                }
+                Self::parse_for(&directories, &file, &text)
+            }
+            ConfigText::Absent(directories) => Ok(Self {
+                classes: directories.classes().into(),
+                ..Self::default()
+            }),
         }
+    }
+
+    /// Reads the configuration `path` that a process in a container was given, as
+    /// `Config::load_on` does for the host whose root directory is mounted at `host_root`.
+    /// Without a path, the default file is the container's.
+    ///
+    /// # Errors
+    /// The call fails for the same reasons as [`Config::load`].
+    pub fn load_given(path: Option<&Path>, host_root: Option<&Path>) -> Result<Self, FileError> {
+        let root = host_root.filter(|_| path.is_some());
+        Self::load_on(root.unwrap_or(Path::new("/")), path)
+    }
+
+    /// Parses the text of a configuration for a host on which Boathook is installed in
+    /// `directories`. A text that does not set `classes` has those of the directories.
+    ///
+    /// # Errors
+    /// The text is no configuration.
+    pub fn parse_for(
+        directories: &InstalledDirectories,
+        path: &Path,
+        text: &str,
+    ) -> Result<Self, FileError> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct ClassesKey {
+            classes: Option<Vec<PathBuf>>,
+        }
+        let mut config = Self::parse(path, text)?;
+        let key: ClassesKey = strict_toml::parse(path, text)?;
+        if key.classes.is_none() {
+            config.classes = directories.classes().into();
+        }
+        Ok(config)
     }
 
     /// Reads the configuration that a container was given, as [`Config::load`] does. If it has a
     /// mistake, reads the one that is installed on the host, whose root directory is mounted at
     /// `host_root`: the hook uses that one, and the node keeps its devices while an administrator
-    /// corrects the other. Then also returns the mistake.
+    /// corrects the other. `installed` is its path on the host, if it is not the default one. Then
+    /// also returns the mistake.
     ///
     /// # Errors
     /// The given configuration has a mistake, and the host has no usable one.
     pub fn load_or_installed(
         path: Option<&Path>,
         host_root: Option<&Path>,
+        installed: Option<&Path>,
     ) -> Result<(Self, Option<FileError>), FileError> {
-        let error = match Self::load(path) {
+        let error = match Self::load_given(path, host_root) {
             Ok(config) => return Ok((config, None)),
             Err(error) => error,
         };
-        let below = Path::new(DEFAULT_PATH).strip_prefix("/");
-        let installed = host_root
-            .zip(below.ok())
-            .map(|(root, path)| root.join(path));
-        match installed.map(|path| Self::load(Some(&path))) {
-            Some(Ok(config)) => Ok((config, Some(error))),
-            _ => Err(error),
+        let Some(root) = host_root else {
+            return Err(error);
+        };
+        let file = match installed {
+            Some(installed) => path_on_host(root, installed),
+            None => match ConfigText::read(root, None) {
+                Ok(ConfigText::Found { file, .. }) => file,
+                Ok(ConfigText::Absent(_)) | Err(_) => return Err(error),
+            },
+        };
+        match Self::load_on(root, Some(&file)) {
+            Ok(config) => Ok((config, Some(error))),
+            Err(_) => Err(error),
         }
     }
 }
@@ -221,12 +285,12 @@ impl RuntimeConfig {
         struct RuntimeTable {
             runtime: RuntimeConfig,
         }
-        let Some((file, text)) = read(path)? else {
+        let ConfigText::Found { file, text } = ConfigText::read(Path::new("/"), path)? else {
             return Ok(Self::default());
         };
-        let whole = strict_toml::parse(file, &text);
+        let whole = strict_toml::parse(&file, &text);
         let RuntimeTable { runtime } = whole.or_else(|error| {
-            let alone = strict_toml::parse(file, &extract_table(&text, "[runtime]"));
+            let alone = strict_toml::parse(&file, &extract_table(&text, "[runtime]"));
             alone.map_err(|_| error)
         })?;
         Ok(runtime)
@@ -247,20 +311,100 @@ fn extract_table(text: &str, header: &str) -> String {
         .collect()
 }
 
-/// Reads the text of `path`, or of the default file. Returns `None` if the default file does
-/// not exist.
-fn read(path: Option<&Path>) -> Result<Option<(&Path, String)>, FileError> {
-    let file = path.unwrap_or(Path::new(DEFAULT_PATH));
-    match ownership::open(file) {
-        Ok(open) => {
-            let unreadable =
-                |error: io::Error| FileError::whole(file, format!("cannot be read: {error}"));
-            let bytes = open.read_bounded(MAX_FILE).map_err(unreadable)?;
-            let text = String::from_utf8(bytes);
-            let text = text.map_err(|error| unreadable(io::Error::other(error)))?;
-            Ok(Some((file, text)))
+/// The text of a configuration.
+enum ConfigText {
+    Found {
+        file: PathBuf,
+        text: String,
+    },
+    /// There is no default file in the directories of this host.
+    Absent(InstalledDirectories),
+}
+
+impl ConfigText {
+    /// Reads the text of `path`, or of the default file of the host whose root directory is `root`.
+    /// The file with the directories of this host is looked for only if there is no configuration
+    /// at the usual place, so that a start of the hook costs nothing on a host with the usual
+    /// directories.
+    fn read(root: &Path, path: Option<&Path>) -> Result<Self, FileError> {
+        if let Some(file) = path {
+            let text = read_trusted_text(file, ownership::open(file))?;
+            let file = file.to_owned();
+            return Ok(Self::Found { file, text });
         }
-        Err(error) if path.is_none() && error.is_absent() => Ok(None),
-        Err(error) => Err(FileError::whole(file, error.describe_without_path(file))),
+        let file = path_on_host(root, Path::new(DEFAULT_PATH));
+        if let Some(text) = read_optional_text(&file)? {
+            return Ok(Self::Found { file, text });
+        }
+        let directories = InstalledDirectories::find(root)?;
+        let file = path_on_host(root, &directories.config());
+        match read_optional_text(&file)? {
+            Some(text) => Ok(Self::Found { file, text }),
+            None => Ok(Self::Absent(directories)),
+        }
+    }
+}
+
+/// Returns the path at which this process finds the path of a host whose root directory is `root`.
+fn path_on_host(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Reads the text of a file that only root can change. Returns `None` if it does not exist, whoever
+/// can change the directories on the way.
+fn read_optional_text(file: &Path) -> Result<Option<String>, FileError> {
+    let is_missing =
+        || fs::metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    match ownership::open(file) {
+        Err(error) if error.is_absent() || is_missing() => Ok(None),
+        open => read_trusted_text(file, open).map(Some),
+    }
+}
+
+fn read_trusted_text(
+    file: &Path,
+    open: Result<RegularFile, OwnershipError>,
+) -> Result<String, FileError> {
+    let refused = |error: OwnershipError| FileError::whole(file, error.describe_without_path(file));
+    let unreadable = |error: io::Error| FileError::whole(file, format!("cannot be read: {error}"));
+    let bytes = open.map_err(refused)?.read_bounded(MAX_FILE);
+    let text = String::from_utf8(bytes.map_err(unreadable)?);
+    text.map_err(|error| unreadable(io::Error::other(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host with the directories /data/boathook and /data/etc/boathook.
+    fn moved_host() -> tempfile::TempDir {
+        let host = tempfile::tempdir().unwrap();
+        let record = path_on_host(host.path(), Path::new(DIRECTORIES_PATH));
+        fs::create_dir_all(record.parent().unwrap()).unwrap();
+        let text = "programs = '/data/boathook'\nconfiguration = '/data/etc/boathook'\n";
+        fs::write(record, text).unwrap();
+        host
+    }
+
+    #[test]
+    fn a_file_without_classes_has_those_of_the_installed_directories() {
+        let (moved, usual) = (moved_host(), tempfile::tempdir().unwrap());
+        let file = moved.path().join("site.toml");
+        let of_moved = InstalledDirectories::find(moved.path()).unwrap().classes();
+        let of_usual = InstalledDirectories::default().classes();
+        assert_ne!(of_moved, of_usual);
+        let own = [PathBuf::from("/own")];
+        let named = format!("classes = {of_usual:?}\n");
+        for (text, host, classes) in [
+            ("[class.dummy-npu]\nenabled = true\n", &moved, &of_moved[..]),
+            ("[class.dummy-npu]\nenabled = true\n", &usual, &of_usual[..]),
+            ("classes = ['/own']\n", &moved, &own[..]),
+            ("classes = []\n", &moved, &[][..]),
+            (&*named, &moved, &of_usual[..]),
+        ] {
+            fs::write(&file, text).unwrap();
+            let config = Config::load_given(Some(&file), Some(host.path())).unwrap();
+            assert_eq!(config.classes, classes, "{text}");
+        }
     }
 }

@@ -1,10 +1,10 @@
-//! Reading attributes from the host.
+//! Reads the attributes of devices and of the host from the sources that a class file names.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{MAX_DEVICES, search};
-use crate::class::{AttributeSource, Expected, Origin, Pattern, Text};
+use crate::class::{AttributeSource, ExpectedContent, Origin, Pattern, Text};
 use crate::facts::Facts;
 use crate::formula;
 use crate::host::{HostView, MAX_ATTRIBUTE};
@@ -12,8 +12,8 @@ use crate::name::excerpt;
 use crate::pattern::PathPattern;
 use crate::template::{Attributes, Template, TemplateError};
 
-/// The longest value of an attribute, in bytes. The limit keeps ids and paths short, which are
-/// made from attributes.
+/// The maximum length in bytes of an attribute's value. It keeps ids and paths short, which are
+/// filled in with attributes. A longer value is an error.
 const MAX_VALUE: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
@@ -30,8 +30,8 @@ impl From<TemplateError> for ReadError {
     }
 }
 
-/// Reads files of a host, and keeps the last one. Successive attributes from the same file need
-/// only one read, since a driver can take long to produce the content.
+/// Reads files of a host, and caches the last one. Consecutive attributes are often read from the
+/// same file, and a driver may need milliseconds to produce its content.
 pub(super) struct Files<'h> {
     host: &'h dyn HostView,
     last: Option<(PathBuf, String)>,
@@ -52,8 +52,8 @@ impl<'h> Files<'h> {
     }
 }
 
-/// Reads attributes from their sources in order. Returns `known` with the new values added; each
-/// source may use the attributes before it.
+/// Reads attributes from their sources in order. Returns `known` and the new attributes. Each source
+/// may use the attributes of `known` and of earlier sources.
 pub(super) fn read(
     sources: &[AttributeSource],
     base: Option<&Path>,
@@ -87,14 +87,16 @@ pub(super) fn read(
     Ok(attributes)
 }
 
-/// Fills in the attributes that a text for people names, such as an advice. Other braces stay as
-/// they are, because the text may quote a command with braces.
+/// Replaces `{name}` by the attribute in a text for people, such as an advice. Braces without the
+/// name of a known attribute stay as they are, because the text may quote a command with braces.
 pub(super) fn fill_advice(advice: &str, attributes: &Attributes) -> String {
-    attributes
-        .iter()
-        .fold(advice.to_owned(), |text, (name, value)| {
-            text.replace(&format!("{{{name}}}"), value)
-        })
+    let mut text = advice.to_owned();
+    if text.contains('{') {
+        for (name, value) in attributes {
+            text = text.replace(&format!("{{{name}}}"), value);
+        }
+    }
+    text
 }
 
 fn read_source(
@@ -170,8 +172,8 @@ fn read_source(
     Ok([(name.clone(), value)].into())
 }
 
-/// Reads the text of a source. Also returns its origin for messages: a file, a template or the
-/// key of a driver fact.
+/// Reads the text from which a source takes its value. Also returns the file, template or key of a
+/// driver fact that it comes from, for messages.
 fn read_text(
     text: &Text,
     base: Option<&Path>,
@@ -222,11 +224,11 @@ fn read_text(
     }
 }
 
-/// Returns the first path, or `all` paths, that match the pattern, whose file has an expected
-/// value, and which lead to the same place as `leads_to`.
+/// Returns the paths that match the pattern, whose file has one of the expected values, and which
+/// lead to the same place as `leads_to`: all such paths, or only the first one.
 fn paths(
     path: &PathPattern,
-    expected: Option<&Expected>,
+    expected: Option<&ExpectedContent>,
     leads_to: Option<&Template>,
     take_all: bool,
     attributes: &Attributes,
@@ -246,7 +248,7 @@ fn paths(
     for value in expected.iter().flat_map(|expected| &expected.values) {
         expected_values.push(value.fill(attributes)?);
     }
-    // The node itself would be found before the links to it.
+    // The pattern may match the target itself as well. Only links to it count.
     let is_link_to_target =
         |path: &Path| target.is_some() && host.is_link(path) && host.canonical(path).ok() == target;
     let suitable = matches
@@ -261,8 +263,8 @@ fn paths(
         .collect())
 }
 
-/// Whether the content of a file, or the value of one of its lines with this key, is one of
-/// `expected_values`. A file that cannot be read counts as empty.
+/// Returns whether the content of a file is one of `expected_values`. With `key`, the values of the
+/// lines with this key are compared instead. A file that cannot be read counts as empty.
 pub(super) fn has_expected_content(
     path: &Path,
     key: Option<&str>,
@@ -274,28 +276,28 @@ pub(super) fn has_expected_content(
     let is_expected = |value: &str| expected_values.iter().any(|expected| expected == value);
     match key {
         Some(key) => keyed_values(&text, key).any(is_expected),
-        // A property of the device tree may have several strings.
+        // A property of the device tree may have several strings, each ending with a NUL byte.
         None => text.split('\0').any(|string| is_expected(string.trim())),
     }
 }
 
-/// Returns the first line of a text. A NUL byte ends it: strings in the device tree end with one
-/// (Devicetree Specification, "Property Values").
+/// Returns the first line of a text. A NUL byte ends the line, too, because strings of the device
+/// tree end with one (Devicetree Specification, "Property Values").
 fn first_line(text: &str) -> &str {
     let line = text.split(['\n', '\0']).next().unwrap_or_default();
     line.trim()
 }
 
-/// Returns the value of the first line of a file that has this key; `None` if no line has it or
-/// the file cannot be read.
+/// Returns the value of the first line of a file that has this key. Returns `None` if no line has
+/// the key, or if the file cannot be read.
 pub(super) fn find_keyed_value(path: &Path, key: &str, host: &dyn HostView) -> Option<String> {
     let text = host.read(path, MAX_ATTRIBUTE).ok()?;
     let text = String::from_utf8_lossy(&text);
     keyed_values(&text, key).next().map(str::to_owned)
 }
 
-/// Fills in a path. A relative path starts at the path that `[[discover]]` matched, or at the
-/// root if there is none.
+/// Fills in the template of a path. A relative path starts at `base`, the path that `[[discover]]`
+/// matched, or at the root of the host if there is none.
 pub(super) fn resolve_path(
     template: &Template,
     base: Option<&Path>,
@@ -318,8 +320,8 @@ pub(super) fn keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<Item =
     })
 }
 
-/// Checks that a value can be part of ids and paths: not empty, at most [`MAX_VALUE`] bytes,
-/// and without control characters.
+/// Returns `value` if it can be part of ids and paths. An empty value, one of more than
+/// [`MAX_VALUE`] bytes, and one with control characters are errors.
 fn plain(path: &Path, value: &str) -> Result<String, ReadError> {
     if value.is_empty() {
         return Err(missing_error(path, "value"));

@@ -1,5 +1,5 @@
-//! Builds a device from a candidate: fills in the templates of the class, and looks up the nodes
-//! and files on the host.
+//! Builds a device from a candidate, a match of `[[discover]]`: fills in the templates of the class
+//! with the candidate's attributes, and looks up the device's nodes and files on the host.
 
 use crate::inserted;
 use std::fmt;
@@ -10,8 +10,8 @@ use super::driver_root::DriverRoot;
 use super::naming::find_naming;
 use super::source::Candidate;
 use super::{
-    Device, FoundNode, Health, OverTime, Reading, StateFile, attributes, files, find_host_program,
-    health, links, mask, nodes, paths, sharing,
+    Device, DeviceNetInterfaces, FoundNode, Health, HistoryRule, NetInterfaceSearch, Reading,
+    StateFile, attributes, files, find_host_program, health, links, mask, nodes, paths, sharing,
 };
 use crate::class::{DeviceClass, HealthCheck, HealthTest, Source};
 use crate::facts::Facts;
@@ -19,7 +19,7 @@ use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, ResourceName, is_reserved_name};
 use crate::template::{Attributes, Template};
 
-/// The reason, for people, why a candidate cannot become a device, or why the files of a class
+/// A message about the reason why a candidate cannot become a device, or why the files of a class
 /// cannot be looked up.
 #[derive(Debug)]
 pub struct DeviceError(pub(super) String);
@@ -60,11 +60,18 @@ pub(super) fn from_candidate(
     for node in spec.nodes.iter().chain(&source.nodes) {
         nodes.extend(nodes::nodes(node, attributes, false, host)?);
     }
+    let net_interfaces = spec.netdev.as_ref().map(|netdev| {
+        let search = NetInterfaceSearch::new(netdev, attributes);
+        let on_host = search.find(host)?;
+        Ok::<_, DeviceError>(DeviceNetInterfaces { search, on_host })
+    });
+    let net_interfaces = net_interfaces.transpose()?;
     let driver = DriverRoot::of_host(host);
     let mut files = Vec::new();
     for file in &spec.files {
-        for attributes in paths::capture_attributes(file.for_each.as_ref(), attributes, host)? {
-            files.push(files::file(file, None, &attributes, false, driver)?);
+        let each = paths::capture_attributes(file.for_each.as_ref(), attributes, host)?;
+        for attributes in each.iter() {
+            files.push(files::file(file, None, attributes, false, driver)?);
         }
     }
     let directories = spec.directories.iter();
@@ -72,8 +79,9 @@ pub(super) fn from_candidate(
     let directories = directories.collect::<Result<Vec<_>, _>>()?;
     let mut shown = Vec::new();
     for unmask in spec.unmask.iter().chain(&source.unmask) {
-        for attributes in paths::capture_attributes(unmask.for_each.as_ref(), attributes, host)? {
-            shown.push(mask::shown(unmask, &attributes, host)?);
+        let each = paths::capture_attributes(unmask.for_each.as_ref(), attributes, host)?;
+        for attributes in each.iter() {
+            shown.push(mask::shown(unmask, attributes, host)?);
         }
     }
     let (health, readings, only_in_parts) = {
@@ -83,12 +91,15 @@ pub(super) fn from_candidate(
         };
         let checks = checks.filter(is_on);
         match health::check_device(checks, &nodes, candidate, host) {
-            // The device can be used in parts only, but the class has no parts, or shares its
-            // devices, which excludes parts: the device is unhealthy.
+            // Only parts of the device can be used. The device is unhealthy if the class describes
+            // no parts, or shares its devices, because shared devices have no parts.
             (Health::Healthy, readings, Some(reason))
                 if class.spec.parts.is_empty() || class.spec.sharing.is_some() =>
             {
-                (Health::Unhealthy { reason }, readings, None)
+                let health = Health::Unhealthy {
+                    reason: reason.clone(),
+                };
+                (health, readings, Some(reason))
             }
             judged => judged,
         }
@@ -109,8 +120,8 @@ pub(super) fn from_candidate(
         .iter()
         .map(|(name, value)| Ok((name.clone(), value.fill(attributes)?)));
     let aliases: Result<Vec<_>, _> = spec.aliases.iter().map(|a| a.fill(attributes)).collect();
-    // An index or alias comes from the hardware or a default. Empty texts and reserved words are
-    // dropped, because a request could not use them as the name of a device.
+    // An index or alias may be a text of the hardware. An empty text or a reserved word is dropped,
+    // because a request cannot name a device by it.
     let is_name = |text: &String| !text.is_empty() && !is_reserved_name(text);
     let index = optional(spec.index.as_ref().or(spec.order.as_ref()))?;
     let to_id = |text: &str| match class.spec.sharing {
@@ -136,6 +147,7 @@ pub(super) fn from_candidate(
         group: optional(spec.group.as_ref())?,
         connections: links::find_connections(spec, bus, attributes, facts, host)?,
         nodes,
+        net_interfaces,
         files,
         directories,
         shown,
@@ -145,7 +157,8 @@ pub(super) fn from_candidate(
     })
 }
 
-/// Finds the programs of health checks that are not at the path in the class file.
+/// Sets the place of each health check's program that this host does not have at the path in the
+/// class file.
 fn find_programs(
     class: &DeviceClass,
     attributes: &Attributes,
@@ -153,7 +166,7 @@ fn find_programs(
     host: &dyn HostView,
 ) -> Vec<Reading> {
     for reading in &mut readings {
-        let OverTime::Program { program, place, .. } = &mut reading.rule else {
+        let HistoryRule::Program { program, place, .. } = &mut reading.rule else {
             continue;
         };
         let path = program.command.first().map(|path| path.fill(attributes));
@@ -176,9 +189,9 @@ fn state(
     Ok(StateFile { path, content })
 }
 
-/// Returns the NUMA node of the device at `start`, from the file `numa_node` in this directory
-/// or in the nearest directory above it. The kernel writes -1 where the firmware reports no NUMA
-/// node, which gives `None`.
+/// Returns the NUMA node of the device at `start`. It is read from the file `numa_node` in this
+/// directory or in the nearest directory above it. Returns `None` if there is no such file, or if
+/// it has the value -1, by which the kernel says that the firmware reports no NUMA node.
 fn numa_node(start: &Path, host: &dyn HostView) -> Option<u32> {
     const LONGEST: usize = 16;
     let node = start

@@ -1,4 +1,5 @@
-//! The directory below which a host has the libraries and programs of a driver.
+//! The driver root: the directory below which a host has the libraries and programs of a driver. It
+//! is not `/` if the driver is installed in a container.
 
 use std::path::{Path, PathBuf};
 
@@ -19,8 +20,9 @@ impl<'a> DriverRoot<'a> {
         DriverRoot { view, path }
     }
 
-    /// The directories in which libraries are searched after those of the class. In a root
-    /// of its own there may be no loader's cache.
+    /// Returns the directories in which libraries are searched after those of the class. A driver
+    /// root other than the host's root may lack the loader's cache, so its usual directories are
+    /// searched.
     pub(super) fn library_directories(&self) -> &'static [&'static str] {
         if self.is_of_host() {
             &[]
@@ -29,7 +31,7 @@ impl<'a> DriverRoot<'a> {
         }
     }
 
-    /// The directories in which programs are searched after those of the class.
+    /// Returns the directories in which programs are searched after those of the class.
     pub(super) fn program_directories(&self) -> &'static [&'static str] {
         if self.is_of_host() {
             &[]
@@ -42,7 +44,7 @@ impl<'a> DriverRoot<'a> {
         self.path.as_os_str() == "/"
     }
 
-    /// The path on the host of something in the driver's root.
+    /// Converts a path inside the driver root to a path of the host.
     pub(super) fn on_host(&self, inside: PathBuf) -> PathBuf {
         if self.is_of_host() {
             return inside;

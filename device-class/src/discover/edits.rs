@@ -8,7 +8,7 @@ use super::driver_root::DriverRoot;
 use super::files::{directory, file};
 use super::found::{FoundEdits, FoundMask, FoundNode, ImageLibraries};
 use super::libraries::LibrarySearch;
-use super::listed::{Listed, Lists};
+use super::listed::{ListTable, Lists};
 use super::nodes::nodes;
 use super::paths::capture_attributes;
 use super::{DeviceError, mask, source};
@@ -28,7 +28,8 @@ pub struct EditSelection<'a> {
 }
 
 impl<'a> From<&'a BTreeSet<CapabilityName>> for EditSelection<'a> {
-    /// The selection of a container that names neither lists of files nor paths.
+    /// Selects the edits of a container that has these capabilities, and names neither lists of
+    /// files nor paths.
     fn from(capabilities: &'a BTreeSet<CapabilityName>) -> Self {
         EditSelection {
             capabilities,
@@ -57,22 +58,26 @@ pub(super) fn edits(
         ..FoundEdits::default()
     };
     let capability_32bit = class.spec.request.capability_32bit.as_ref();
-    // A class names the directories of many distributions. Those that this host does not have
-    // are left out here, so that no file is looked up in them. A directory that cannot be looked
-    // up stays, and its error is reported with the file that is searched there.
+    // A class names the directories of many distributions. Directories that this host lacks are
+    // left out here, so that no file is searched there. If looking up a directory fails, it is kept,
+    // and the error is reported when a file is searched in it.
     let find_directories = |own: &[PathTemplate], further: &[&str]| {
         let own = own.iter().map(|directory| directory.fill(attributes));
         let further = further.iter().map(|directory| Ok(PathBuf::from(directory)));
-        let mut directories = own
+        let directories = own
             .chain(further)
             .collect::<Result<Vec<_>, PathTemplateError>>()?;
-        directories.retain(|directory| !matches!(driver.view.entry(directory), Ok(None)));
-        Ok::<_, PathTemplateError>(directories)
+        let is_present = |directory: &PathBuf| !matches!(driver.view.entry(directory), Ok(None));
+        Ok::<_, PathTemplateError>(directories.into_iter().partition(is_present))
     };
     let spec = &class.spec;
-    let programs = find_directories(&spec.program_directories, driver.program_directories())?;
+    let (programs, _): (Vec<PathBuf>, Vec<PathBuf>) =
+        find_directories(&spec.program_directories, driver.program_directories())?;
+    let (directories, absent_directories) =
+        find_directories(&spec.library_directories, driver.library_directories())?;
     let search = LibrarySearch {
-        directories: find_directories(&spec.library_directories, driver.library_directories())?,
+        directories,
+        absent_directories,
         image_links: spec.library_links.as_deref(),
         for_32bit: capability_32bit.is_some_and(|capability| capabilities.contains(capability)),
         driver,
@@ -84,8 +89,9 @@ pub(super) fn edits(
         let binaries = edits.binaries.iter().filter(|_| is_named);
         let binaries = binaries.map(|spec| (spec, Some(programs.as_slice())));
         for (spec, programs) in binaries.chain(files) {
-            for attributes in capture_attributes(spec.for_each.as_ref(), attributes, driver.view)? {
-                let file = file(spec, programs, &attributes, optional, driver)?;
+            let each = capture_attributes(spec.for_each.as_ref(), attributes, driver.view)?;
+            for attributes in each.iter() {
+                let file = file(spec, programs, attributes, optional, driver)?;
                 found.files.push(file);
             }
         }
@@ -96,7 +102,7 @@ pub(super) fn edits(
         }
         if let Some(list) = &edits.files_listed_in {
             let lists = Lists::select(lists, &class.spec.request);
-            let listed = Listed { at: list, edits };
+            let listed = ListTable { at: list, edits };
             lists.look_up(&listed, attributes, host, &mut found)?;
         }
         for spec in &edits.masks {
@@ -129,18 +135,26 @@ pub fn control_nodes<'a>(
     let (mut found, wanted) = (Vec::new(), wanted.into());
     for SelectedEdits { edits, .. } in chosen(class, wanted.capabilities) {
         for spec in &edits.nodes {
-            found.extend(nodes(spec, attributes, edits.optional, host)?);
+            let nodes = nodes(spec, attributes, edits.optional, host)?;
+            found.extend(nodes.into_iter().map(|mut node| {
+                if let (Some(lack), Some(capability)) = (&mut node.lack, &edits.capability) {
+                    let switched = class.spec.request.switchable_capabilities();
+                    lack.is_of_switch = switched.contains(capability);
+                }
+                node
+            }));
         }
         if let (Some(at), false) = (&edits.files_listed_in, edits.listed_kinds.is_empty()) {
             let lists = Lists::select(wanted.lists, &class.spec.request);
-            found.extend(lists.nodes(&Listed { at, edits }, attributes, host)?);
+            found.extend(lists.nodes(&ListTable { at, edits }, attributes, host)?);
         }
     }
     Ok(found)
 }
 
-/// Looks up the masks in which a container lists its devices by links of the kernel. They change
-/// when a device comes back in another place.
+/// Looks up the masks over directories in which the kernel lists devices by links, such as
+/// /sys/class. A followed device changes its link there when it comes back at another place of the
+/// bus.
 pub(super) fn find_device_lists(
     class: &DeviceClass,
     capabilities: &BTreeSet<CapabilityName>,
@@ -154,20 +168,17 @@ pub(super) fn find_device_lists(
     Ok(masks)
 }
 
-/// Looks up the nodes of `[[edits]]`, each entry with its nodes. An entry that cannot be
-/// looked up is left out.
-pub(super) fn find_nodes<'a>(
-    class: &'a DeviceClass,
-    wanted: EditSelection<'a>,
+/// Looks up the nodes of `[[edits]]`. An entry whose look-up fails is left out.
+pub(super) fn find_nodes(
+    class: &DeviceClass,
+    wanted: EditSelection<'_>,
     attributes: &Attributes,
     host: &dyn HostView,
-) -> Vec<(&'a class::Node, Vec<FoundNode>)> {
+) -> Vec<FoundNode> {
     let mut found = Vec::new();
     for SelectedEdits { edits, .. } in chosen(class, wanted.capabilities) {
         for spec in &edits.nodes {
-            if let Ok(nodes) = nodes(spec, attributes, edits.optional, host) {
-                found.push((spec, nodes));
-            }
+            found.extend(nodes(spec, attributes, edits.optional, host).unwrap_or_default());
         }
     }
     found
@@ -176,8 +187,8 @@ pub(super) fn find_nodes<'a>(
 /// A table of `[[edits]]` that applies to the capabilities of a container.
 struct SelectedEdits<'a> {
     edits: &'a Edits,
-    /// Whether the container requested the capability of the table itself. The value is false
-    /// if another capability implies it; such a container does not get the programs.
+    /// Whether the container itself requested the capability of the table. If only another
+    /// capability implies it, the container does not get the programs of the table.
     is_named: bool,
 }
 

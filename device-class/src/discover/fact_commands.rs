@@ -8,7 +8,7 @@ use crate::host::HostView;
 use crate::inserted;
 use crate::template::Attributes;
 
-/// The most runs of one program. Further paths and facts are ignored.
+/// The maximum number of commands for one program. Further paths and facts are ignored.
 const MAX_RUNS: usize = 64;
 
 /// Returns the commands of a program: one for each path that matches `for_each`, or for each
@@ -38,7 +38,8 @@ pub fn fact_commands(
     };
     let command = |known: Attributes| {
         let texts = program.program.iter().map(|text| text.fill(&known));
-        // The command names a word of the fact that this value does not have: it is left out.
+        // An argument may use a word of the fact, such as `{2}`, that this value does not have. Then
+        // there is no command for the value.
         Some((texts.collect::<Result<_, _>>().ok()?, known))
     };
     known.into_iter().filter_map(command).collect()

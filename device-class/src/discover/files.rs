@@ -11,8 +11,9 @@ use crate::host::Entry;
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
-/// Looks up a file. A program also has `programs`, the directories in which it is searched
-/// where there is none at its path, and is optional: people's hosts lack many tools.
+/// Looks up a file of a class. With `programs` the file is a program: it is also searched in these
+/// directories if it is not at its path, and it is optional, because hosts often lack some of a
+/// driver's tools.
 pub(super) fn file(
     spec: &class::File,
     programs: Option<&[PathBuf]>,
@@ -32,7 +33,8 @@ pub(super) fn file(
         candidates.push(fallback.fill(attributes)?);
     }
     if candidates.len() > 1 {
-        // A path that cannot be looked up may have the file. It is chosen, which is an error.
+        // If the look-up of a path fails, the file may be there. The path is chosen, and the failure
+        // is reported for it.
         let is_there = |path: &&PathBuf| {
             let place = driver.view.place(path);
             matches!(place, Ok(Some(_)) | Err(OwnershipError::Open { .. }))

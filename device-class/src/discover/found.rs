@@ -1,4 +1,5 @@
-//! The nodes, libraries, files and directories that a class expects, as found on a host.
+//! The nodes, libraries, files and directories that a class file describes, with the result of
+//! looking each of them up on a host.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,22 +13,23 @@ use crate::host::{HostView, Programs};
 use crate::name::CapabilityName;
 use crate::template::{Attributes, Template};
 
-/// The result of looking up a path where a class expects something.
+/// The result of looking up something that a class file describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence<T> {
     Found(T),
-    /// Nothing usable is there, and the class marks it as optional: it is left out.
+    /// The host has nothing usable at the path, and the class file marks it as optional. Containers
+    /// do without it.
     Optional,
-    /// Nothing is there, or something of another type. The text is the reason, for people; a
-    /// container that needs it is refused.
-    Unfit(String),
+    /// The host has nothing at the path, or something of another type. A container that needs it is
+    /// refused with the reason in this text.
+    Unusable(String),
 }
 
 impl<T> Presence<T> {
-    /// Returns the reason why the expected thing cannot be used, if it is not optional.
-    pub fn unfit(&self) -> Option<&str> {
+    /// Returns the reason why a container that needs this is refused, or `None` if it is not.
+    pub fn unusable_reason(&self) -> Option<&str> {
         match self {
-            Presence::Unfit(reason) => Some(reason),
+            Presence::Unusable(reason) => Some(reason),
             Presence::Found(_) | Presence::Optional => None,
         }
     }
@@ -39,17 +41,30 @@ pub struct FoundNode {
     pub container: PathBuf,
     /// Symbolic links of the host that lead to the node. The container gets the same links.
     pub links: Vec<PathBuf>,
-    /// The capability that a container must have requested to get the node; `None` means that
-    /// each container with the device gets it.
+    /// The capability that a container must request to get the node. `None` means that every
+    /// container with the device gets the node.
     pub capability: Option<CapabilityName>,
     pub access: Access,
     /// The way in which the container gets the node.
     pub form: NodeForm,
     pub number: Presence<DeviceNumber>,
+    /// The consequence of the node's absence. `None` means that the host has the node, that the node
+    /// is required, or that the class does not say for what it is needed.
+    pub lack: Option<NodeLack>,
+}
+
+/// The consequence of an optional node's absence from the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeLack {
+    /// A sentence for people, with what to do.
+    pub text: String,
+    /// Whether a variable of `switches` asked for the node. Clusters set such a variable for every
+    /// container, also on hosts without the hardware.
+    pub is_of_switch: bool,
 }
 
 impl FoundNode {
-    /// Whether a container with these capabilities gets the node.
+    /// Returns whether a container with these capabilities gets the node.
     pub fn is_for(&self, capabilities: &BTreeSet<CapabilityName>) -> bool {
         let capability = self.capability.as_ref();
         capability.is_none_or(|capability| capabilities.contains(capability))
@@ -59,12 +74,12 @@ impl FoundNode {
 /// The way in which a container gets a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeForm {
-    /// The node of the host, by a bind mount.
+    /// The node of the host is mounted into the container.
     Bound,
-    /// A node that is created in the container with a mode and group of its own. The host has a
-    /// node of the same device number.
+    /// A node with the device number of the host's node is created in the container, with another
+    /// mode or group.
     Own(OwnNode),
-    /// A node that is created in the container, for a device whose node the host lacks.
+    /// A node is created in the container, because the host has none although the driver is loaded.
     Made(MadeNode),
 }
 
@@ -90,8 +105,8 @@ pub struct OwnNode {
 }
 
 impl OwnNode {
-    /// The mode and group of a node, if the class sets at least one of them. By default the
-    /// group is root's, and owner and group may read and write.
+    /// Returns the mode and group of a node, if the class file sets at least one of them. The
+    /// default mode is 0660, and the default group is root's.
     pub(super) fn from_node(
         spec: &class::Node,
         host: &dyn HostView,
@@ -103,7 +118,8 @@ impl OwnNode {
         Self::new(spec.mode, group.as_ref(), host).map(Some)
     }
 
-    /// The mode and group of a node that the host lacks: those of `make`, else those of `spec`.
+    /// Returns the mode and group of a node that the host lacks: those of `make` or, if it sets
+    /// none, those of `spec`.
     pub(super) fn from_make(
         spec: &class::Node,
         make: &class::Make,
@@ -184,7 +200,7 @@ pub struct FoundMask {
     pub texts: Vec<FoundText>,
 }
 
-/// A file that is written for a container, with a bit mask of the container's devices.
+/// A file that is written for a container and has a bit for each of its devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundText {
     /// The path of the file in the container.
@@ -196,7 +212,8 @@ pub struct FoundText {
 }
 
 impl FoundText {
-    /// Returns the bit mask of one device; 0 if the device has no number from 0 to 63.
+    /// Returns the bit mask in which the bit of one device is set. The result is 0 if the number of
+    /// the device's bit is not from 0 to 63.
     pub fn bits(&self, device: &Attributes) -> u64 {
         let number = self.bit.fill(device).ok();
         let number: Option<u32> = number.and_then(|number| number.parse().ok());
@@ -205,8 +222,9 @@ impl FoundText {
             .unwrap_or(0)
     }
 
-    /// Returns the content of the file with this bit mask, in hexadecimal digits.
-    pub fn with(&self, bits: u64) -> String {
+    /// Returns the content of the file for a container whose devices have the bit mask `bits`. The
+    /// mask is written in hexadecimal.
+    pub fn with_bits(&self, bits: u64) -> String {
         self.text.replace("BITS", &format!("{bits:x}"))
     }
 }
@@ -219,9 +237,9 @@ pub struct FoundCopy {
     pub text: Presence<String>,
 }
 
-/// A file or directory that a container with the device sees in a masked directory.
+/// A file or directory in a masked directory that a container with the device nevertheless sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundShown {
+pub struct UnmaskedEntry {
     /// The path of the entry, which is the same on the host and in the container.
     pub path: PathBuf,
     /// The path of the entry on the host, without links.
@@ -260,7 +278,7 @@ impl FoundEdits {
     pub fn without_device_access(&self) -> Self {
         let is_socket = |file: &FoundFile| match &file.file {
             Presence::Found(source) => source.kind == FileKind::Socket,
-            Presence::Optional | Presence::Unfit(_) => false,
+            Presence::Optional | Presence::Unusable(_) => false,
         };
         let files = self.files.iter().filter(|file| !is_socket(file));
         FoundEdits {
@@ -271,15 +289,24 @@ impl FoundEdits {
         }
     }
 
-    /// Returns a reason for each edit that cannot be used and is not optional.
-    pub fn unfit(&self) -> impl Iterator<Item = &str> {
+    /// Returns the reasons why a container that needs these edits is refused, one for each edit that
+    /// is missing and not optional.
+    pub fn unusable_reasons(&self) -> impl Iterator<Item = &str> {
         let copies = self.masks.iter().flat_map(|mask| &mask.copies);
-        let nodes = self.nodes.iter().map(|node| node.number.unfit());
+        let nodes = self.nodes.iter().map(|node| node.number.unusable_reason());
         nodes
-            .chain(self.libraries.iter().map(|library| library.file.unfit()))
-            .chain(self.files.iter().map(|file| file.file.unfit()))
-            .chain(self.directories.iter().map(|found| found.directory.unfit()))
-            .chain(copies.map(|copy| copy.text.unfit()))
+            .chain(
+                self.libraries
+                    .iter()
+                    .map(|library| library.file.unusable_reason()),
+            )
+            .chain(self.files.iter().map(|file| file.file.unusable_reason()))
+            .chain(
+                self.directories
+                    .iter()
+                    .map(|found| found.directory.unusable_reason()),
+            )
+            .chain(copies.map(|copy| copy.text.unusable_reason()))
             .flatten()
     }
 }

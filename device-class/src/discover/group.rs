@@ -6,8 +6,8 @@ use crate::class::Group;
 use crate::host::{GROUP_FILE, HostView};
 use crate::name::GroupName;
 
-/// The error for a group whose number cannot be found. The message names the group, and what an
-/// administrator can do.
+/// The reason why the number of a group is not known. The message names the group and tells the
+/// administrator what to do.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GroupError {
     #[error(

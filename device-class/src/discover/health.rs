@@ -1,11 +1,11 @@
-//! Checks the health of a device at one scan.
+//! Runs the health checks of a device in one scan.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::source::{Candidate, other_than};
-use super::{Device, FoundNode, Inventory, Presence, attributes, search};
+use super::source::{Candidate, describe_expected_values};
+use super::{Device, FoundNode, Inventory, attributes, search};
 use crate::class::{
     DeviceClass, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Origin, Text,
 };
@@ -36,20 +36,21 @@ impl std::fmt::Display for Health {
     }
 }
 
-/// A value that one health check read, and that a [`super::HealthHistory`] compares with
-/// earlier scans.
+/// A value that a health check read in one scan. A [`super::HealthHistory`] compares it with the
+/// values of earlier scans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// The position of the check among the checks of the device, from 0.
     pub check: usize,
     /// The file or pattern that the check reads, for messages.
-    pub of: String,
-    pub rule: OverTime,
+    pub source: String,
+    pub rule: HistoryRule,
 }
 
-/// A rule that needs more than one scan, or the memory of earlier events, to be judged.
+/// A rule of a health check that a single scan cannot decide. It depends on earlier scans, on the
+/// kernel's log, or on a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OverTime {
+pub enum HistoryRule {
     /// A number that has reached `limit` makes the device unhealthy until it falls below
     /// `recovers_below`. The gap keeps a number near the limit from changing the health at each
     /// scan.
@@ -63,10 +64,10 @@ pub enum OverTime {
     /// A number, such as a heartbeat, that must keep changing.
     Advances {
         number: i64,
-        /// The longest time for which the number may stay the same.
+        /// The maximum time for which the number may stay the same in a healthy device.
         within: Duration,
     },
-    /// The kernel's log must have no record of these faults.
+    /// The device is healthy as long as the kernel's log has no record of these faults.
     Unlogged {
         /// The beginning of the record, up to the number of the fault.
         line: String,
@@ -78,13 +79,13 @@ pub enum OverTime {
     /// [`super::HealthCommand`].
     Program {
         program: HealthProgram,
-        /// The place of the program on this host, if the class's path has none.
+        /// The program on this host, if it is not at the path in the class file.
         place: Option<super::HostProgram>,
         /// The advice for an administrator who repairs the device.
         advice: Option<String>,
     },
-    /// A new outcome of the check counts only after it has lasted for some time, so that a
-    /// value that flickers does not change the health.
+    /// The check passed or failed in this scan. A change counts only after it has lasted for some
+    /// time, so that a value that changes back and forth does not change the health.
     Steady {
         /// The fault that this scan found; `None` means that the check passed.
         fault: Option<String>,
@@ -93,31 +94,32 @@ pub enum OverTime {
     },
 }
 
-/// Checks the health of a device at one scan. Returns the health as far as one scan shows it,
-/// the readings that a [`super::HealthHistory`] has to judge, and the reason if the device can
-/// be used in parts only. The first fault gives the reason; an unusable node comes before all
-/// checks.
+/// Runs the checks of a device. Returns the health as far as one scan shows it, the readings that a
+/// [`super::HealthHistory`] has to judge, and the reason if only parts of the device can be used.
+/// The reason of an unhealthy device is its unusable node or, if all nodes can be used, the first
+/// check that failed.
 pub(super) fn check_device<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
     candidate: &Candidate,
     host: &dyn HostView,
 ) -> (Health, Vec<Reading>, Option<String>) {
-    let unfit = nodes.iter().find_map(|node| match &node.number {
-        Presence::Unfit(reason) => Some(reason.clone()),
-        Presence::Found(_) | Presence::Optional => None,
-    });
     let mut readings = Vec::new();
-    let (mut fault, mut only_in_parts) = (unfit, None);
+    let mut fault = nodes
+        .iter()
+        .find_map(|node| node.number.unusable_reason().map(str::to_owned));
+    let mut only_in_parts = None;
     for (number, check) in checks.enumerate() {
-        let (of, rule, failed) = look(check, candidate, host);
-        readings.extend(rule.map(|rule| {
-            let check = number;
-            Reading { check, of, rule }
+        let (source, rule, check_fault) = run_check(check, candidate, host);
+        readings.extend(rule.map(|rule| Reading {
+            check: number,
+            source,
+            rule,
         }));
-        match check.of_whole {
-            true => only_in_parts = only_in_parts.or(failed),
-            false => fault = fault.or(failed),
+        if check.of_whole {
+            only_in_parts = only_in_parts.or(check_fault);
+        } else {
+            fault = fault.or(check_fault);
         }
     }
     let health = match fault {
@@ -127,26 +129,30 @@ pub(super) fn check_device<'a>(
     (health, readings, only_in_parts)
 }
 
-/// Runs one check. Returns what the check reads, for messages; the rule that has to be judged
-/// over several scans, if there is one; and the fault that this scan alone shows.
-fn look(
+/// Runs one check. Returns the name of the file or pattern that it reads, for messages; the rule
+/// that this scan cannot decide, if there is one; and the fault, if this scan shows one.
+fn run_check(
     check: &HealthCheck,
     candidate: &Candidate,
     host: &dyn HostView,
-) -> (String, Option<OverTime>, Option<String>) {
+) -> (String, Option<HistoryRule>, Option<String>) {
     let advice = check.advice.as_ref();
     let advice = advice.map(|advice| attributes::fill_advice(advice, &candidate.attributes));
-    let (of, (rule, fault)) = match &check.test {
+    let (source, (rule, fault)) = match &check.test {
         HealthTest::Exists(pattern) => {
-            let fault = exists(pattern, candidate, host).err();
+            let fault = check_existence(pattern, candidate, host).err();
             (pattern.to_string(), (None, fault))
         }
         HealthTest::Value { value, expected } => {
             let fault = match value.fill(&candidate.attributes) {
                 Ok(found) => (!expected.holds(&found)).then(|| {
-                    let of: Vec<&str> = value.attributes().map(AttributeName::as_str).collect();
-                    let of = of.join(" ");
-                    format!("{of} is `{}`{}", excerpt(&found), other_than(expected))
+                    let names: Vec<&str> = value.attributes().map(AttributeName::as_str).collect();
+                    let names = names.join(" ");
+                    format!(
+                        "{names} is `{}`{}",
+                        excerpt(&found),
+                        describe_expected_values(expected)
+                    )
                 }),
                 Err(error) => Some(error.to_string()),
             };
@@ -155,22 +161,22 @@ fn look(
         HealthTest::File { file, rule } => {
             let base = candidate.path.as_deref();
             match attributes::resolve_path(file, base, &candidate.attributes) {
-                Ok(path) => (path.display().to_string(), read(&path, rule, host)),
+                Ok(path) => (path.display().to_string(), check_file(&path, rule, host)),
                 Err(error) => (file.to_string(), (None, Some(error.to_string()))),
             }
         }
         HealthTest::Program(program) => {
-            let of = program.command.first().map(ToString::to_string);
-            let rule = OverTime::Program {
+            let path = program.command.first().map(ToString::to_string);
+            let rule = HistoryRule::Program {
                 program: program.clone(),
                 place: None,
                 advice: advice.clone(),
             };
-            (of.unwrap_or_default(), (Some(rule), None))
+            (path.unwrap_or_default(), (Some(rule), None))
         }
         HealthTest::Unlogged { line, faults } => match line.fill(&candidate.attributes) {
             Ok(line) => {
-                let rule = OverTime::Unlogged {
+                let rule = HistoryRule::Unlogged {
                     line: line.clone(),
                     faults: faults.clone(),
                     advice: advice.clone(),
@@ -185,13 +191,13 @@ fn look(
         None => fault,
     };
     match check.steady_for {
-        Some(lasting) => (of, Some(OverTime::Steady { fault, lasting }), None),
-        None => (of, rule, fault),
+        Some(lasting) => (source, Some(HistoryRule::Steady { fault, lasting }), None),
+        None => (source, rule, fault),
     }
 }
 
-/// Whether a check of a value that a driver's program reported fails for one of the devices,
-/// apart from checks that do not concern their parts.
+/// Returns whether a device of the inventory is unhealthy because of a driver fact. Checks that
+/// concern only the device as a whole, and not its parts, do not count.
 pub fn is_unhealthy_by_facts(class: &DeviceClass, inventory: &Inventory) -> bool {
     let sources = &class.spec.discover;
     let attributes = sources.iter().flat_map(|source| &source.attributes);
@@ -219,8 +225,8 @@ pub fn is_unhealthy_by_facts(class: &DeviceClass, inventory: &Inventory) -> bool
     })
 }
 
-/// Returns the files whose leading bytes tell whether a device answers, each with the bytes
-/// that mean that it does not.
+/// Returns the files whose first bytes show whether a device still answers, each with the bytes that
+/// mean that it does not answer.
 pub fn list_byte_checks(class: &DeviceClass, device: &Device) -> Vec<(PathBuf, Vec<u8>)> {
     let sources = class.spec.discover.iter();
     let of_sources = sources.flat_map(|source| &source.health);
@@ -238,19 +244,25 @@ pub fn list_byte_checks(class: &DeviceClass, device: &Device) -> Vec<(PathBuf, V
     files.collect()
 }
 
-fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> Result<(), String> {
-    match search::any(pattern, &candidate.attributes, host) {
-        true => Ok(()),
-        false => {
-            let text = attributes::fill_advice(&pattern.to_string(), &candidate.attributes);
-            Err(format!("{text} does not exist"))
-        }
+fn check_existence(
+    pattern: &PathPattern,
+    candidate: &Candidate,
+    host: &dyn HostView,
+) -> Result<(), String> {
+    if search::any(pattern, &candidate.attributes, host) {
+        return Ok(());
     }
+    let text = attributes::fill_advice(&pattern.to_string(), &candidate.attributes);
+    Err(format!("{text} does not exist"))
 }
 
-/// Reads a file and applies the rule of a check. Returns the rule that has to be judged over
-/// several scans, and the fault that this scan alone shows.
-fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>, Option<String>) {
+/// Reads the file of a check and applies the check's rule to its content. Returns the rule that this
+/// scan cannot decide, if there is one, and the fault, if this scan shows one.
+fn check_file(
+    path: &Path,
+    rule: &FileRule,
+    host: &dyn HostView,
+) -> (Option<HistoryRule>, Option<String>) {
     // The file may be the PCI configuration space, of which the kernel reads each word from the
     // device. Reading all of it takes milliseconds, and tens of milliseconds in a virtual
     // machine, so only the bytes that are compared are read.
@@ -276,8 +288,8 @@ fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>,
     let value = text.trim_matches(|c: char| c == '\0' || c.is_whitespace());
     match (rule, value.parse()) {
         (FileRule::Expected(expected), _) => {
-            let (of, found) = (path.display(), excerpt(value));
-            let fault = || format!("{of} is `{found}`{}", other_than(expected));
+            let (path, found) = (path.display(), excerpt(value));
+            let fault = || format!("{path} is `{found}`{}", describe_expected_values(expected));
             (None, (!expected.holds(value)).then(fault))
         }
         (FileRule::NotBytes(_), _) => (None, None),
@@ -292,7 +304,7 @@ fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>,
             },
             Ok(number),
         ) => {
-            let recovers = OverTime::Recovers {
+            let recovers = HistoryRule::Recovers {
                 number,
                 limit,
                 recovers_below,
@@ -301,7 +313,7 @@ fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>,
             (Some(recovers), (number >= limit).then(fault))
         }
         (&FileRule::Advances { within }, Ok(number)) => {
-            (Some(OverTime::Advances { number, within }), None)
+            (Some(HistoryRule::Advances { number, within }), None)
         }
     }
 }

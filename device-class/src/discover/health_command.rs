@@ -1,11 +1,11 @@
-//! Builds the command of a health check that runs a program, and judges the program's output.
+//! Builds the command line of a health check that runs a program, and judges the program's output.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::{Device, HostProgram, OverTime, Reading, attributes};
-use crate::class::{HealthProgram, Part, Printed};
+use super::{Device, HistoryRule, HostProgram, Reading, attributes};
+use crate::class::{ExpectedOutput, HealthProgram, Part};
 use crate::name::excerpt;
 use crate::template::{Attributes, TemplateError};
 
@@ -15,19 +15,19 @@ pub struct HealthCommand {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     pub timeout: Duration,
-    /// The directories with libraries of the program that the host's loader does not know.
+    /// The directories with libraries of the program that are not in the host's ld.so.cache.
     pub library_path: Vec<PathBuf>,
-    prints: Option<Printed>,
+    prints: Option<ExpectedOutput>,
     /// A regular expression. Its first group in the output is the value that the check compares.
     regex: Option<String>,
     advice: Option<String>,
 }
 
 impl HealthCommand {
-    /// Returns the command of a reading of a device, where it is on this host. Returns `None` if
-    /// no program is needed for the reading.
+    /// Returns the command for a reading of a device, with the path of the program on this host.
+    /// Returns `None` if the reading needs no program.
     pub fn from_reading(reading: &Reading, device: &Device) -> Option<Result<Self, TemplateError>> {
-        let OverTime::Program {
+        let HistoryRule::Program {
             program,
             place,
             advice,
@@ -49,7 +49,7 @@ impl HealthCommand {
         let command = check.command.iter().map(|text| text.fill(known));
         let mut command = command.collect::<Result<Vec<_>, _>>()?.into_iter();
         let regex = match &check.prints {
-            Some(Printed {
+            Some(ExpectedOutput {
                 part: Part::Match(regex),
                 ..
             }) => {
@@ -72,7 +72,8 @@ impl HealthCommand {
         })
     }
 
-    /// Replaces the program of the class by the one that this host has elsewhere.
+    /// Replaces the path of the program by the one at which this host has it, if it is not the path
+    /// in the class file.
     fn with_place(mut self, place: Option<&HostProgram>) -> Self {
         if let Some(HostProgram { path, library_path }) = place {
             self.program.clone_from(path);
@@ -81,14 +82,14 @@ impl HealthCommand {
         self
     }
 
-    /// Judges a run of the program by its exit status and its output. Returns the reason if the
-    /// device is unhealthy.
-    pub fn fault(&self, status: ExitStatus, text: &str) -> Option<String> {
+    /// Judges a run of the program by its exit status and its output. Returns the reason why the
+    /// device is unhealthy, or `None` if the device is healthy.
+    pub fn find_fault(&self, status: ExitStatus, text: &str) -> Option<String> {
         let program = self.program.display();
         if !status.success() {
             return Some(self.fill_advice(format!("{program} failed ({status})")));
         }
-        let Printed { part, expected } = self.prints.as_ref()?;
+        let ExpectedOutput { part, expected } = self.prints.as_ref()?;
         let (value, wanted) = match part {
             Part::Whole => (Some(text.trim()), String::new()),
             Part::Line(key) => (
@@ -109,9 +110,9 @@ impl HealthCommand {
         Some(self.fill_advice(format!("{program} printed {fault}")))
     }
 
-    /// Returns the reason why the device is unhealthy after the program ran longer than its
-    /// time limit and was killed.
-    pub fn timed_out(&self) -> String {
+    /// Returns the reason why the device is unhealthy if the program exceeded its time limit and was
+    /// killed.
+    pub fn describe_timeout(&self) -> String {
         let (program, seconds) = (self.program.display(), self.timeout.as_secs());
         self.fill_advice(format!(
             "{program} took longer than {seconds} seconds and was killed"

@@ -1,10 +1,10 @@
-//! Judges the health checks of devices that need the results of earlier scans.
+//! Judges those health checks of devices that need the results of earlier scans.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::kernel_log::KernelLine;
-use super::{Device, Health, OverTime, Reading};
+use super::{Device, Health, HistoryRule, Reading};
 
 /// Identifies a check by the id of the device, the number of the check, and the file that the
 /// check reads. The file is needed where several devices are combined into one, because each of
@@ -23,19 +23,18 @@ enum CheckState {
     Logged(Option<String>),
     /// The last number, and the time of the scan that first showed it.
     LastNumber(i64, Instant),
-    /// The fault that the device has now, if any, and the time since which each scan has shown the
-    /// opposite.
+    /// The outcome of a check that changes only if the new outcome lasts for some time.
     Steady {
         confirmed: Option<String>,
         opposite_since: Option<Instant>,
-        /// The time at which the opposite becomes the device's state, if it lasts.
+        /// The time at which the opposite outcome is confirmed, if all scans until then have it.
         due: Option<Instant>,
     },
 }
 
 impl HealthHistory {
-    /// Returns the earliest time at which a check that has changed may change the health of its
-    /// device.
+    /// Returns the earliest time at which a changed outcome of a check may change the health of a
+    /// device, so that the caller scans again then.
     pub fn next_due(&self) -> Option<Instant> {
         let due = self.0.values().filter_map(|remembered| match remembered {
             CheckState::Steady { due, .. } => *due,
@@ -63,10 +62,10 @@ impl HealthHistory {
         let mut states = BTreeMap::new();
         for device in devices {
             for reading in &device.readings {
-                let key = (device.id.to_string(), reading.check, reading.of.clone());
+                let key = (device.id.to_string(), reading.check, reading.source.clone());
                 let previous = self.0.remove(&key);
                 let (state, fault) = match &reading.rule {
-                    OverTime::Unlogged {
+                    HistoryRule::Unlogged {
                         line,
                         faults,
                         advice,
@@ -102,34 +101,38 @@ impl HealthHistory {
     }
 }
 
-/// Judges one reading. Returns what the next scan needs to know of it, and the fault if the
+/// Judges one reading. Returns the state for the judgement at the next scan, and the fault if the
 /// device is unhealthy.
 fn compare(
     previous: Option<CheckState>,
     reading: &Reading,
-    rule: &OverTime,
+    rule: &HistoryRule,
     now: Instant,
 ) -> (CheckState, Option<String>) {
-    let source = &reading.of;
+    let source = &reading.source;
     match rule {
         // `judge_with` judges the kernel's log itself, and the caller runs the programs.
-        OverTime::Unlogged { .. } | OverTime::Program { .. } => (CheckState::Logged(None), None),
-        OverTime::Recovers {
+        HistoryRule::Unlogged { .. } | HistoryRule::Program { .. } => {
+            (CheckState::Logged(None), None)
+        }
+        HistoryRule::Recovers {
             number,
             limit,
             recovers_below,
         } => {
             let was_too_high = matches!(previous, Some(CheckState::TooHigh(true)));
-            let fault = match number >= limit {
-                true => Some(format!("{source} is {number}, not below {limit}")),
-                false if was_too_high && number >= recovers_below => Some(format!(
+            let fault = if number >= limit {
+                Some(format!("{source} is {number}, not below {limit}"))
+            } else if was_too_high && number >= recovers_below {
+                Some(format!(
                     "{source} is {number}, not yet below {recovers_below}"
-                )),
-                false => None,
+                ))
+            } else {
+                None
             };
             (CheckState::TooHigh(fault.is_some()), fault)
         }
-        OverTime::Advances { number, within } => {
+        HistoryRule::Advances { number, within } => {
             let changed_at = match previous {
                 Some(CheckState::LastNumber(previous_number, changed_at))
                     if previous_number == *number =>
@@ -145,10 +148,10 @@ fn compare(
             });
             (CheckState::LastNumber(*number, changed_at), fault)
         }
-        OverTime::Steady { fault, lasting } => {
+        HistoryRule::Steady { fault, lasting } => {
             let (mut confirmed, mut opposite_since, mut due) = (fault.clone(), None, None);
-            // The earlier state stays until each scan has shown the opposite for long enough. A
-            // fault with another text, such as another number, is the same fault.
+            // The confirmed outcome stays until all scans for long enough had the opposite one. Two
+            // faults with different texts, such as different numbers, are the same outcome.
             if let Some(CheckState::Steady {
                 confirmed: earlier_fault,
                 opposite_since: since,

@@ -1,4 +1,4 @@
-//! Hides devices as `only` and `except` of config.toml say.
+//! Hides devices of a class according to `only` and `except` in config.toml.
 
 use super::Device;
 use super::names::DeviceNames;
@@ -7,8 +7,8 @@ use crate::class::{ClassConfig, DeviceFilter};
 use crate::host::HostView;
 use crate::name::{IndexRange, excerpt};
 
-/// Takes out and returns the hidden devices: those that no entry of `only` names, if there is
-/// `only`, and those that an entry of `except` names.
+/// Removes the hidden devices from `devices` and returns them. A device is hidden if an entry of
+/// `except` matches it, or if there is `only` and none of its entries matches the device.
 pub(super) fn take_hidden(
     devices: &mut Vec<Device>,
     settings: &ClassConfig,
@@ -17,7 +17,7 @@ pub(super) fn take_hidden(
     if settings.only.is_none() && settings.except.is_empty() {
         return Vec::new();
     }
-    let filtered = Filtered::new(devices, host);
+    let filtered = FilteredDevices::new(devices, host);
     let mut is_hidden = vec![settings.only.is_some(); devices.len()];
     for filter in settings.only.iter().flatten() {
         filtered
@@ -56,8 +56,10 @@ pub(super) fn without_device(
     if count == 0 || !has_filter {
         return Vec::new();
     }
-    let filtered = devices.iter().map(|devices| Filtered::new(devices, host));
-    let filtered: Vec<Filtered<'_>> = filtered.collect();
+    let filtered = devices
+        .iter()
+        .map(|devices| FilteredDevices::new(devices, host));
+    let filtered: Vec<FilteredDevices<'_>> = filtered.collect();
     let is_idle = |filter: &DeviceFilter| {
         filtered
             .iter()
@@ -88,16 +90,16 @@ pub(super) fn without_device(
 }
 
 /// A list of devices with an index of their names, in which filters are looked up.
-struct Filtered<'a> {
+struct FilteredDevices<'a> {
     devices: &'a [Device],
     names: DeviceNames<'a>,
     host: &'a dyn HostView,
 }
 
-impl<'a> Filtered<'a> {
+impl<'a> FilteredDevices<'a> {
     fn new(devices: &'a [Device], host: &'a dyn HostView) -> Self {
         let names = DeviceNames::new(devices);
-        Filtered {
+        FilteredDevices {
             devices,
             names,
             host,

@@ -11,9 +11,9 @@ use crate::template::Attributes;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostProgram {
     pub path: PathBuf,
-    /// The directories with libraries that the host's loader does not know. Only a program that is
-    /// not at the path in the class file needs them, because such a driver is in a directory of its
-    /// own.
+    /// The directories with libraries of the program that are not in the host's ld.so.cache. The
+    /// list is empty for a program at the path in the class file. A program elsewhere belongs to a
+    /// driver with a directory of its own.
     pub library_path: Vec<PathBuf>,
 }
 
@@ -28,7 +28,8 @@ pub fn find_host_program(class: &DeviceClass, path: &Path, host: &dyn HostView) 
         path: path.to_owned(),
         library_path: Vec::new(),
     };
-    // A path that cannot be looked up may have the program.
+    // If the look-up of the path fails, the program may be there. Only a certain absence lets the
+    // other directories be searched.
     let is_absent = matches!(host.entry(path), Ok(None));
     let (true, Some(name)) = (is_absent, path.file_name()) else {
         return at_path;
@@ -49,8 +50,8 @@ pub fn find_host_program(class: &DeviceClass, path: &Path, host: &dyn HostView) 
     }
 }
 
-/// Fills in the directories. Those with attributes are left out: programs are run before the
-/// attributes of the host are complete.
+/// Fills in the templates of directories. A template with an attribute is left out, because the
+/// programs are run before the attributes of the host are known.
 fn fill(directories: &[PathTemplate]) -> Vec<PathBuf> {
     let none = Attributes::new();
     let filled = directories.iter().map(|directory| directory.fill(&none));

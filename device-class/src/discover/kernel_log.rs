@@ -1,7 +1,7 @@
 //! Parses records of the kernel's log in the format of /dev/kmsg
 //! (Documentation/ABI/testing/dev-kmsg in the kernel's sources).
 
-use super::OverTime;
+use super::HistoryRule;
 use crate::class::LoggedFaults;
 
 /// The text that root writes to the log when a device is repaired. The device's id follows it.
@@ -9,8 +9,8 @@ const REPAIRED: &str = "boathook: repaired ";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelLine {
-    /// Whether the kernel wrote the record. A process can write records to /dev/kmsg too.
-    is_kernels: bool,
+    /// Whether the kernel itself wrote the record. Processes can write records to /dev/kmsg, too.
+    is_of_kernel: bool,
     text: String,
 }
 
@@ -25,15 +25,16 @@ impl KernelLine {
         Some(KernelLine {
             // The bits above the lowest three are the syslog facility: 0 is the kernel, and the
             // kernel does not let a process use it.
-            is_kernels: priority >> 3 == 0,
+            is_of_kernel: priority >> 3 == 0,
             text: text.to_owned(),
         })
     }
 
-    /// Whether the kernel's record begins with `line` and the number and words of a fault.
-    /// Further on in a record the kernel repeats names that a local user can choose.
+    /// Returns whether the record is the kernel's, and begins with `line` and the number and words
+    /// of a fault. Only the beginning is compared, because the rest of a record may have names that
+    /// a local user can choose, such as those of processes.
     pub(crate) fn has_fault(&self, line: &str, faults: &LoggedFaults) -> bool {
-        let Some(after) = self.after(line) else {
+        let Some(after) = self.strip_line(line) else {
             return false;
         };
         let digits = after.find(|c: char| !c.is_ascii_digit());
@@ -43,30 +44,32 @@ impl KernelLine {
         number.parse().is_ok_and(is_fault) && words.is_none_or(|words| words.is_match(after))
     }
 
-    /// Whether the kernel's record begins with `line` and says that the fault has ended.
+    /// Returns whether the record is the kernel's, begins with `line`, and reports the end of the
+    /// fault.
     pub(crate) fn ends_fault(&self, line: &str, faults: &LoggedFaults) -> bool {
         let repaired = faults.repaired.as_ref();
-        let after = self.after(line);
+        let after = self.strip_line(line);
         after.is_some_and(|after| repaired.is_some_and(|repaired| repaired.is_match(after)))
     }
 
-    /// Returns the rest of a record of the kernel that begins with `line`.
-    fn after(&self, line: &str) -> Option<&str> {
-        self.text.strip_prefix(line).filter(|_| self.is_kernels)
+    /// Returns the rest of the record after `line`. Returns `None` if the record does not begin with
+    /// `line`, or if a process wrote it.
+    fn strip_line(&self, line: &str) -> Option<&str> {
+        self.text.strip_prefix(line).filter(|_| self.is_of_kernel)
     }
 
-    /// Whether the record can change the outcome of a check of the device with this id.
-    pub fn concerns(&self, device: &str, rule: &OverTime) -> bool {
-        let OverTime::Unlogged { line, faults, .. } = rule else {
+    /// Returns whether the record can change the outcome of a check of the device with this id.
+    pub fn concerns(&self, device: &str, rule: &HistoryRule) -> bool {
+        let HistoryRule::Unlogged { line, faults, .. } = rule else {
             return false;
         };
         self.has_fault(line, faults) || self.ends_fault(line, faults) || self.is_repair_of(device)
     }
 
-    /// Whether root reports with this record that `device` was repaired.
+    /// Returns whether root reports by this record that the device with this id was repaired.
     pub(crate) fn is_repair_of(&self, device: &str) -> bool {
         let repaired = self.text.trim_end().strip_prefix(REPAIRED);
-        !self.is_kernels && repaired == Some(device)
+        !self.is_of_kernel && repaired == Some(device)
     }
 
     /// Returns the reason why a device is unhealthy: at most 200 characters of the record, with

@@ -3,8 +3,8 @@
 
 use super::attributes::Files;
 use super::edits::{self, EditSelection};
-use super::{Inventory, Presence, attributes, search, source};
-use crate::class::{DeviceClass, Unclaimed};
+use super::{Inventory, attributes, search, source};
+use crate::class::{DeviceClass, UnclaimedHardware};
 use crate::facts::Facts;
 use crate::host::HostView;
 use crate::template::Attributes;
@@ -38,7 +38,7 @@ pub fn find_unclaimed(class: &DeviceClass, host: &dyn HostView) -> Vec<String> {
     reports.take(MAX_UNCLAIMED).collect()
 }
 
-fn find_unclaimed_by_table(table: &Unclaimed, host: &dyn HostView) -> Vec<String> {
+fn find_unclaimed_by_table(table: &UnclaimedHardware, host: &dyn HostView) -> Vec<String> {
     let matches = search::matches(&table.path, &Attributes::new(), host, super::MAX_DEVICES);
     let mut reports = Vec::new();
     for matched in matches.unwrap_or_default() {
@@ -65,25 +65,7 @@ pub fn find_missing_nodes<'a>(
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Vec<String> {
-    let selection = selection.into();
-    let mut reports = Vec::new();
-    for (spec, nodes) in edits::find_nodes(class, selection, attributes, host) {
-        let Some(needed_for) = &spec.needed_for else {
-            continue;
-        };
-        for node in nodes
-            .iter()
-            .filter(|node| node.number == Presence::Optional)
-        {
-            let path = node.host.display();
-            let advice = spec.advice.as_ref();
-            let advice =
-                advice.map(|text| format!("; {}", attributes::fill_advice(text, attributes)));
-            reports.push(format!(
-                "{path} does not exist, and {needed_for} fails without it{}",
-                advice.unwrap_or_default()
-            ));
-        }
-    }
-    reports
+    let nodes = edits::find_nodes(class, selection.into(), attributes, host);
+    let lacks = nodes.into_iter().filter_map(|node| node.lack);
+    lacks.map(|lack| lack.text).collect()
 }

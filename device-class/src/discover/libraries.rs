@@ -20,6 +20,8 @@ const LD_CACHE: &str = "/etc/ld.so.cache";
 pub(super) struct LibrarySearch<'a> {
     /// Directories that are searched for a library that is not in ld.so.cache.
     pub(super) directories: Vec<PathBuf>,
+    /// Directories in which a library may be, and which the host lacks.
+    pub(super) absent_directories: Vec<PathBuf>,
     /// The names that get a link in the image's own library directory; `None` for all.
     pub(super) image_links: Option<&'a [NamePattern]>,
     /// Whether libraries for 32-bit programs are searched in addition.
@@ -85,10 +87,30 @@ impl LibrarySearch<'_> {
             .collect())
     }
 
-    /// A library's path without links, whose end is its version, if it can be looked up.
+    /// Returns the path of a library without links, which ends with the version. If it cannot be
+    /// looked up, the path itself is returned.
     fn shown(&self, path: &Path) -> PathBuf {
         let place = self.driver.view.place(path).ok().flatten();
         place.map_or_else(|| path.to_owned(), |place| self.driver.on_host(place.path))
+    }
+
+    fn describe_absence(&self, soname: &str) -> String {
+        let to_text = |path: &PathBuf| self.driver.on_host(path.clone()).display().to_string();
+        let searched = self.directories.iter().map(to_text);
+        let absent = self.absent_directories.iter().map(to_text);
+        let absent = absent.map(|path| format!("{path} (does not exist)"));
+        let places: Vec<String> = searched.chain(absent).collect();
+        if places.is_empty() {
+            return format!(
+                "{soname} is not in the host's ld.so.cache; install the driver's libraries and run \
+                 ldconfig, or name their directory in `library_directories`"
+            );
+        }
+        format!(
+            "{soname} is not in the host's ld.so.cache, and not in {}; install the driver's \
+             libraries and run ldconfig, or correct `library_directories`",
+            places.join(", ")
+        )
     }
 
     fn find(
@@ -114,22 +136,21 @@ impl LibrarySearch<'_> {
             }
         }
         let file = match (
-            of_version(&cached, version, driver)?,
+            find_version(&cached, version, driver)?,
             cached.first(),
             version,
         ) {
             (Ok(Some(file)), _, _) => Presence::Found(file),
             _ if optional => Presence::Optional,
-            (Err(error), _, _) => Presence::Unfit(format!("{soname} cannot be trusted: {error}")),
-            (Ok(None), None, _) => Presence::Unfit(format!(
-                "{soname} is not in the host's ld.so.cache; install the driver's libraries and run \
-                 ldconfig, or name their directory in `library_directories`"
-            )),
-            (Ok(None), Some(path), None) => Presence::Unfit(format!(
+            (Err(error), _, _) => {
+                Presence::Unusable(format!("{soname} cannot be trusted: {error}"))
+            }
+            (Ok(None), None, _) => Presence::Unusable(self.describe_absence(&soname)),
+            (Ok(None), Some(path), None) => Presence::Unusable(format!(
                 "{soname} is in the host's ld.so.cache as {}, which cannot be used; run ldconfig",
                 path.display()
             )),
-            (Ok(None), Some(path), Some(version)) => Presence::Unfit(format!(
+            (Ok(None), Some(path), Some(version)) => Presence::Unusable(format!(
                 "{soname} is on the host as {}, which is not of version {version}, that of the \
                  driver that is loaded; after an update of the driver reboot the host, otherwise \
                  install the libraries of version {version}",
@@ -162,13 +183,14 @@ impl LibrarySearch<'_> {
     }
 }
 
-/// Returns the first file that exists and has the version, without links in its path. The inner
-/// error means that no such file can be trusted, because other users than root can replace it.
+/// Returns the first of the paths at which a file of the version exists, without links in the path.
+/// The inner error means that the only such files cannot be trusted, because users other than root
+/// can replace them.
 ///
 /// # Errors
-/// The outer error means that a path cannot be looked up. The library may exist, so it must not
-/// be treated as absent: an optional library would silently be left out.
-fn of_version(
+/// The outer error means that the look-up of a path failed. The library may exist there, so it must
+/// not be treated as absent: an optional library would be left out without a message.
+fn find_version(
     cached: &[PathBuf],
     version: Option<&str>,
     driver: DriverRoot<'_>,
@@ -199,7 +221,7 @@ fn of_version(
     Ok(untrusted.map_or(Ok(None), Err))
 }
 
-/// Whether the error is a loop of links (`ELOOP`), which counts as an absent file.
+/// Returns whether the error is a loop of symbolic links (`ELOOP`). Such a path counts as absent.
 fn is_loop(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::Error::ELOOP as i32)
 }

@@ -17,19 +17,21 @@ pub struct Connections {
     bus: Option<PathBuf>,
     /// The name by which the other ends of direct connections refer to the device.
     name: Option<String>,
-    /// The other ends of its direct connections, each with the bandwidth: the number of its
-    /// links, or of links with hops a part of [`ONE_HOP`].
+    /// The names of the devices at the other ends of the direct connections, each with the bandwidth
+    /// of the connection: the sum of [`ONE_HOP`] divided by the weight of each link.
     peers: BTreeMap<String, usize>,
 }
 
-/// The bandwidth of a link whose weight is 1.
+/// The bandwidth of a link with the weight 1. A link with the weight 2 has half of it.
 const ONE_HOP: usize = 10_000;
 
-/// A distance on the bus that no two devices have.
+/// The distance between devices whose places on the bus are not known. Two devices with known places
+/// are nearer to each other.
 const UNKNOWN_DISTANCE: usize = 64;
 
 impl Connections {
-    /// Those of a device at this place of the bus, which other ends call `name`.
+    /// Creates the connections of a device whose directory in sysfs is `bus`. `name` is the name by
+    /// which other devices refer to this one.
     pub fn new(bus: Option<PathBuf>, name: Option<String>, peers: BTreeMap<String, usize>) -> Self {
         Connections { bus, name, peers }
     }
@@ -44,8 +46,8 @@ impl Connections {
         !self.peers.is_empty()
     }
 
-    /// Returns the bandwidth of the direct connection of two devices, in a unit of the class:
-    /// 0 if there is none.
+    /// Returns the bandwidth of the direct connection between two devices, or 0 if there is none.
+    /// The unit differs between classes, so only devices of one class can be compared.
     pub fn bandwidth(&self, other: &Self) -> usize {
         let bandwidth_of = |device: &Self, other: &Self| {
             let name = other.name.as_ref();
@@ -55,8 +57,9 @@ impl Connections {
         bandwidth_of(self, other).max(bandwidth_of(other, self))
     }
 
-    /// The distance of two devices: 0 with a direct connection, else by the number
-    /// of bridges between them on the bus.
+    /// Returns the distance between two devices. It is 0 for devices with a direct connection, and
+    /// otherwise the number of steps between their directories in sysfs, which grows with the number
+    /// of bridges between them.
     pub fn distance(&self, other: &Self) -> usize {
         if self.bandwidth(other) > 0 {
             return 0;

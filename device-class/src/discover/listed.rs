@@ -14,12 +14,12 @@ use crate::name::{AttributeName, ListName, excerpt};
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// The most paths that one list may have, and the most matches of one pattern in a list.
+/// The maximum number of paths in one list, and of matches of one pattern in a list.
 const MAX_PATHS: usize = 512;
 
 /// A table of `[[edits]]` with lists: the path of the lists, and the table that describes their
 /// format.
-pub(super) struct Listed<'a> {
+pub(super) struct ListTable<'a> {
     pub at: &'a PathTemplate,
     pub edits: &'a Edits,
 }
@@ -48,7 +48,7 @@ impl<'a> Lists<'a> {
     /// is added as an unusable file, so that the container is refused.
     pub(super) fn look_up(
         &self,
-        listed: &Listed<'_>,
+        listed: &ListTable<'_>,
         attributes: &Attributes,
         host: &dyn HostView,
         found: &mut FoundEdits,
@@ -66,8 +66,8 @@ impl<'a> Lists<'a> {
                 }
                 Ok(None) if are_for_all => continue,
                 Ok(None) if !self.are_named => Presence::Optional,
-                Ok(None) => Presence::Unfit(format!("{} does not exist", list.display())),
-                Err(reason) => Presence::Unfit(reason),
+                Ok(None) => Presence::Unusable(format!("{} does not exist", list.display())),
+                Err(reason) => Presence::Unusable(reason),
             };
             found.files.push(file(list, unusable));
         }
@@ -80,7 +80,7 @@ impl Lists<'_> {
     /// because [`Lists::look_up`] reports its fault.
     pub(super) fn nodes(
         &self,
-        listed: &Listed<'_>,
+        listed: &ListTable<'_>,
         attributes: &Attributes,
         host: &dyn HostView,
     ) -> Result<Vec<FoundNode>, DeviceError> {
@@ -94,8 +94,8 @@ impl Lists<'_> {
         Ok(nodes.map(|path| nodes::optional(path, host)).collect())
     }
 
-    /// Fills in the paths of the lists. The second value is true if `template` has no `{list}`.
-    /// Such a template names a single list for all containers, which may be absent.
+    /// Returns the paths of the lists. The second value is true if `template` has no `{list}`, so
+    /// that there is one list for all containers. The host may lack such a list.
     fn fill_paths(
         &self,
         template: &PathTemplate,
@@ -114,7 +114,8 @@ impl Lists<'_> {
     }
 }
 
-/// The lines of a list: a path on the host, and whether it names a node or a file.
+/// The lines of a list. Each one has a path on the host, and says whether a node or a file is
+/// expected there.
 type Lines = Vec<(ListedKind, PathBuf)>;
 
 fn read(
@@ -129,8 +130,8 @@ fn read(
         Ok(Some(entry)) => return Err(format!("{shown} is {entry}, not a list of files")),
         Err(error) => return Err(format!("cannot look up {shown}: {error}")),
     }
-    // Only root may be able to change the list, because the list can name any file of root, and
-    // containers get the files that it names.
+    // A list that users other than root can change is refused, because containers get the files that
+    // it names, and it can name any file.
     host.check_root_only(list)
         .map_err(|error| error.to_string())?;
     let bytes = host.read(list, MAX_ATTRIBUTE + 1);

@@ -9,7 +9,8 @@ use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::excerpt;
 use crate::template::Attributes;
 
-/// The number of major and of minor device numbers in Linux: 12 bits and 20 bits.
+/// The number of major device numbers in Linux, which have 12 bits, and of minor ones, which have 20
+/// bits (makedev(3)).
 const MAJORS: u32 = 1 << 12;
 const MINORS: u32 = 1 << 20;
 
@@ -31,13 +32,14 @@ impl LoadedDriver {
             return Ok(None);
         };
         let name = driver.fill(attributes)?;
-        let kind = match spec.block {
-            false => DeviceKind::Character,
-            true => DeviceKind::Block,
+        let kind = if spec.block {
+            DeviceKind::Block
+        } else {
+            DeviceKind::Character
         };
         let bytes = host.read(Path::new(DRIVERS), MAX_ATTRIBUTE);
         let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
-        let major = major_of(&name, kind, &text);
+        let major = find_major(&name, kind, &text);
         Ok(major.map(|major| LoadedDriver { name, kind, major }))
     }
 
@@ -58,7 +60,7 @@ impl LoadedDriver {
 
 /// Finds the major number of a driver in the text of /proc/devices. The file lists character
 /// devices first and block devices second, each line with a major number and a name.
-fn major_of(driver: &str, kind: DeviceKind, text: &str) -> Option<u32> {
+fn find_major(driver: &str, kind: DeviceKind, text: &str) -> Option<u32> {
     let (characters, blocks) = text.split_once("Block devices:").unwrap_or((text, ""));
     let list = match kind {
         DeviceKind::Character => characters,

@@ -128,14 +128,14 @@ pub fn look_up_nodes(
     Ok(FoundClass { inventory, edits })
 }
 
-/// Returns the reason why the hook would refuse each container with a device of the class and
-/// its default capabilities: a node, library or file that is not optional is missing. Returns
-/// `None` if nothing is missing, or if the host has no device of the class.
+/// Returns the reason why the hook would refuse every container with a device of the class and the
+/// default capabilities: the host lacks a node, library or file that is not optional. Returns `None`
+/// if nothing is missing, or if the host has no device of the class.
 pub fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let capabilities = class.spec.request.capabilities_by_default();
     match look_up(class, (&capabilities).into(), host) {
         Ok(found) if found.inventory.devices.is_empty() => None,
-        Ok(found) => found.edits.unfit().next().map(str::to_owned),
+        Ok(found) => found.edits.unusable_reasons().next().map(str::to_owned),
         Err(error) => Some(error.to_string()),
     }
 }
@@ -150,7 +150,7 @@ fn open_root<'a>(
     Ok((view, place.map_or_else(|| path.into(), |place| place.path)))
 }
 
-/// Fills in the path of the driver root; `None` means that it is the root of the host.
+/// Fills in the path of the driver root. Returns `None` if the driver root is the host's root.
 fn driver_root(
     class: &DeviceClass,
     attributes: &Attributes,

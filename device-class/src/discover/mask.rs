@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::found::{FoundCopy, FoundMask, FoundShown, FoundText, Presence};
+use super::found::{FoundCopy, FoundMask, FoundText, Presence, UnmaskedEntry};
 use super::paths::present;
 use super::{DeviceError, attributes};
 use crate::class::{Mask, Unmask};
@@ -39,7 +39,7 @@ pub(super) fn shown(
     spec: &Unmask,
     attributes: &Attributes,
     host: &dyn HostView,
-) -> Result<FoundShown, DeviceError> {
+) -> Result<UnmaskedEntry, DeviceError> {
     let path = spec.path.fill(attributes)?;
     let source = present(
         &path,
@@ -49,12 +49,13 @@ pub(super) fn shown(
         |place| matches!(place.entry, Entry::File | Entry::Directory).then_some(place.path),
     );
     let link = find_kernel_link(&path, host);
-    Ok(FoundShown { path, source, link })
+    Ok(UnmaskedEntry { path, source, link })
 }
 
-/// Returns the target of a link in /sys/class or /sys/bus. The container has the target too,
-/// because its /sys is of the same kernel. A mounted directory could not take the place of the
-/// link: links in it, such as `device`, are relative to the place where the directory is.
+/// Returns the target of a link in /sys/class or /sys/bus, so that the container gets the same link.
+/// Its target exists in the container, too, because both have the /sys of the same kernel. Mounting
+/// the target directory in the place of the link would break its own relative links, such as
+/// `device`.
 fn find_kernel_link(path: &Path, host: &dyn HostView) -> Option<PathBuf> {
     if !has_only_links(path) || !host.is_link(path) {
         return None;
@@ -62,9 +63,9 @@ fn find_kernel_link(path: &Path, host: &dyn HostView) -> Option<PathBuf> {
     host.read_link(path).ok()
 }
 
-/// Returns whether the kernel has only links to directories of /sys/devices below a path. A mask
-/// there is for programs that list the devices. It is not for secrets, because the directories
-/// themselves stay visible.
+/// Returns whether the kernel has only links to directories of /sys/devices below `path`. A mask over
+/// such a path only keeps programs from listing other devices. It hides no secrets, because the
+/// directories in /sys/devices stay visible.
 pub fn has_only_links(path: &Path) -> bool {
     path.starts_with("/sys/class") || path.starts_with("/sys/bus")
 }
@@ -74,16 +75,17 @@ fn text(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Presence::Optional,
         Err(error) => {
-            return Presence::Unfit(format!("{} cannot be read: {error}", path.display()));
+            return Presence::Unusable(format!("{} cannot be read: {error}", path.display()));
         }
     };
     match String::from_utf8(bytes) {
         Ok(text) => Presence::Found(with_lines(text, spec)),
-        Err(_) => Presence::Unfit(format!("{} is not plain text", path.display())),
+        Err(_) => Presence::Unusable(format!("{} is not plain text", path.display())),
     }
 }
 
-/// Returns the text with the lines replaced whose key the class sets to another value.
+/// Returns the text in which the values of all lines are replaced whose keys are in `set` of the
+/// mask.
 fn with_lines(text: String, spec: &Mask) -> String {
     if spec.set.is_empty() {
         return text;

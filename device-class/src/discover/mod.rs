@@ -25,6 +25,7 @@ mod look_up;
 mod mask;
 mod names;
 mod naming;
+mod net_devices;
 mod node_paths;
 mod nodes;
 mod order;
@@ -46,9 +47,9 @@ pub use fact_commands::fact_commands;
 pub use facts_kept::keep_earlier_facts;
 pub use found::{
     FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
-    FoundNode, FoundShown, FoundText, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence,
+    FoundNode, FoundText, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence, UnmaskedEntry,
 };
-pub use health::{Health, OverTime, Reading, is_unhealthy_by_facts, list_byte_checks};
+pub use health::{Health, HistoryRule, Reading, is_unhealthy_by_facts, list_byte_checks};
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use host_program::{HostProgram, find_host_program};
@@ -59,9 +60,10 @@ pub use look_up::{FoundClass, LookUpError, look_up, look_up_nodes, missing};
 pub use mask::has_only_links;
 pub use names::{DeviceNames, NameKind};
 pub use naming::Naming;
+pub use net_devices::{NetInterface, NetInterfaceSearch};
 pub use node_paths::{NamedByPath, as_path};
 pub use parts::{Divisible, PossiblePart, Step, divisible};
-pub use source::Refused;
+pub use source::RefusedCandidates;
 
 use self::attributes::Files;
 use crate::class::{DeviceClass, Source};
@@ -71,8 +73,8 @@ use crate::name::{DeviceId, EnvName, ResourceName, excerpt};
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// The most devices that one class may have on a host. A glob that matches more is probably a
-/// mistake: the further matches are left out, and a warning says so.
+/// The maximum number of devices of one class on a host. A pattern with more matches is probably a
+/// mistake. Further matches are left out with a warning.
 pub const MAX_DEVICES: usize = 4096;
 
 #[derive(Debug, Clone, Default)]
@@ -80,20 +82,20 @@ pub struct Inventory {
     /// The devices that are offered, sorted by index and then by id. An index that is a number
     /// is compared as a number.
     pub devices: Vec<Device>,
-    /// Devices that are divided into parts and are therefore not offered. A request may still
-    /// name such a device, and gets the whole device without its parts.
+    /// Devices that are divided into parts and therefore not offered. A request may still name such
+    /// a device and gets the whole device, without its parts.
     pub divided: Vec<Device>,
     /// Devices that are divided into parts, and that no request may name: only the parts are
     /// given to containers.
     pub replaced: Vec<Device>,
     /// Warnings for people, one line each: what the scan left out, and why.
     pub warnings: Vec<String>,
-    /// Matches of `[[discover]]` that are no devices, because a condition of `require` does not
-    /// hold.
-    pub refused: Refused,
+    /// Matches of `[[discover]]` that do not meet a condition of `require` and are therefore not
+    /// devices.
+    pub refused: RefusedCandidates,
     /// Devices that `only` or `except` of config.toml hides.
     pub hidden: Vec<DeviceId>,
-    /// The paths of a request, each with the devices that it names.
+    /// The paths by which a request names devices, each with the result of looking it up.
     pub paths: Vec<(PathBuf, NamedByPath)>,
     /// The attributes that are the same for all devices of the class on this host.
     pub host_attributes: Attributes,
@@ -102,7 +104,8 @@ pub struct Inventory {
     pub no_driver: Option<String>,
 }
 
-/// Writes one line for each device and each warning, as golden files of recorded hosts have them.
+/// Formats the inventory with one line for each device and each warning. Golden files have this
+/// format.
 impl fmt::Display for Inventory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for device in &self.devices {
@@ -119,8 +122,8 @@ impl fmt::Display for Inventory {
 }
 
 impl Inventory {
-    /// Marks all healthy devices as unhealthy, with this reason. Devices that are unhealthy
-    /// already keep their own reason.
+    /// Marks all healthy devices as unhealthy, with `reason`. Devices that are already unhealthy keep
+    /// their own reasons.
     pub fn refuse(&mut self, reason: &str) {
         self.refuse_some(reason, |_| true);
     }
@@ -186,7 +189,8 @@ pub struct Device {
     pub replicas: Option<u16>,
     /// Whether the device can be given to a container.
     pub health: Health,
-    /// The reason if the device can be used in parts only, because it is faulty as a whole.
+    /// The reason if the device can be used in parts only, because a health check of the device as a
+    /// whole fails. Such a device is not offered to the kubelet, and is unhealthy for other callers.
     pub only_in_parts: Option<String>,
     /// Readings of health checks that a [`HealthHistory`] compares with earlier scans.
     pub readings: Vec<Reading>,
@@ -198,18 +202,28 @@ pub struct Device {
     pub connections: Connections,
     /// The device nodes of the device, with their device numbers on the host.
     pub nodes: Vec<FoundNode>,
+    /// The network interfaces of the device. `None` if its class has no `netdev`.
+    pub net_interfaces: Option<DeviceNetInterfaces>,
     /// Further files that a container gets with the device.
     pub files: Vec<FoundFile>,
     /// Directories that a container gets with the device.
     pub directories: Vec<FoundDirectory>,
     /// Entries of masked directories that a container with the device sees nevertheless.
-    pub shown: Vec<FoundShown>,
+    pub shown: Vec<UnmaskedEntry>,
     /// The environment variables that a container gets with the device.
     pub env: BTreeMap<EnvName, String>,
     /// The file that `[prepare]` of the class changes; `None` if the class prepares nothing.
     pub state: Option<StateFile>,
     /// The attributes of the device, with those of the host.
     pub attributes: Attributes,
+}
+
+/// The network interfaces of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceNetInterfaces {
+    pub search: NetInterfaceSearch,
+    /// The interfaces that are in the host's network namespace now.
+    pub on_host: Vec<NetInterface>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -235,7 +249,8 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     look_with(class, host, None)
 }
 
-/// The same with these driver facts in place of those that the host has.
+/// Finds the devices of a class as [`look`] does. If `facts` is `Some`, they are used instead of the
+/// driver facts in the host's file.
 fn look_with(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) -> Inventory {
     let mut inventory = Inventory::default();
     let known = Attributes::new();
@@ -252,8 +267,8 @@ fn look_with(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) ->
     let files = &mut Files::new(host);
     match attributes::read(&class.spec.attributes, None, known, &facts, files) {
         Ok(attributes) => inventory.host_attributes = attributes,
-        // A missing file means that the driver is not loaded. That is no fault of the host, so
-        // there is no warning.
+        // The file of an attribute of the host is missing: the driver is not loaded. This is not a
+        // fault of the host, so there is no warning.
         Err(read_error @ attributes::ReadError::Absent(_)) => {
             inventory.no_driver = Some(read_error.to_string());
             return inventory;
@@ -264,20 +279,20 @@ fn look_with(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) ->
             return inventory;
         }
     }
-    let mut in_vain = Vec::new();
+    let mut warnings_of_empty_sources = Vec::new();
     for source in &class.spec.discover {
         let before = (inventory.devices.len(), inventory.warnings.len());
         if before.0 == 0 || source.additional {
             find(class, source, &facts, host, &mut inventory);
         }
-        // Drivers keep their devices in different places. The warnings of a source without
-        // devices matter only if no other source has devices.
+        // Versions of a driver have their devices in different places, so a class file has several
+        // sources. The warnings of a source without devices matter only if no other source has any.
         if inventory.devices.len() == before.0 {
-            in_vain.extend(inventory.warnings.drain(before.1..));
+            warnings_of_empty_sources.extend(inventory.warnings.drain(before.1..));
         }
     }
     if inventory.devices.is_empty() {
-        inventory.warnings.extend(in_vain);
+        inventory.warnings.extend(warnings_of_empty_sources);
     }
     order::sort(&mut inventory.devices);
     if class.spec.device.index.is_none() {
@@ -305,7 +320,7 @@ fn look_with(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) ->
     inventory
 }
 
-/// Whether at least one path of the host matches a pattern.
+/// Returns whether at least one path of the host matches a pattern.
 pub fn matches(pattern: &PathPattern, host: &dyn HostView) -> bool {
     search::any(pattern, &Attributes::new(), host)
 }
@@ -329,8 +344,8 @@ fn find(
 }
 
 impl Device {
-    /// Whether parts that are made of this device would be healthy. A device that can be used
-    /// in parts only is unhealthy as a whole, but its parts are healthy.
+    /// Returns whether parts that are made of this device would be healthy. A device of which only
+    /// parts can be used is unhealthy as a whole, but its parts are healthy.
     pub fn is_healthy_in_parts(&self) -> bool {
         match &self.health {
             Health::Healthy => true,
@@ -347,7 +362,7 @@ impl Device {
         }
     }
 
-    /// Whether the device is offered under `id`.
+    /// Returns whether the device is offered under `id`.
     pub fn is_offered_as(&self, id: &DeviceId) -> bool {
         match self.replicas {
             None => self.id == *id,
@@ -355,8 +370,8 @@ impl Device {
         }
     }
 
-    /// Whether `id` belongs to a replica of this device. The id of a replica is the id of the
-    /// device, `::`, and the number of the replica from 0.
+    /// Returns whether `id` is the id of a replica of this device: the id of the device, `::`, and a
+    /// number from 0.
     pub fn has_replica(&self, id: &str) -> bool {
         let number = id
             .strip_prefix(self.id.as_str())

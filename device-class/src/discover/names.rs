@@ -1,13 +1,13 @@
-//! Resolves a text of a request, or of `only` and `except` of config.toml, to the devices of a
-//! class that have it as a name.
+//! Finds the devices of a class that a name means. The name is an item of a request, or of `only` or
+//! `except` in config.toml.
 
 use std::collections::HashMap;
 
 use super::Device;
 use crate::name::canonical;
 
-/// An index of the names of devices of one class. Building it takes one pass over the devices;
-/// the time of a look-up depends only on the number of devices found.
+/// An index of the devices of one class by their names. A look-up does not take longer on a host
+/// with more devices.
 pub struct DeviceNames<'a> {
     devices: &'a [Device],
     /// The devices of each name. The key is the name as [`canonical`] returns it.
@@ -22,9 +22,9 @@ struct NamedDevices {
     indices: Vec<usize>,
 }
 
-/// A kind of name of a device. If a text is a name of several kinds, the first kind that some
-/// device has counts. The index comes after id and alias, because it can change when another
-/// device is added or removed.
+/// A kind of name of a device. A text may be the id of one device and the index of another. Then the
+/// kind that comes first in [`NameKind::IN_ORDER`] counts. The index comes after id and alias,
+/// because it can change when another device is added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     Id,
@@ -70,10 +70,10 @@ impl<'a> DeviceNames<'a> {
         found.find(|found| !found.is_empty()).unwrap_or_default()
     }
 
-    /// Returns the positions of the devices that have a text as a name of this kind. Several
-    /// devices may have the same alias or index. If no device has exactly this text, texts with
-    /// the same canonical form count, which ignores upper and lower case. A text that is the
-    /// canonical form of several ids names no device.
+    /// Returns the positions of the devices whose name of the given kind is `name`. Several devices
+    /// may have the same alias or index. If no device has exactly this name, devices with the same
+    /// name in canonical form are found, which ignores case. A name that is the canonical form of
+    /// several ids means no device.
     pub fn find_kind(&self, name: &str, kind: NameKind) -> Vec<usize> {
         if kind == NameKind::Replica {
             return self.find_replica(name).into_iter().collect();
@@ -109,7 +109,7 @@ impl<'a> DeviceNames<'a> {
 }
 
 impl Device {
-    /// Whether `text` is exactly one of the device's names of the given kind.
+    /// Returns whether `text` is exactly one of the device's names of the given kind.
     fn has_name(&self, text: &str, kind: NameKind) -> bool {
         match kind {
             NameKind::Id => self.id.as_str() == text,

@@ -1,5 +1,5 @@
-//! Finds the devices that a path of the host names: the path is a device node, or a link that
-//! leads to one.
+//! Finds the devices that a request names by a path of the host, which is a device node or a link to
+//! one.
 
 use std::path::{Path, PathBuf};
 
@@ -26,9 +26,9 @@ pub enum NamedByPath {
         /// that leads to it.
         node: PathBuf,
     },
-    /// The host has nothing at this path. The text is the reason, for people.
+    /// The host has nothing at this path. The text is a message about that.
     Absent(String),
-    /// The path leads to no node of a device. The text is the reason, for people.
+    /// The path does not lead to a node of a device of the class. The text is a message about that.
     Nothing(String),
 }
 
@@ -90,15 +90,15 @@ impl<'a> NodePaths<'a> {
                 )),
             },
             Presence::Optional => NamedByPath::Absent("the host does not have it".into()),
-            Presence::Unfit(reason) if matches!(self.host.place(path), Ok(None)) => {
+            Presence::Unusable(reason) if matches!(self.host.place(path), Ok(None)) => {
                 NamedByPath::Absent(reason)
             }
-            Presence::Unfit(reason) => NamedByPath::Nothing(reason),
+            Presence::Unusable(reason) => NamedByPath::Nothing(reason),
         }
     }
 
-    /// Returns the devices of a node, each once. The linear search compares texts, which is fast
-    /// enough for all paths of the longest request.
+    /// Returns the devices that have a node at exactly this path. A linear search is fast enough,
+    /// because the number of paths in a request is bounded.
     fn find_users(&self, path: &Path) -> Option<NamedByPath> {
         let users = self.users.iter();
         let users = users.filter(|user| user.path.as_os_str() == path.as_os_str());

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::DeviceError;
 use super::attributes::fill_advice;
-use super::found::{FoundNode, MadeNode, NodeForm, OwnNode, Presence};
+use super::found::{FoundNode, MadeNode, NodeForm, NodeLack, OwnNode, Presence};
 use super::loaded_driver::LoadedDriver;
 use super::paths::{capture_attributes, fill_both_paths, present};
 use crate::class;
@@ -40,8 +40,8 @@ fn node(
         let preferred = preferred.fill(attributes)?;
         let is_preferred = match host.place(&preferred) {
             Ok(place) => matches!(place.map(|place| place.entry), Some(Entry::Device(_))),
-            // The lookup failed, so the preferred node may exist. Falling back to the next path
-            // could give the container another device, so the error is reported for this path.
+            // The look-up failed, so the preferred node may exist. With the next path the container
+            // could get another device, so this path is used and its error is reported.
             Err(OwnershipError::Open { .. }) => true,
             Err(_) => false,
         };
@@ -69,8 +69,8 @@ fn node(
         if driver.is_some() {
             number = number_at(&path, false, host);
         }
-        // A node is made only where the path does not exist. A file of another type at the path
-        // is a fault of the host that an administrator must see.
+        // A node is created only if nothing is at the path. If a file of another type is there, the
+        // administrator has to correct that.
         let is_absent = matches!(host.entry(&path), Ok(None));
         if let (Some(driver), Some(make), true) = (&driver, &spec.make, is_absent) {
             number = Presence::Found(driver.number(&make.minor.fill(attributes)?)?);
@@ -86,7 +86,7 @@ fn node(
                 Err(error) => group_error = Some(error),
             }
         }
-        if let Presence::Unfit(reason) = &mut number {
+        if let Presence::Unusable(reason) = &mut number {
             if let Some(LoadedDriver { name, .. }) = driver {
                 reason.push_str(&format!(", although its driver {name} is loaded"));
             }
@@ -95,11 +95,15 @@ fn node(
             }
         }
     }
-    // A node of the host's group or of root's would be open to other users than the class says.
+    // Without the group of the class file, the node would have the host's group or root's, and other
+    // users than intended could open it.
     if let (Some(error), Presence::Found(_)) = (group_error, &number) {
-        number = Presence::Unfit(format!("{}: {error}", path.display()));
+        number = Presence::Unusable(format!("{}: {error}", path.display()));
     }
     Ok(FoundNode {
+        lack: matches!(number, Presence::Optional)
+            .then(|| describe_lack(spec, &path, attributes))
+            .flatten(),
         host: path,
         container,
         links,
@@ -120,7 +124,22 @@ pub(super) fn optional(path: PathBuf, host: &dyn HostView) -> FoundNode {
         capability: None,
         access: Access::default(),
         form: NodeForm::Bound,
+        lack: None,
     }
+}
+
+/// Describes what fails without an optional node.
+fn describe_lack(spec: &class::Node, path: &Path, attributes: &Attributes) -> Option<NodeLack> {
+    let needed_for = spec.needed_for.as_ref()?;
+    let path = path.display();
+    let mut text = format!("{path} does not exist, and {needed_for} fails without it");
+    if let Some(advice) = &spec.advice {
+        text.push_str(&format!("; {}", fill_advice(advice, attributes)));
+    }
+    Some(NodeLack {
+        text,
+        is_of_switch: false,
+    })
 }
 
 fn number_at(path: &Path, optional: bool, host: &dyn HostView) -> Presence<DeviceNumber> {
@@ -132,7 +151,7 @@ fn number_at(path: &Path, optional: bool, host: &dyn HostView) -> Presence<Devic
     })
 }
 
-/// Whether `link` is a symbolic link of the host that leads to `node`.
+/// Returns whether `link` is a symbolic link of the host that leads to `node`.
 fn leads_to(link: &Path, node: &Path, host: &dyn HostView) -> bool {
     let end = host.is_link(link).then(|| host.canonical(link).ok());
     end.flatten()

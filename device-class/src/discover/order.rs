@@ -1,5 +1,5 @@
-//! Sorts and numbers the devices of a class, leaves out devices with the same id, and takes out
-//! devices that are divided into parts.
+//! Sorts and numbers the devices of a class, and removes devices from the list that have the id of
+//! another one or are divided into parts.
 
 use crate::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Device, Inventory};
 use crate::name::DeviceId;
 
-/// The sort key of a device: whether the index is no number, the number, the length and text
-/// of the index, and the length and text of the id.
+/// The key by which devices are sorted: whether the index is not a number, the index as a number, the
+/// length and the text of the index, and the length and the text of the id.
 type Key = (bool, Option<u64>, Option<(usize, String)>, (usize, String));
 
-/// Returns the sort key of a device. Devices are sorted by index, numerically if it is a
-/// number, and then by id. A shorter text goes first, so that `port9` stands before `port10`.
+/// Returns the sort key of a device. Devices are sorted by index, and devices with the same index by
+/// id. An index that is a number is compared as a number. Of two texts the shorter one comes first,
+/// so that `port9` comes before `port10`.
 fn key(device: &Device) -> Key {
     let index = device.index.as_ref();
     let number = index.and_then(|index| index.parse::<u64>().ok());
@@ -63,8 +64,9 @@ pub(super) fn number(devices: &mut [Device]) {
     }
 }
 
-/// Takes out the devices that are divided, since a device is not offered in addition to its
-/// parts. Returns the devices that a request may still name, and then those that it may not.
+/// Removes the devices that are divided into parts from `devices`, because a device is not offered in
+/// addition to its parts. Returns two lists: the divided devices that a request may still name, and
+/// those that no request may name.
 pub(super) fn take_divided(devices: &mut Vec<Device>) -> (Vec<Device>, Vec<Device>) {
     let parts = devices.iter();
     let wholes = parts.filter_map(|part| Some((part.part_of.clone()?, part.keeps_whole)));
@@ -75,7 +77,7 @@ pub(super) fn take_divided(devices: &mut Vec<Device>) -> (Vec<Device>, Vec<Devic
     taken.partition(|device| divided.get(&device.id) == Some(&true))
 }
 
-/// Leaves out each device whose id an earlier device has, with a warning. A request could not
+/// Removes each device that has the id of an earlier device, and adds a warning. A request could not
 /// distinguish two devices with the same id.
 pub(super) fn leave_out_duplicates(inventory: &mut Inventory) {
     let mut seen = BTreeSet::new();
@@ -88,14 +90,15 @@ pub(super) fn leave_out_duplicates(inventory: &mut Inventory) {
                 .iter()
                 .map(|n| n.host.display().to_string())
                 .collect();
+            let nodes = if nodes.is_empty() {
+                "no node".to_owned()
+            } else {
+                nodes.join(", ")
+            };
             warnings.push(format!(
                 "the id {} is not unique: put what tells the devices apart into `id`; left out: \
-                 one with {}",
-                device.id,
-                match nodes.is_empty() {
-                    true => "no node".to_owned(),
-                    false => nodes.join(", "),
-                }
+                 one with {nodes}",
+                device.id
             ));
         }
         first

@@ -1,12 +1,12 @@
-//! The parts into which devices can be divided, and which of these parts exist now.
+//! Computes the parts into which devices can be divided, and finds those that exist now.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::attributes::{self, Files};
-use super::{Device, Inventory, source};
+use super::{Device, Inventory, find_host_program, source};
 use crate::class::{self, DeviceClass, MAX_COUNTERS, PartStep, Parts, WriteStep};
 use crate::facts::Facts;
 use crate::host::HostView;
@@ -38,15 +38,19 @@ pub struct PossiblePart {
     pub make: Vec<Step>,
     /// The steps that remove the part, in order.
     pub remove: Vec<Step>,
-    /// The longest time that one step may take.
+    /// The time limit of each step.
     pub timeout: Duration,
 }
 
 /// A step that creates or removes a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// A program of the host with its arguments.
-    Run(Vec<String>),
+    /// A program of the host with its arguments, and the directories with libraries that the
+    /// host's loader does not know.
+    Run {
+        command: Vec<String>,
+        library_path: Vec<PathBuf>,
+    },
     /// The path of a file in sysfs, and the text that is written to the file.
     Write(PathBuf, String),
 }
@@ -57,14 +61,14 @@ impl PossiblePart {
         self.slots.start
     }
 
-    /// Whether two parts of the same device have a slot in common, so that only one of the two
-    /// parts can exist.
+    /// Returns whether two parts of the same device have a slot in common, so that they cannot both
+    /// exist at the same time.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.slots.start < other.slots.end && other.slots.start < self.slots.end
     }
 }
 
-/// The reason, for people, why a device cannot be divided.
+/// A message about the reason why a device cannot be divided.
 struct DivisionError(String);
 
 impl<E: std::error::Error> From<E> for DivisionError {
@@ -73,8 +77,8 @@ impl<E: std::error::Error> From<E> for DivisionError {
     }
 }
 
-/// Returns the devices that can be divided or are divided already. The second list has one
-/// line for each device that the class divides but whose description is faulty.
+/// Returns the devices of the inventory that can be divided or are divided already. The second list
+/// has a warning for each device for which the class file describes parts that it cannot have.
 pub fn divisible(
     class: &DeviceClass,
     inventory: &Inventory,
@@ -84,7 +88,7 @@ pub fn divisible(
     if class.spec.parts.is_empty() {
         return (divisible, warnings);
     }
-    // The inventory reported the warnings about these facts already.
+    // Warnings about the facts are dropped, because the inventory has the same ones.
     let facts = Facts::read(class, host, &mut Vec::new());
     let parents = inventory
         .devices
@@ -123,6 +127,7 @@ fn divide_device(
             let mut require = spec.require.iter();
             if require.all(|condition| source::holds(condition, &profile_attributes, host)) {
                 profiles.push(list_parts_of_profile(
+                    class,
                     spec,
                     profile_attributes,
                     existing_parts.clone(),
@@ -209,6 +214,7 @@ fn list_profile_attributes(
 /// Returns the possible parts of one profile, one for each placement in the slots of the whole
 /// device. The counters that the profile describes are added to `counters`.
 fn list_parts_of_profile<'a>(
+    class: &DeviceClass,
     spec: &Parts,
     attributes: Attributes,
     existing_parts: impl Iterator<Item = &'a Device> + Clone,
@@ -274,26 +280,41 @@ fn list_parts_of_profile<'a>(
                 .find(is_this_part)
                 .map(|device| device.id.clone()),
             together: spec.together,
-            make: steps(&spec.make, &attributes)?,
-            remove: steps(&spec.remove, &attributes)?,
+            make: find_steps(class, &spec.make, &attributes, host)?,
+            remove: find_steps(class, &spec.remove, &attributes, host)?,
             timeout: spec.timeout.get(),
         })
     };
     placements_of_slots.into_iter().map(part).collect()
 }
 
-/// Fills in the steps for one part. A step is left out if an argument of its command, or the
-/// text that it writes, is empty for this part.
-fn steps(specs: &[PartStep], attributes: &Attributes) -> Result<Vec<Step>, DivisionError> {
+/// Fills in the steps for one part, and finds their programs on the host. A step is left out if an
+/// argument of its command, or the text that it writes, is empty for this part.
+fn find_steps(
+    class: &DeviceClass,
+    specs: &[PartStep],
+    attributes: &Attributes,
+    host: &dyn HostView,
+) -> Result<Vec<Step>, DivisionError> {
     let mut steps = Vec::new();
     for spec in specs {
         match spec {
             PartStep::Run(command) => {
                 let command = command.iter().map(|text| text.fill(attributes));
-                let command = command.collect::<Result<Vec<_>, _>>()?;
-                if command.iter().all(|argument| !argument.is_empty()) {
-                    steps.push(Step::Run(command));
+                let mut command = command.collect::<Result<Vec<_>, _>>()?;
+                if command.iter().any(String::is_empty) {
+                    continue;
                 }
+                let mut library_path = Vec::new();
+                if let Some(program) = command.first_mut() {
+                    let found = find_host_program(class, Path::new(program), host);
+                    *program = found.path.to_string_lossy().into_owned();
+                    library_path = found.library_path;
+                }
+                steps.push(Step::Run {
+                    command,
+                    library_path,
+                });
             }
             PartStep::Write(WriteStep { file, write }) => {
                 let text = write.fill(attributes)?;
@@ -306,10 +327,10 @@ fn steps(specs: &[PartStep], attributes: &Attributes) -> Result<Vec<Step>, Divis
     Ok(steps)
 }
 
-/// Adds counters that keep parts of different profiles from existing at the same time, where
-/// all parts of a profile are created in one operation (`together`). Each part gets a counter
-/// of its own and uses up all of it, while each part of another profile uses up one unit. The
-/// profile with the most parts needs no counters of its own, since the counters of the other
+/// Adds counters to profiles whose parts are all created in one operation (`together`), so that the
+/// scheduler never allocates parts of two such profiles at the same time. Each part gets a counter of
+/// its own and uses up all of it, while each part of another profile uses up one unit of it. The
+/// profile with the most parts needs no counters of its own, because the counters of the other
 /// profiles exclude it. Returns the new counters.
 fn add_exclusion_counters(
     profiles: &mut [Vec<PossiblePart>],
@@ -352,7 +373,7 @@ fn add_exclusion_counters(
     Ok(counters)
 }
 
-/// The prefix of the names of counters that this file adds to those of the class.
+/// The prefix of the names of the counters for slots, which are added to those of the class file.
 const SLOT_PREFIX: &str = "slot-";
 
 fn slot_name(slot: u16) -> String {

@@ -1,6 +1,8 @@
-//! Fills in paths of templates and patterns, and looks up a path on the host.
+//! Fills in the templates and patterns of paths, and looks up a path on the host.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use super::found::Presence;
 use super::{DeviceError, MAX_DEVICES, search};
@@ -12,16 +14,16 @@ use crate::template::Attributes;
 
 /// Returns, for each path that matches the pattern, the attributes with the captures of this
 /// path added. Without a pattern the attributes alone are returned.
-pub(super) fn capture_attributes(
+pub(super) fn capture_attributes<'a>(
     pattern: Option<&PathPattern>,
-    attributes: &Attributes,
+    attributes: &'a Attributes,
     view: &dyn HostView,
-) -> Result<Vec<Attributes>, DeviceError> {
+) -> Result<Cow<'a, [Attributes]>, DeviceError> {
     let Some(pattern) = pattern else {
-        return Ok(vec![attributes.clone()]);
+        return Ok(Cow::Borrowed(slice::from_ref(attributes)));
     };
     let found = matches(pattern, attributes, view)?.into_iter();
-    Ok(found.map(|found| found.attributes).collect())
+    Ok(Cow::Owned(found.map(|found| found.attributes).collect()))
 }
 
 /// Returns the paths that match a pattern, sorted, at most [`MAX_DEVICES`].
@@ -49,9 +51,9 @@ pub(super) fn fill_both_paths(
     Ok((path, container))
 }
 
-/// Looks up a path on the host. `fit` returns the value of a usable place, and `None` for a
-/// place of another type; `wanted` names the expected type in messages. A path that other users
-/// than root can change is never used.
+/// Looks up a path on the host. `fit` returns a value if the file at the path has the expected type,
+/// and `None` otherwise. `wanted` names the expected type in messages. A path at which users other
+/// than root can put a file is never used.
 pub(super) fn present<T>(
     path: &Path,
     optional: bool,
@@ -69,22 +71,22 @@ pub(super) fn present<T>(
             } = place;
             match fit(place) {
                 Some(found) => Presence::Found(found),
-                // Another user made this file. If the file were a fault, that user could stop
-                // containers from starting.
+                // A user other than root can create this file. If it made the optional path unusable,
+                // that user could keep containers from starting.
                 None if optional && is_of_others => Presence::Optional,
-                None => Presence::Unfit(format!("{shown} is {entry}, not {wanted}")),
+                None => Presence::Unusable(format!("{shown} is {entry}, not {wanted}")),
             }
         }
         Err(OwnershipError::Open { error, .. }) => {
-            Presence::Unfit(format!("cannot look up {shown}: {error}"))
+            Presence::Unusable(format!("cannot look up {shown}: {error}"))
         }
         Ok(None) | Err(_) if optional => Presence::Optional,
-        Ok(None) => Presence::Unfit(format!("{shown} does not exist")),
-        Err(OwnershipError::Shared { path: shared, .. }) => Presence::Unfit(format!(
+        Ok(None) => Presence::Unusable(format!("{shown} does not exist")),
+        Err(OwnershipError::Shared { path: shared, .. }) => Presence::Unusable(format!(
             "{shown} cannot be trusted: every user of the host can create files in {}; move it to \
              a directory of root's",
             shared.display()
         )),
-        Err(error) => Presence::Unfit(format!("{shown} cannot be trusted: {error}")),
+        Err(error) => Presence::Unusable(format!("{shown} cannot be trusted: {error}")),
     }
 }

@@ -7,15 +7,16 @@ use crate::host::HostView;
 use crate::pattern::{Component, PathPattern};
 use crate::template::Attributes;
 
-/// A path that matches a pattern. The attributes are those known before, and the captures of
-/// the pattern in this path.
+/// A path that matches a pattern, with the attributes that were known before and those that the
+/// pattern captures in the path.
 #[derive(Debug, Clone)]
 pub(super) struct Match {
     pub(super) path: PathBuf,
     pub(super) attributes: Attributes,
 }
 
-/// Returns the first paths that exist and match, in the order of their names, at most `limit`.
+/// Returns the existing paths that match a pattern, sorted by name. After `limit` paths the search
+/// ends.
 pub(super) fn matches(
     pattern: &PathPattern,
     known: &Attributes,
@@ -47,13 +48,13 @@ fn descend(
         let mut attributes = parent.attributes;
         attributes.extend(component.matches(&name, &attributes).unwrap_or_default());
         let path = parent.path.join(name);
-        // A fixed name is not read from a directory. Only the last component is looked up: a
-        // component before it that is missing shows when the next one is looked up.
+        // For a fixed name the directory is not listed. Only the last component is looked up: if an
+        // earlier one is missing, the look-up of the last one fails, too.
         let exists = || host.is_link(&path) || matches!(host.entry(&path), Ok(Some(_)));
-        return match rest.is_empty() && !exists() {
-            true => Ok(()),
-            false => descend(rest, Match { path, attributes }, host, limit, found),
-        };
+        if rest.is_empty() && !exists() {
+            return Ok(());
+        }
+        return descend(rest, Match { path, attributes }, host, limit, found);
     }
     let is_match = |name: &str| component.matches(name, &parent.attributes).is_some();
     let names = host.list_matching(&parent.path, &is_match)?;
@@ -77,7 +78,7 @@ fn descend(
     Ok(())
 }
 
-/// Whether at least one path of the host matches. An error counts as no match.
+/// Returns whether at least one path of the host matches. An error counts as no match.
 pub(super) fn any(pattern: &PathPattern, known: &Attributes, host: &dyn HostView) -> bool {
     matches(pattern, known, host, 1).is_ok_and(|found| !found.is_empty())
 }

@@ -1,4 +1,5 @@
-//! Shares a device between containers, and combines several devices into one.
+//! Shares a device between containers, and combines several devices into one (`[sharing]` of the
+//! class file).
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,8 @@ use crate::class::{MAX_REPLICAS, Sharing};
 use crate::name::{DeviceId, ResourceName};
 use crate::template::{Attributes, Template};
 
-/// Returns how many containers may have a device with these attributes at once. `None` means
-/// that the device is not shared.
+/// Returns the number of containers that may have a device with these attributes at once. Returns
+/// `None` if the device is not shared.
 pub(super) fn replicas(
     sharing: Option<&Sharing>,
     attributes: &Attributes,
@@ -68,8 +69,8 @@ fn combine_by_resource(inventory: &mut Inventory) {
     }
 }
 
-/// Combines the devices with the same resource and the same value of `by` into one device. The
-/// combined devices keep the order of their first parts, and are numbered from 0.
+/// Combines the devices with the same resource and the same value of `combine_key` into one device.
+/// The combined devices have the order of their first members, and are numbered from 0.
 fn combine_by(combine_key: &Template, inventory: &mut Inventory) {
     let mut combined: Vec<Device> = Vec::new();
     for device in inventory.devices.drain(..) {
@@ -104,8 +105,7 @@ fn combine_by(combine_key: &Template, inventory: &mut Inventory) {
     inventory.devices = combined;
 }
 
-/// Adds a device to a combined device that needs all of its devices: one unhealthy device makes
-/// the combined device unhealthy.
+/// Adds a device to a combined device that is healthy only if all its members are healthy.
 fn add_required_part(combined: &mut Device, mut part: Device) {
     let health = match &combined.health {
         Health::Unhealthy { .. } => combined.health.clone(),
@@ -134,13 +134,15 @@ fn new_combined_device(id: DeviceId, first: &Device) -> Device {
         files: Vec::new(),
         directories: Vec::new(),
         shown: Vec::new(),
+        net_interfaces: None,
         readings: Vec::new(),
+        only_in_parts: None,
         ..first.clone()
     }
 }
 
-/// Adds a device to a combined device. An unhealthy device adds only its names; a healthy one
-/// also adds its nodes and files, and makes the combined device healthy.
+/// Adds a device to a combined device that is healthy if one of its members is healthy. Only the
+/// names of an unhealthy member are added, and of a healthy one also its nodes and files.
 fn add_part(combined: &mut Device, part: Device) {
     combined.aliases.push(part.id.to_string());
     combined.aliases.extend(part.aliases);

@@ -1,4 +1,5 @@
-//! Finds candidates for devices: the paths of a host that one `[[discover]]` table matches.
+//! Finds the candidates for devices of one `[[discover]]` table: the paths of the host that match
+//! it, with their attributes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,19 +31,19 @@ impl fmt::Display for Candidate {
 
 /// The candidates that are not devices, because a condition of `require` does not hold.
 #[derive(Debug, Clone, Default)]
-pub struct Refused {
+pub struct RefusedCandidates {
     pub count: usize,
     /// Descriptions of the first refused candidates: path, condition, and the actual value.
     pub first: Vec<String>,
 }
 
-impl Refused {
-    /// The number of refused candidates that are described. The further ones are only counted.
-    const SHOWN: usize = 8;
+impl RefusedCandidates {
+    /// The maximum number of refused candidates that are described. Further ones are only counted.
+    const MAX_DESCRIBED: usize = 8;
 
     fn add(&mut self, reason: impl FnOnce() -> String) {
         self.count += 1;
-        if self.first.len() < Self::SHOWN {
+        if self.first.len() < Self::MAX_DESCRIBED {
             self.first.push(reason());
         }
     }
@@ -54,7 +55,7 @@ pub(super) fn candidates(
     facts: &Facts,
     host: &dyn HostView,
     warnings: &mut Vec<String>,
-    refused: &mut Refused,
+    refused: &mut RefusedCandidates,
 ) -> Vec<Candidate> {
     let mut candidates = match &source.path {
         None => virtual_devices(source.count.unwrap_or(0), known),
@@ -91,7 +92,12 @@ pub(super) fn candidates(
     candidates.retain_mut(|candidate| match complete(source, candidate, facts, host) {
         Ok(None) => true,
         Ok(Some(condition)) => {
-            refused.add(|| format!("{candidate}: {}", unmet(condition, &candidate.attributes)));
+            refused.add(|| {
+                format!(
+                    "{candidate}: {}",
+                    describe_unmet(condition, &candidate.attributes)
+                )
+            });
             false
         }
         Err(unread) => {
@@ -117,9 +123,9 @@ fn virtual_devices(count: u16, known: &Attributes) -> Vec<Candidate> {
     numbered.collect()
 }
 
-/// Reads the attributes of a candidate. Each condition is tested as soon as its attributes are
-/// known, so that few files are read of candidates that are not devices. Returns the first
-/// condition that does not hold, or `None` if the candidate is a device.
+/// Reads the attributes of a candidate. Each condition is tested as soon as its attributes are known,
+/// so that only few files are read for a candidate that is not a device. Returns the first condition
+/// that the candidate does not meet, or `None` if the candidate is a device.
 fn complete<'s>(
     source: &'s Source,
     candidate: &mut Candidate,
@@ -155,28 +161,32 @@ fn complete<'s>(
     }
 }
 
-/// Describes, for people, why a condition does not hold.
-fn unmet(condition: &Condition, attributes: &Attributes) -> String {
+/// Returns a message about the reason why a candidate does not meet a condition.
+fn describe_unmet(condition: &Condition, attributes: &Attributes) -> String {
     match condition {
         Condition::Value { value, expected } => {
             let found = value.fill(attributes).unwrap_or_default();
-            format!("{value} is `{}`{}", excerpt(&found), other_than(expected))
+            format!(
+                "{value} is `{}`{}",
+                excerpt(&found),
+                describe_expected_values(expected)
+            )
         }
         Condition::Exists(pattern) => format!("nothing matches {pattern}"),
         Condition::Absent(pattern) => format!("something matches {pattern}"),
     }
 }
 
-/// Returns the end of a message about an unexpected value: the values that were expected. The
-/// text is empty for `NoneOf`, where the unexpected value itself says enough.
-pub(super) fn other_than(expected: &Expectation) -> String {
+/// Returns the end of a message about an unexpected value, with the values that were expected. The
+/// text is empty for `NoneOf`, because there the unexpected value itself is the reason.
+pub(super) fn describe_expected_values(expected: &Expectation) -> String {
     match expected {
         Expectation::OneOf(wanted) => format!(", not `{}`", wanted.join("` or `")),
         Expectation::NoneOf(_) => String::new(),
     }
 }
 
-/// Whether a condition holds with these attributes.
+/// Returns whether a candidate with these attributes meets a condition.
 pub(super) fn holds(condition: &Condition, attributes: &Attributes, host: &dyn HostView) -> bool {
     match condition {
         Condition::Value { value, expected } => value

@@ -1,4 +1,4 @@
-//! The view of a host that a scan reads: the files of the real host, or a recorded host.
+//! The interface by which a scan reads a host: the files of the real host, or a recorded host.
 
 mod groups;
 mod real;
@@ -18,15 +18,15 @@ pub use recorded::{RecordedHost, RecordedHostError};
 pub use recording::Recording;
 pub use view::View;
 
-/// The most bytes that are read of a file with an attribute. A sysfs file has at most one page,
-/// and the procfs files that classes read are smaller than this limit too.
+/// The maximum number of bytes that are read from a file with an attribute. A file of sysfs has at
+/// most one page, and the files of procfs that classes read are smaller than this limit, too.
 pub const MAX_ATTRIBUTE: usize = 64 * 1024;
 
-/// The largest ld.so.cache that is read, in bytes.
+/// The maximum size in bytes of an ld.so.cache that is read.
 pub const MAX_LD_CACHE: usize = 64 << 20;
 
-/// The file tree of a host, for reading only. All paths are absolute paths of the host's own
-/// programs; the view adds the root directory below which the tree is mounted.
+/// Read-only access to the file tree of a host. All paths are absolute paths as the host's own
+/// programs use them. If the tree is mounted at another directory, the view adds that directory.
 pub trait HostView {
     /// Returns the type of the file at `path`, following symbolic links. `None` means that the
     /// file does not exist.
@@ -42,7 +42,7 @@ pub trait HostView {
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
     /// Returns the names in a directory that `is_match` accepts, in no particular order. Only these
-    /// are part of a recorded host, because other names of the directory decide nothing.
+    /// names are written to a recorded host, because the others have no influence on the scan.
     fn list_matching(
         &self,
         path: &Path,
@@ -61,8 +61,8 @@ pub trait HostView {
         self.read(path, 2).is_ok_and(|start| start == b"#!")
     }
 
-    /// Returns the file at `path` if a container may get it: only root can have put the file
-    /// there, or given it to another owner. `None` means that the file does not exist.
+    /// Returns the file at `path` if a container may get it, because only root can have put it there.
+    /// Its owner may be another user. Returns `None` if the file does not exist.
     ///
     /// # Errors
     /// Users other than root can decide which file is there, or the file cannot be opened.
@@ -86,7 +86,7 @@ pub trait HostView {
         Ok(())
     }
 
-    /// Returns the time since the boot, in seconds; `None` if it cannot be read.
+    /// Returns the time since the boot in seconds, or `None` if it cannot be read.
     fn uptime(&self) -> Option<u64> {
         let text = self.read(Path::new("/proc/uptime"), 64).ok()?;
         let text = String::from_utf8(text).ok()?;

@@ -20,13 +20,11 @@ use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Place, Prog
 use crate::ld_cache::{Abi, LdCache};
 use crate::ownership::{self, OwnershipError, Tree};
 
-/// A [`HostView`] of the real file system under a root.
+/// A [`HostView`] of the real file system below a root directory. In a root other than `/`, an
+/// absolute symbolic link leads to a path inside the root.
 ///
-/// The host is trusted, so a path may be looked up more than once. Below a root other than `/`,
-/// an absolute link leads to a path inside this root.
-///
-/// One value is for one scan: a directory, and a file that containers get, is looked up once, and
-/// later changes are not noticed.
+/// A value is for one scan only. It caches directories and the files that containers get, and does
+/// not notice when they change.
 #[derive(Debug)]
 pub struct RealHost {
     root: PathBuf,
@@ -35,8 +33,8 @@ pub struct RealHost {
     ld_cache: OnceCell<Option<LdCache>>,
     /// The same tree, with the checks for files that containers get.
     tree: Tree,
-    /// The results of [`HostView::place`]. A class gives one library for several reasons, and
-    /// finds it each time.
+    /// The cached results of [`HostView::place`]. A class file may name a library several times, for
+    /// example by its soname and by a pattern.
     places: RefCell<HashMap<PathBuf, Option<Place>>>,
 }
 
@@ -94,8 +92,8 @@ impl RealHost {
         }
         let cache = match self.open_for_reading(Path::new("/etc/ld.so.cache")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            // A cache that cannot be read is an error. Otherwise the host would seem to have no
-            // libraries.
+            // A loader's cache that cannot be read must be an error. If it counted as empty, the host
+            // would seem to have no libraries.
             file => {
                 let bytes = read_regular(file?, MAX_LD_CACHE)?;
                 let parsed = LdCache::parse(&bytes);
@@ -198,10 +196,15 @@ impl HostView for RealHost {
         let mut names = Vec::new();
         for entry in Dir::from_fd(directory.into())? {
             let entry = entry?;
-            // A name that is not UTF-8 is skipped: no device has such a name.
             match entry.file_name().to_str() {
-                Ok("." | "..") | Err(_) => {}
+                Ok("." | "..") => {}
                 Ok(name) => names.push(name.to_owned()),
+                // A network interface can have a name that is not UTF-8. It cannot be used, and is
+                // returned so that a message can name it. No other device has such a name.
+                Err(_) if path.starts_with("/sys") => {
+                    names.push(entry.file_name().to_string_lossy().into_owned());
+                }
+                Err(_) => {}
             }
         }
         Ok(names)
@@ -211,9 +214,9 @@ impl HostView for RealHost {
         if path.starts_with("/sys") || path.starts_with("/proc") {
             return read_regular(self.open_for_reading(path)?, limit);
         }
-        // The content may reach a container, so the file is checked like a file that a container
-        // gets. Only a regular file is opened, because opening a device or a pipe can have
-        // effects.
+        // The content may be copied into a container, so the owner of the file is checked as for a
+        // file that a container gets. Only a regular file is opened, because opening a device or a
+        // pipe can have effects.
         let found = self.tree.find(path).map_err(|error| match error {
             OwnershipError::Open { error, .. } => error,
             error => io::Error::other(error),
@@ -268,7 +271,7 @@ impl HostView for RealHost {
             return Ok(Vec::new());
         };
         let entries = cache.entries.iter();
-        let plain = entries.filter(|entry| entry.hwcap == 0 && abi.takes(entry.flags));
+        let plain = entries.filter(|entry| entry.hwcap == 0 && abi.accepts(entry.flags));
         let names = plain.filter_map(|entry| entry.soname().to_str().map(str::to_owned));
         let names: BTreeSet<String> = inserted(names);
         Ok(names.into_iter().collect())

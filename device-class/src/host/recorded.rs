@@ -23,7 +23,7 @@ use super::{DeviceKind, DeviceNumber, Entry, HostView, Programs};
 
 #[derive(Debug, Clone, Default)]
 pub struct RecordedHost {
-    tree: BTreeMap<PathBuf, Recorded>,
+    tree: BTreeMap<PathBuf, RecordedEntry>,
     children: BTreeMap<PathBuf, BTreeSet<String>>,
     /// The libraries of each root directory that has a loader's cache.
     libraries: BTreeMap<PathBuf, Libraries>,
@@ -32,7 +32,7 @@ pub struct RecordedHost {
 pub(super) type Libraries = BTreeMap<(String, Programs), Vec<PathBuf>>;
 
 #[derive(Debug, Clone)]
-pub(super) enum Recorded {
+pub(super) enum RecordedEntry {
     Link(PathBuf),
     Content(Vec<u8>),
     Is(Entry),
@@ -58,7 +58,7 @@ impl RecordedHost {
                 let path = open_file
                     .as_ref()
                     .ok_or(bad("content without a file before it"))?;
-                if let Some(Recorded::Content(bytes)) = host.tree.get_mut(path) {
+                if let Some(RecordedEntry::Content(bytes)) = host.tree.get_mut(path) {
                     bytes
                         .extend_from_slice(content.strip_prefix(' ').unwrap_or(content).as_bytes());
                     bytes.push(b'\n');
@@ -78,18 +78,18 @@ impl RecordedHost {
             let path = PathBuf::from(path);
             open_file = None;
             match (kind, value) {
-                ("dir", None) => host.insert(path, Recorded::Is(Entry::Directory)),
-                ("socket", None) => host.insert(path, Recorded::Is(Entry::Socket)),
-                ("other", None) => host.insert(path, Recorded::Is(Entry::Other)),
+                ("dir", None) => host.insert(path, RecordedEntry::Is(Entry::Directory)),
+                ("socket", None) => host.insert(path, RecordedEntry::Is(Entry::Socket)),
+                ("other", None) => host.insert(path, RecordedEntry::Is(Entry::Other)),
                 ("file", None) => {
                     open_file = Some(path.clone());
-                    host.insert(path, Recorded::Content(Vec::new()));
+                    host.insert(path, RecordedEntry::Content(Vec::new()));
                 }
                 ("char" | "block", Some(number)) => {
                     let number = device(kind, number).ok_or(bad("a device is MAJOR:MINOR"))?;
-                    host.insert(path, Recorded::Is(Entry::Device(number)));
+                    host.insert(path, RecordedEntry::Is(Entry::Device(number)));
                 }
-                ("link", Some(to)) => host.insert(path, Recorded::Link(to.into())),
+                ("link", Some(to)) => host.insert(path, RecordedEntry::Link(to.into())),
                 ("lib" | "lib32", Some(to)) => {
                     let soname = path.to_string_lossy().into_owned();
                     let programs = match kind {
@@ -112,7 +112,7 @@ impl RecordedHost {
 
     /// Adds a file with any content.
     pub fn add_file(&mut self, path: impl Into<PathBuf>, content: impl Into<Vec<u8>>) {
-        self.insert(path.into(), Recorded::Content(content.into()));
+        self.insert(path.into(), RecordedEntry::Content(content.into()));
     }
 
     /// Removes the file at `path`, as when a device is unplugged.
@@ -125,14 +125,14 @@ impl RecordedHost {
         }
     }
 
-    fn insert(&mut self, path: PathBuf, entry: Recorded) {
+    fn insert(&mut self, path: PathBuf, entry: RecordedEntry) {
         let mut child = path.as_path();
         while let (Some(parent), Some(name)) = (child.parent(), child.file_name()) {
             let name = name.to_string_lossy().into_owned();
             self.children.entry(parent.into()).or_default().insert(name);
             self.tree
                 .entry(parent.into())
-                .or_insert(Recorded::Is(Entry::Directory));
+                .or_insert(RecordedEntry::Is(Entry::Directory));
             child = parent;
         }
         self.tree.insert(path, entry);
@@ -156,7 +156,7 @@ impl RecordedHost {
                 Component::CurDir | Component::Prefix(_) => {}
                 Component::Normal(name) => {
                     resolved.push(name);
-                    if let Some(Recorded::Link(to)) = self.tree.get(&resolved) {
+                    if let Some(RecordedEntry::Link(to)) = self.tree.get(&resolved) {
                         links += 1;
                         if links > MAX_LINKS {
                             return Err(nix::Error::ELOOP.into());
@@ -202,15 +202,15 @@ impl HostView for RecordedHost {
             .tree
             .get(&self.resolve(path)?)
             .map(|entry| match entry {
-                Recorded::Is(entry) => *entry,
-                Recorded::Content(_) => Entry::File,
-                Recorded::Link(_) => Entry::Other,
+                RecordedEntry::Is(entry) => *entry,
+                RecordedEntry::Content(_) => Entry::File,
+                RecordedEntry::Link(_) => Entry::Other,
             }))
     }
 
     fn is_link(&self, path: &Path) -> bool {
         self.unresolved_leaf(path)
-            .is_ok_and(|leaf| matches!(self.tree.get(&leaf), Some(Recorded::Link(_))))
+            .is_ok_and(|leaf| matches!(self.tree.get(&leaf), Some(RecordedEntry::Link(_))))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -220,7 +220,7 @@ impl HostView for RecordedHost {
 
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
         match self.tree.get(&self.resolve(path)?) {
-            Some(Recorded::Content(bytes)) => Ok(bytes[..bytes.len().min(limit)].to_vec()),
+            Some(RecordedEntry::Content(bytes)) => Ok(bytes[..bytes.len().min(limit)].to_vec()),
             Some(_) => Err(io::Error::other("not a regular file")),
             None => Err(not_found()),
         }
@@ -228,7 +228,7 @@ impl HostView for RecordedHost {
 
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
         match self.tree.get(&self.unresolved_leaf(path)?) {
-            Some(Recorded::Link(to)) => Ok(to.clone()),
+            Some(RecordedEntry::Link(to)) => Ok(to.clone()),
             _ => Err(not_found()),
         }
     }
@@ -257,7 +257,7 @@ impl HostView for RecordedHost {
     fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
         let root = self.canonical(path)?;
         let mut driver = RecordedHost::default();
-        driver.insert("/".into(), Recorded::Is(Entry::Directory));
+        driver.insert("/".into(), RecordedEntry::Is(Entry::Directory));
         for (path, entry) in &self.tree {
             if let Ok(inside) = path.strip_prefix(&root) {
                 driver.insert(Path::new("/").join(inside), entry.clone());

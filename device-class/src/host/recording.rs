@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use rooted_path::MAX_LINKS;
 
-use super::recorded::{Libraries, Recorded};
+use super::recorded::{Libraries, RecordedEntry};
 use super::{DeviceKind, Entry, GROUP_FILE, HostView, Place, Programs, View};
 use crate::ownership::OwnershipError;
 
@@ -24,7 +24,7 @@ pub struct Recording<'a> {
 /// The files and libraries that were looked up so far.
 #[derive(Default)]
 struct RecordedCalls {
-    tree: BTreeMap<PathBuf, Recorded>,
+    tree: BTreeMap<PathBuf, RecordedEntry>,
     /// The libraries of each root directory that has a loader's cache.
     libraries: BTreeMap<PathBuf, Libraries>,
     passed: BTreeSet<PathBuf>,
@@ -74,7 +74,7 @@ impl<'a> Recording<'a> {
                 self.seen
                     .borrow_mut()
                     .tree
-                    .insert(place, Recorded::Link(target));
+                    .insert(place, RecordedEntry::Link(target));
                 self.note_through(&leads_to, links + 1);
             }
         }
@@ -83,7 +83,7 @@ impl<'a> Recording<'a> {
         {
             let tree = &mut self.seen.borrow_mut().tree;
             tree.entry(self.recorded(&place))
-                .or_insert(Recorded::Is(entry));
+                .or_insert(RecordedEntry::Is(entry));
         }
     }
 }
@@ -138,13 +138,13 @@ impl HostView for Recording<'_> {
             && !is_of_process(&place)
         {
             let tree = &mut self.seen.borrow_mut().tree;
-            tree.insert(self.recorded(&place), Recorded::Content(bytes.clone()));
+            tree.insert(self.recorded(&place), RecordedEntry::Content(bytes.clone()));
         }
         Ok(bytes)
     }
 
-    /// Records the first bytes only if the file is a script: the content of a program is not
-    /// recorded.
+    /// Records the first bytes of the file only if it is a script. The content of other programs is
+    /// not recorded.
     fn is_script(&self, path: &Path) -> bool {
         self.note(path);
         self.view.is_script(path) && self.read(path, 2).is_ok()
@@ -164,8 +164,10 @@ impl HostView for Recording<'_> {
         let number = self.view.group_id(name)?;
         let path = self.recorded(Path::new(GROUP_FILE));
         let tree = &mut self.seen.borrow_mut().tree;
-        let file = tree.entry(path).or_insert(Recorded::Content(Vec::new()));
-        if let (Some(number), Recorded::Content(text)) = (number, file) {
+        let file = tree
+            .entry(path)
+            .or_insert(RecordedEntry::Content(Vec::new()));
+        if let (Some(number), RecordedEntry::Content(text)) = (number, file) {
             let line = format!("{name}:x:{number}:\n");
             if !text.windows(line.len()).any(|part| part == line.as_bytes()) {
                 text.extend_from_slice(line.as_bytes());
@@ -210,8 +212,8 @@ impl HostView for Recording<'_> {
     }
 }
 
-/// Writes the text that [`super::RecordedHost::parse`] reads. Paths with spaces are left out,
-/// because the format cannot represent them.
+/// Formats the recorded host as [`super::RecordedHost::parse`] parses it. Paths with spaces are left
+/// out, because the format cannot represent them.
 impl fmt::Display for Recording<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seen = self.seen.borrow();
@@ -219,22 +221,22 @@ impl fmt::Display for Recording<'_> {
         for (path, kind) in seen.tree.iter().filter(|(path, _)| plain(path)) {
             let at = path.display();
             match kind {
-                Recorded::Link(target) if plain(target) => {
+                RecordedEntry::Link(target) if plain(target) => {
                     writeln!(f, "link {at} {}", target.display())?;
                 }
-                Recorded::Link(_) => {}
-                Recorded::Is(Entry::Directory) => writeln!(f, "dir {at}")?,
-                Recorded::Is(Entry::File) => writeln!(f, "file {at}")?,
-                Recorded::Is(Entry::Socket) => writeln!(f, "socket {at}")?,
-                Recorded::Is(Entry::Other) => writeln!(f, "other {at}")?,
-                Recorded::Is(Entry::Device(number)) => {
+                RecordedEntry::Link(_) => {}
+                RecordedEntry::Is(Entry::Directory) => writeln!(f, "dir {at}")?,
+                RecordedEntry::Is(Entry::File) => writeln!(f, "file {at}")?,
+                RecordedEntry::Is(Entry::Socket) => writeln!(f, "socket {at}")?,
+                RecordedEntry::Is(Entry::Other) => writeln!(f, "other {at}")?,
+                RecordedEntry::Is(Entry::Device(number)) => {
                     let kind = match number.kind {
                         DeviceKind::Character => "char",
                         DeviceKind::Block => "block",
                     };
                     writeln!(f, "{kind} {at} {}:{}", number.major, number.minor)?;
                 }
-                Recorded::Content(bytes) => {
+                RecordedEntry::Content(bytes) => {
                     writeln!(f, "file {at}")?;
                     let text = String::from_utf8_lossy(bytes);
                     let is_binary = |c: char| c.is_control() && !c.is_ascii_whitespace();

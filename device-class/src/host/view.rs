@@ -1,4 +1,4 @@
-//! The inner view of a view that wraps another one, borrowed or owned.
+//! A view of a host that is either borrowed or owned, for views that wrap another one.
 
 use std::ops::Deref;
 

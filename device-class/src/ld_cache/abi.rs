@@ -1,4 +1,4 @@
-//! The flags of an entry: library format and ABI.
+//! The flags of an entry of the loader's cache, which tell the format and the ABI of the library.
 
 /// An entry's flags word: the library format in the low byte, the ABI's requirements above it.
 /// Unknown values are preserved.
@@ -6,8 +6,8 @@
 pub struct Flags(pub i32);
 
 /// A known ABI, which is ELF for glibc 2 (`libc6`, 3) with the flag of the architecture
-/// (`sysdeps/generic/ldconfig.h` in glibc). [`Abi::takes`] returns which entries its loader
-/// accepts.
+/// (`sysdeps/generic/ldconfig.h` in glibc). [`Abi::accepts`] returns whether the ABI's loader uses
+/// an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Abi {
     X86_64,
@@ -34,7 +34,7 @@ impl Abi {
     /// flags, and on i386 also 1, ELF for any C library, which `ldconfig` assigns to a library that
     /// needs no C library (`_dl_cache_check_flags` in glibc's `sysdeps/generic/dl-cache.h`; other
     /// architectures have their own).
-    pub fn takes(self, flags: Flags) -> bool {
+    pub fn accepts(self, flags: Flags) -> bool {
         flags == self.into() || (self == Self::I386 && flags == Flags(1))
     }
 
@@ -73,7 +73,7 @@ mod tests {
             (Abi::Aarch64, 0x0a03, true),
             (Abi::Aarch64, 0x0001, false),
         ] {
-            assert_eq!(abi.takes(Flags(flags)), taken, "{abi:?} {flags:#06x}");
+            assert_eq!(abi.accepts(Flags(flags)), taken, "{abi:?} {flags:#06x}");
         }
     }
 }

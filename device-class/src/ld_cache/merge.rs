@@ -1,4 +1,4 @@
-//! Merges injected libraries into a cache.
+//! Merges injected libraries into a loader's cache.
 
 use std::cmp::Ordering;
 

@@ -145,7 +145,7 @@ impl LdCache {
             .count();
         self.entries[start..start + length]
             .iter()
-            .filter(move |entry| abi.takes(entry.flags))
+            .filter(move |entry| abi.accepts(entry.flags))
     }
 
     /// The entry that the loader selects for `soname` and `abi` on a machine without

@@ -1,4 +1,4 @@
-//! The order of sonames in a cache.
+//! The order of sonames in a loader's cache.
 
 use std::cmp::Ordering;
 use std::ffi::c_char;
@@ -12,11 +12,12 @@ use super::work;
 /// after any other character, and after the end. Other characters compare as C's `char`, which
 /// is signed on x86 and unsigned on ARM. Names equal here are one name to the loader.
 ///
-/// Numbers wrap at 32 bits, as they do in the loader. It then subtracts them, which wraps too
-/// and is no order at all; here they are compared. The two differ only between numbers that
-/// are over 2³¹ apart, at the same place of names that are otherwise equal up to it.
+/// Numbers wrap at 32 bits, as they do in the loader. The loader compares two numbers by subtracting
+/// them, which may wrap again, and this function compares them directly. The results differ only for
+/// numbers that are more than 2³¹ apart.
 pub fn soname_cmp(a: &[u8], b: &[u8]) -> Ordering {
-    // Equal beginnings decide nothing, unless they cut a number in two.
+    // The common beginning of both names is skipped, except for digits at its end, which may be the
+    // first digits of two different numbers.
     let common = iter::zip(a, b).take_while(|(a, b)| a == b).count();
     let digits = a[..common]
         .iter()
@@ -34,9 +35,9 @@ pub fn soname_cmp(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// Takes the unit of comparison from the beginning of a name, as a number that has the order
-/// of these units: a character other than a digit, 0 for the end of the name, or the value of
-/// a run of digits, which is after all characters.
+/// Removes the next unit of comparison from the beginning of a name, and returns it as a number by
+/// which units are compared. The end of the name is 0, a character other than a digit is its code,
+/// and a run of digits is its value plus a constant that is larger than all codes.
 fn token(name: &mut &[u8]) -> i64 {
     const AFTER_ALL_CHARACTERS: i64 = 1 << 33;
     let Some((&first, tail)) = name.split_first() else {

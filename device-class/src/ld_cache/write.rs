@@ -1,4 +1,4 @@
-//! Writes a loader's cache as bytes.
+//! Converts a loader's cache to the bytes of its file.
 
 use super::extension::{self, word};
 use super::{ENTRY_SIZE, Entry, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_ENTRIES, MAX_SIZE};

@@ -7,7 +7,7 @@ use crate::class;
 use crate::name::ClassName;
 use crate::strict_toml::{EXTENDS, FileError};
 
-/// The most class files that a class extends, directly or through another class.
+/// The maximum number of class files that a class extends, directly or through another class.
 const MAX_BASES: usize = 4;
 
 /// The result of a search for a class file. `None` means that no directory has the file.

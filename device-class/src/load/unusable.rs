@@ -14,8 +14,9 @@ use super::{ClassSource, Directory, MAX_FILE};
 use crate::class;
 use crate::strict_toml::FileError;
 
-/// The last words of the variables that list devices. A file that others can change may name
-/// any variable, such as `PATH`, but it is believed only with one of these.
+/// The last words of names of variables that list devices, such as `NPU_VISIBLE_DEVICES`. A class
+/// file that users other than root can change may name any variable, such as `PATH`. It is believed
+/// only if the name ends with one of these words.
 const DEVICE_NOUNS: [&str; 4] = ["DEVICES", "CARDS", "CHANNELS", "CORES"];
 
 /// Returns whether a variable has the form of variables that list devices.
@@ -23,8 +24,8 @@ pub fn has_request_form(variable: &str) -> bool {
     DEVICE_NOUNS.iter().any(|noun| variable.ends_with(noun))
 }
 
-/// The number of bytes that are read of a file that users other than root can change. The limit
-/// bounds the time that such a user can take from each container's start.
+/// The number of bytes that are read from a class file that users other than root can change. It
+/// bounds the time by which such a user can delay the start of every container.
 const MAX_UNTRUSTED_TEXT: u64 = 64 << 10;
 
 /// Returns whether a container with the variables for which `is_set` holds requests the class of

@@ -1,8 +1,7 @@
-//! The canonical form of names, by which names with the same meaning are found.
+//! The canonical form of a device's name, which is the same for names with the same meaning.
 
-/// The canonical form of a name: in lower case, and of a PCI address without
-/// the leading zeros of its domain, which programs write with four or eight
-/// digits.
+/// Returns the canonical form of a name: the name in lower case. A PCI address loses the leading
+/// zeros of its domain, which programs write with four or eight digits.
 pub fn canonical(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match name.split_once(':') {

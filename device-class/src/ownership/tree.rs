@@ -1,5 +1,5 @@
-//! Finds files of a host for containers, with weaker checks than for files that decide what
-//! runs as root.
+//! Finds the files of a host that containers get. The checks of their owners are weaker than for
+//! files that decide what runs as root.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

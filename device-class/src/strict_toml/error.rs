@@ -24,6 +24,10 @@ pub(super) struct Details {
     pub(super) example: Option<Example>,
     /// Whether the message names the key already.
     pub(super) names_key: bool,
+    /// The key that is unknown in its table.
+    pub(super) unknown_key: Option<String>,
+    /// The keys that are known in the table of the unknown key.
+    pub(super) known_keys: &'static [&'static str],
 }
 
 /// An example of the correct form of a value.
@@ -45,6 +49,8 @@ impl Error {
             message,
             example: None,
             names_key: false,
+            unknown_key: None,
+            known_keys: &[],
         }))
     }
 
@@ -57,6 +63,16 @@ impl Error {
 
     pub(super) fn details(&self) -> &Details {
         &self.0
+    }
+
+    /// Replaces the hint of an unknown key that is known before the first table of the file.
+    pub(super) fn for_misplaced_key(mut self) -> Self {
+        let key = self.0.unknown_key.as_deref().unwrap_or_default();
+        self.0.message = format!(
+            "unknown key `{key}` in this table; it belongs to the top of the file, before the \
+             first line that begins with `[`"
+        );
+        self
     }
 
     /// Adds the correct form of the value, if it is likely to be known.
@@ -97,7 +113,10 @@ impl de::Error for Error {
             Some(near) => format!(", did you mean `{near}`?"),
             None => format!("; known keys here: {}", known.join(", ")),
         };
-        Error::about_key(format!("unknown key `{unknown}`{hint}"))
+        let mut error = Error::about_key(format!("unknown key `{unknown}`{hint}"));
+        error.0.unknown_key = Some(unknown.to_owned());
+        error.0.known_keys = known;
+        error
     }
 
     fn missing_field(field: &'static str) -> Self {

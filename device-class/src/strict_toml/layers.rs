@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::FileError;
 use super::error::Error;
 use super::list_changes::ListChanges;
 use super::value::Value;
+use super::{FileError, deserialize};
 
 /// The key by which a file names the class that it extends.
 pub(crate) const EXTENDS: &str = "extends";
@@ -73,7 +73,7 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
         merged = Some(table);
     }
     let merged = merged.unwrap_or_else(|| Spanned::new(0..0, DeTable::new()));
-    T::deserialize(Value::of_table(merged)).map_err(failed)
+    deserialize(Value::of_table(merged)).map_err(failed)
 }
 
 /// Adds the keys of `base` that the table lacks, also in nested tables.

@@ -61,7 +61,8 @@ impl Format {
     }
 }
 
-/// Decodes hexadecimal digits to bytes; `None` for an odd number of digits or another character.
+/// Decodes hexadecimal digits to bytes. Returns `None` for an odd number of digits, and for any other
+/// character.
 pub(crate) fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
     if !digits.len().is_multiple_of(2) {
         return None;

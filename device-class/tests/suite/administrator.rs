@@ -326,7 +326,7 @@ fn further_directories_are_mounted_if_they_are_roots() {
         ("/tmp/daemon".into(), at("/run/daemon"))
     );
     match found("/tmp/daemon").1 {
-        Presence::Unfit(reason) => assert!(
+        Presence::Unusable(reason) => assert!(
             reason.starts_with("/tmp/daemon cannot be trusted: every user of the host"),
             "{reason}"
         ),

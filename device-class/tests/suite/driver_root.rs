@@ -56,7 +56,7 @@ fn class(text: &str, config: &str) -> DeviceClass {
 
 fn files_are_the_drivers_and_nodes_the_hosts(found: &FoundClass, root: &str) {
     let edits = &found.edits;
-    assert_eq!(edits.unfit().next(), None);
+    assert_eq!(edits.unusable_reasons().next(), None);
     assert!(matches!(edits.nodes[0].number, Presence::Found(_)));
     let in_root = |path: &str| Presence::Found(PathBuf::from(format!("{root}{path}")));
     assert_eq!(edits.libraries[0].file, in_root("/usr/lib/libchip.so.2.0"));

@@ -44,6 +44,53 @@ fn gpus_that_the_driver_has_not_started_are_unhealthy_and_have_ids_of_their_own(
     }
 }
 
+/// Classes that offer the GPUs in another way have the same faults.
+#[test]
+fn shares_of_a_gpu_that_cannot_be_used_are_unhealthy() {
+    let host = read("gpu-share/host.txt");
+    let class = class("gpu-share");
+    let facts = |line: &str| {
+        format!(
+            "{host}file /proc/uptime\n| 5000.25 1.0\nfile /run/boathook/facts/gpu-share\n\
+             | boathook uptime\t4900\n| {line}\n"
+        )
+    };
+    let unknown = host.replace(
+        "GPU UUID: \t GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10",
+        "GPU UUID: \t GPU-????????-????-????-????-????????????",
+    );
+    assert_ne!(unknown, host);
+    let bdf = "0000:17:00.0";
+    for (host, expected) in [
+        (unknown, "the driver has not started"),
+        (
+            facts(&format!("{bdf} MIG mode\tEnabled")),
+            "`nvidia-smi -i 0000:17:00.0 -mig 0`",
+        ),
+        (
+            facts(&format!("{bdf} fabric state\tIn Progress")),
+            "fabric is not ready",
+        ),
+    ] {
+        let found = discover::devices(&class, &parse(&host));
+        let ill = found.devices.iter().filter(|one| !one.health.is_healthy());
+        let reasons: Vec<String> = ill.map(reason).collect();
+        assert!(
+            matches!(&reasons[..], [one] if one.contains(expected)),
+            "{reasons:?}"
+        );
+        let in_parts = found
+            .devices
+            .iter()
+            .filter(|one| one.only_in_parts.is_some());
+        assert_eq!(
+            in_parts.count(),
+            usize::from(expected.contains("mig")),
+            "{expected}"
+        );
+    }
+}
+
 /// Without facts: the directory of the instance shows the mode.
 #[test]
 fn a_gpu_with_an_instance_without_a_compute_instance_is_not_a_whole_gpu() {

@@ -113,18 +113,27 @@ fn devices_that_fall_off_the_bus_are_unhealthy() {
         ("xilinx-fpga", "xilinx-fpga", "0000:e3:00.1"),
         ("xilinx-card", "xilinx-card", "0000:e3:00.1"),
         ("amd-ma35", "amd-ma35", "0000:41:00.0"),
+        ("intel-gpu", "intel-gpu", "0000:00:02.0"),
+        ("gaudi", "gaudi", "0000:19:00.0"),
+        ("hygon-dcu", "hygon-dcu", "0000:33:00.0"),
+        ("metax-gpu", "metax-gpu", "0000:0f:00.0"),
+        ("mthreads-gpu", "mthreads-gpu", "0000:b2:00.0"),
+        ("rebellions-npu", "rebellions-npu", "0000:18:00.0"),
+        ("tenstorrent", "tenstorrent", "0000:01:00.0"),
+        ("qualcomm-ai100", "qualcomm-ai100", "0000:01:00.0"),
     ] {
         let (class, mut host) = (shipped::class(class), shipped::host(host));
         let config = format!("/sys/bus/pci/devices/{device}/config");
         let config = host.canonical(Path::new(&config)).unwrap();
         let start = Instant::now();
         let mut memory = HealthHistory::default();
+        let answer = [0xde, 0x10, 0x35, 0x23, 0x06, 0x04, 0x10, 0x00];
         for (seconds, bytes, healthy) in [
-            (0, [0xde, 0x10, 0x35, 0x23], true),
-            (10, [0xff; 4], true),
-            (31, [0xff; 4], false),
-            (35, [0xde, 0x10, 0x35, 0x23], false),
-            (60, [0xde, 0x10, 0x35, 0x23], true),
+            (0, answer, true),
+            (10, [0xff; 8], true),
+            (31, [0xff; 8], false),
+            (35, answer, false),
+            (60, answer, true),
         ] {
             host.add_file(&config, bytes);
             let mut found = discover::look(&class, &host).devices;

@@ -82,17 +82,17 @@ fn nvidia_smi_is_asked_for_gpus_and_their_mig_mode() {
         assert_eq!(lines.collect::<Vec<_>>(), wanted, "{class}");
         for command in commands.iter().flatten() {
             let asks_for_mode = command.arguments[2].ends_with("mig.mode.current");
-            let fault = |text: &str| command.fault(ExitStatus::default(), text);
+            let fault = |text: &str| command.find_fault(ExitStatus::default(), text);
             for fine in ["Disabled\n", "[N/A]\n", "N/A\n", "GPU-b0f66a81\n"] {
                 assert_eq!(fault(fine), None, "{class}: {command:?}");
             }
             let ill = fault("Enabled\n").unwrap_or_default();
             assert_eq!(
-                ill.contains("nvidia-smi -i ID -mig 0"),
+                ill.contains("switch the mode off with `nvidia-smi -i 0000:"),
                 asks_for_mode,
                 "{class}: {ill}"
             );
-            let ill = command.fault(failed, "").unwrap();
+            let ill = command.find_fault(failed, "").unwrap();
             assert!(ill.contains("/usr/bin/nvidia-smi failed"), "{class}: {ill}");
         }
     }
@@ -102,7 +102,7 @@ fn nvidia_smi_is_asked_for_gpus_and_their_mig_mode() {
 fn judged_by_npu_smi(pci_device: &str, prints: &str) -> Vec<(String, String, Option<String>)> {
     let judged = npus(pci_device).into_iter().map(|npu| {
         let command = command(&npu);
-        let fault = command.fault(ExitStatus::default(), prints);
+        let fault = command.find_fault(ExitStatus::default(), prints);
         (npu.index.unwrap(), command.arguments.join(" "), fault)
     });
     judged.collect()
@@ -194,7 +194,7 @@ fn npu_smi_judges_the_chips_of_a_card_by_the_number_of_their_nodes() {
 #[test]
 fn mx_smi_says_which_gpus_are_available() {
     let found = devices("metax-gpu", &recorded("metax-gpu"));
-    let fault = |at: usize, text: &str| command(&found[at]).fault(ExitStatus::default(), text);
+    let fault = |at: usize, text: &str| command(&found[at]).find_fault(ExitStatus::default(), text);
     let list = "mx-smi  version: 2.2.9\n\
         GPU#0    MXC500      0000:0f:00.0   Available (UUID: GPU-e702f06b-bbd6-bc06)\n\
         GPU#1    MXC500      0000:8d:00.0   Not Available(MetaX Sysfs File Unaccessible)\n";
@@ -217,7 +217,7 @@ fn an_attribute_in_a_regular_expression_stands_for_itself() {
     let host = RecordedHost::parse("char /dev/x.1 1:1\n").unwrap();
     let found = discover::look(&class, &host).devices;
     let command = command(&found[0]);
-    let fault = |text: &str| command.fault(ExitStatus::default(), text);
+    let fault = |text: &str| command.find_fault(ExitStatus::default(), text);
     assert_eq!(fault("xa1=sick\nx.1=ok\n"), None);
     assert!(fault("xa1=ok\nx.1=sick\n").is_some());
 }

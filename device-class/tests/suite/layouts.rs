@@ -170,7 +170,11 @@ fn a_program_that_cannot_be_looked_up_is_a_fault() {
          file /spack/nvidia/bin/nvidia-smi\n";
     let config = "[class.nvidia-gpu]\nprogram_directories = ['/spack/nvidia/bin']";
     let host = found_in(tree, NODES, config);
-    let faults: Vec<_> = host.edits.unfit().map(|fault| fault.to_string()).collect();
+    let faults: Vec<_> = host
+        .edits
+        .unusable_reasons()
+        .map(|fault| fault.to_string())
+        .collect();
     let about = |fault: &&String| fault.contains("cannot look up /usr/bin/nvidia-smi");
     assert_eq!(faults.iter().filter(about).count(), 1, "{faults:?}");
 }
@@ -213,7 +217,7 @@ fn a_driver_root_needs_no_usr() {
         let cuda = format!("{root}/libcuda.so.580.159.03");
         assert_eq!(sources(&host, "libcuda.so"), [cuda]);
         assert_eq!(sources(&host, "nvidia-smi"), ["/srv/driver/bin/nvidia-smi"]);
-        assert_eq!(host.edits.unfit().next(), None);
+        assert_eq!(host.edits.unusable_reasons().next(), None);
     }
 }
 
@@ -254,7 +258,7 @@ fn no_class_requires_a_program() {
             let found = all(&without.join("\n"));
             let mut programs = found.files.iter().filter(|file| file.binary);
             assert!(
-                programs.all(|file| file.file.unfit().is_none()),
+                programs.all(|file| file.file.unusable_reason().is_none()),
                 "{}",
                 host.display()
             );
@@ -271,7 +275,7 @@ fn libraries_of_another_version_are_named_with_both_versions() {
     let host = found_in(tree, NODES, "");
     let reason = host
         .edits
-        .unfit()
+        .unusable_reasons()
         .find(|reason| reason.starts_with("libcuda"));
     assert_eq!(
         reason.unwrap(),

@@ -20,6 +20,7 @@ mod labels;
 mod large_hosts;
 mod layouts;
 mod memory_by_model;
+mod net_interfaces;
 mod node_groups;
 mod parts;
 mod schema;

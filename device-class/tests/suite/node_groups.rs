@@ -28,7 +28,7 @@ fn group(class: &DeviceClass, host: &dyn HostView) -> String {
     let [device] = &found.devices[..] else {
         panic!("{:?}", found.warnings);
     };
-    if let Some(reason) = device.nodes[0].number.unfit() {
+    if let Some(reason) = device.nodes[0].number.unusable_reason() {
         assert!(!device.health.is_healthy());
         return reason.to_owned();
     }

@@ -123,7 +123,10 @@ fn a_device_and_its_parts_are_the_same_whichever_are_made() {
     assert_eq!(named(a), ["half at 0: none", "half at 4: none"]);
     assert_eq!(named(b)[2], "fast at 7: none");
     let part = &a.parts[1];
-    let run = |command: &[&str]| Step::Run(command.iter().map(|one| (*one).to_owned()).collect());
+    let run = |command: &[&str]| Step::Run {
+        command: command.iter().map(|one| (*one).to_owned()).collect(),
+        library_path: Vec::new(),
+    };
     let make = [run(&["/bin/mk", "a", "5"]), run(&["/bin/settle"])];
     assert_eq!(part.make, make);
     assert_eq!(part.remove, [run(&["/bin/rm", "a", "5", "half"])]);

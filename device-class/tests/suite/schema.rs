@@ -27,7 +27,7 @@ const SECTIONS: [(&str, &str); 5] = [
     ),
     (
         "Contents of containers",
-        "edits node make library library_names image_libraries file directory mask text unmask",
+        "edits node make netdev library library_names image_libraries file directory mask text unmask",
     ),
 ];
 
@@ -197,6 +197,9 @@ fn kind(schema: &Value, property: &Value) -> String {
             "table {}",
             schema["definitions"][name]["title"].as_str().unwrap()
         );
+    }
+    if property.get("anyOf").is_some() {
+        return "text or table".into();
     }
     if property.get("const").is_some() {
         return "number".into();

@@ -1,4 +1,5 @@
-//! Reads the devices of this driver that the scheduler allocated to a claim.
+//! Reads the allocation result of a ResourceClaim: the devices of this driver that the scheduler
+//! allocated to it.
 
 use device_class::name::excerpt;
 use k8s_openapi::api::resource::v1::{
@@ -13,15 +14,16 @@ use super::record::ClaimUid;
 use crate::names::DRIVER;
 use crate::names::SHARES;
 
-/// The most devices of this driver that a claim may have, four times as many as Kubernetes 1.34
-/// allows (`AllocationResultsMaxSize`). More would hold the lock of all claims for long.
+/// The maximum number of this driver's devices in one claim, four times as many as Kubernetes 1.34
+/// allows (`AllocationResultsMaxSize`). A larger claim would hold the lock of all claims for too
+/// long.
 const MAX_DEVICES: usize = 128;
 
-/// The most entries of `config`, four times as many as Kubernetes allows: each device looks for
-/// its parameters among them.
+/// The maximum number of `config` entries, four times as many as Kubernetes allows. Each device
+/// searches all of them for its parameters.
 const MAX_CONFIGS: usize = 256;
 
-/// The reason for which a claim cannot be prepared as the API server has it.
+/// The reason why the claim in the API server cannot be prepared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllocationError {
     #[error(
@@ -35,21 +37,22 @@ pub enum AllocationError {
     #[error("the claim has {count} {items} of {DRIVER}; the limit of this driver is {max}")]
     TooMany {
         count: usize,
-        /// The name of the items, in the plural.
+        /// The items that are too many, as a plural noun.
         items: &'static str,
         max: usize,
     },
     #[error("the parameters for {DRIVER} in `config` of the {of}: {error}")]
     Parameters {
-        /// The source of the parameters: the claim or its DeviceClass.
+        /// Where the parameters come from: the claim or its DeviceClass.
         of: &'static str,
         error: String,
     },
 }
 
 impl AllocationError {
-    /// Returns whether the claim was replaced, so that no pod can have the prepared one.
-    pub fn is_of_another(&self) -> bool {
+    /// Returns whether the error means that no pod may use the prepared claim any more: the claim
+    /// was replaced, deallocated, or is reserved for no pod.
+    pub fn is_claim_unused(&self) -> bool {
         !matches!(
             self,
             AllocationError::Parameters { .. } | AllocationError::TooMany { .. }
@@ -57,21 +60,21 @@ impl AllocationError {
     }
 }
 
-/// A device that the scheduler allocated.
+/// One device of an allocation result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocatedRequest {
-    /// The name of the request, without its subrequest, which the kubelet does not know.
+    /// The name of the request. A subrequest is cut off, because the kubelet does not know it.
     pub request: String,
     pub pool: String,
     pub device: String,
     pub share: Option<String>,
-    /// The number of shares, if the device is shared.
+    /// The number of shares that the claim consumes, if the device is shared.
     pub shares: u64,
     pub admin: bool,
     pub parameters: Parameters,
 }
 
-/// Returns the devices of this driver that the claim with this uid has.
+/// Returns the devices of this driver that are allocated to the claim with this uid.
 pub fn allocated_requests(
     claim: &ResourceClaim,
     uid: &ClaimUid,
@@ -88,27 +91,42 @@ pub fn allocated_requests(
     if reserved.is_none_or(Vec::is_empty) {
         return Err(AllocationError::NotReserved);
     }
-    check_count(results(allocation).count(), "devices", MAX_DEVICES)?;
+    check_count(driver_results(allocation).count(), "devices", MAX_DEVICES)?;
     check_count(
-        configs(allocation).count(),
+        driver_configs(allocation).count(),
         "entries of `config`",
         MAX_CONFIGS,
     )?;
-    let requests = results(allocation).map(|result| {
+    let requests = driver_results(allocation).map(|result| {
         Ok(AllocatedRequest {
             request: main_request(&result.request).to_owned(),
             pool: result.pool.clone(),
             device: result.device.clone(),
             share: result.share_id.clone(),
-            shares: shares(result),
+            shares: consumed_shares(result),
             admin: result.admin_access == Some(true),
-            parameters: parameters(allocation, &result.request)?,
+            parameters: find_parameters(allocation, &result.request)?,
         })
     });
     requests.collect()
 }
 
-fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
+/// Returns the uids of the pods that may use the claim. Returns `None` if the claim is reserved for
+/// something else, such as a group of pods, too.
+pub(super) fn reserving_pods(claim: &ResourceClaim) -> Option<Vec<String>> {
+    let status = claim.status.as_ref();
+    let consumers = status.and_then(|status| status.reserved_for.as_ref());
+    let consumers = consumers.into_iter().flatten();
+    let pods = consumers.map(|consumer| {
+        let is_pod = consumer.resource == "pods";
+        is_pod.then(|| consumer.uid.clone())
+    });
+    pods.collect()
+}
+
+fn driver_results(
+    allocation: &AllocationResult,
+) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
     let devices = allocation.devices.as_ref();
     let results = devices.and_then(|devices| devices.results.as_ref());
     results
@@ -117,9 +135,9 @@ fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequest
         .filter(|result| result.driver == DRIVER)
 }
 
-/// Returns the parameters for this driver. Those of device classes come before those of the
+/// Returns the `config` entries for this driver. Those of the DeviceClass come before those of the
 /// claim.
-fn configs(
+fn driver_configs(
     allocation: &AllocationResult,
 ) -> impl Iterator<Item = (&DeviceAllocationConfiguration, &OpaqueDeviceConfiguration)> {
     let devices = allocation.devices.as_ref();
@@ -131,15 +149,16 @@ fn configs(
 }
 
 fn check_count(count: usize, items: &'static str, max: usize) -> Result<(), AllocationError> {
-    match count <= max {
-        true => Ok(()),
-        false => Err(AllocationError::TooMany { count, items, max }),
+    if count <= max {
+        Ok(())
+    } else {
+        Err(AllocationError::TooMany { count, items, max })
     }
 }
 
-/// Returns the number of shares that a result takes. A capacity that cannot be read takes all
-/// shares.
-fn shares(result: &DeviceRequestAllocationResult) -> u64 {
+/// Returns the number of shares that a result consumes. A capacity that cannot be parsed counts as
+/// all shares.
+fn consumed_shares(result: &DeviceRequestAllocationResult) -> u64 {
     let consumed = result.consumed_capacity.iter().flatten();
     let mut consumed = consumed.filter(|(name, _)| name.rsplit('/').next() == Some(SHARES));
     let Some((_, Quantity(text))) = consumed.next() else {
@@ -159,12 +178,15 @@ fn main_request(request: &str) -> &str {
     request.split_once('/').map_or(request, |(main, _)| main)
 }
 
-/// Returns the parameters of a request. If several entries match, the last one counts, because
-/// the entries of the device class come first. An entry may name a request, which means all
-/// its subrequests, or a single subrequest. Entries for other drivers are ignored.
-fn parameters(allocation: &AllocationResult, request: &str) -> Result<Parameters, AllocationError> {
+/// Returns the parameters of a request. An entry applies to the named requests with all their
+/// subrequests, to a single subrequest, or to all requests if it names none. The last entry that
+/// applies wins, because the entries of the DeviceClass come first.
+fn find_parameters(
+    allocation: &AllocationResult,
+    request: &str,
+) -> Result<Parameters, AllocationError> {
     let mut parameters = Parameters::default();
-    for (config, opaque) in configs(allocation) {
+    for (config, opaque) in driver_configs(allocation) {
         let requests = config.requests.as_deref().unwrap_or_default();
         let mut request_names = requests.iter().map(String::as_str);
         let is_for_request = requests.is_empty()

@@ -1,20 +1,20 @@
-//! Resource claims on this node: their allocations in the API server, the records of prepared
-//! claims, and the CDI specifications by which engines find their devices.
+//! ResourceClaims on this node: their allocation results in the API server, the claim records, and
+//! the CDI specifications by which engines find their devices.
 
 mod allocation;
-mod holds;
-mod making;
+mod conflicts;
 mod parameters;
+mod part_maker;
+mod part_steps;
 mod prepare;
-mod programs;
 mod record;
 mod specification;
 mod store;
 
 pub use allocation::{AllocatedRequest, AllocationError, allocated_requests};
-pub use making::{PartError, PartMaker};
 pub use parameters::{ParameterError, Parameters};
-pub use prepare::{Claims, PrepareError, UnprepareError};
+pub use part_maker::{PartError, PartMaker};
+pub use prepare::{NodeClaims, PrepareError, UnprepareError};
 pub use record::{ClaimUid, PendingDevice, PreparedDevice, Record};
 pub(crate) use store::StoreLock;
-pub use store::{Store, StoreError, Unreadable};
+pub use store::{ClaimStore, StoreError, UnreadableRecords};

@@ -1,4 +1,4 @@
-//! The parameters that a claim, or its DeviceClass, has for the devices of a request.
+//! The opaque parameters that a claim or its DeviceClass sets for the devices of a request.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +6,19 @@ use device_class::DeviceClass;
 use device_class::name::{CapabilityName, ClassName, ListName};
 use serde::{Deserialize, Serialize};
 
-/// The opaque parameters of this driver.
+/// The opaque parameters that this driver accepts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
-    /// The capabilities, which replace the default ones of the class.
+    /// The requested capabilities. They replace the class's default ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<CapabilityName>,
-    /// The lists of files, which replace the default ones of the class.
+    /// The requested lists of files. They replace the class's default ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<ListName>,
 }
 
-/// The reason for which a class cannot have parameters.
+/// The reason why a class does not accept parameters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     #[error("`{kind}` in `config`: class {class} has none to choose from; remove it")]
@@ -30,7 +30,7 @@ pub enum ParameterError {
     Unknown {
         name: CapabilityName,
         class: ClassName,
-        /// The names that the class has, separated by commas.
+        /// The names of the class's capabilities, separated by commas.
         capabilities: String,
     },
     #[error(
@@ -40,7 +40,7 @@ pub enum ParameterError {
 }
 
 impl Parameters {
-    /// Returns the environment variables by which a container would request the parameters.
+    /// Returns the environment variables by which a container would request the same.
     pub(super) fn variables(
         &self,
         class: &DeviceClass,

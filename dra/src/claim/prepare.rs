@@ -1,5 +1,5 @@
-//! Prepares and unprepares claims. The process may be killed after each step. The next call
-//! completes whatever was left.
+//! Prepares and unprepares claims. The process may be killed after any step; the next call of the
+//! kubelet completes the work.
 //!
 //! ```text
 //! prepare:    record ─▶ [parts ─▶ record] ─▶ specification ─▶ answer
@@ -15,17 +15,18 @@ use injection_plan::cdi::{Description, ThinHook};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kubelet_api::dra::v1::Device;
 
-use super::allocation::{AllocatedRequest, AllocationError, allocated_requests};
-use super::holds;
-use super::making::{ClaimedParts, PartError, PartMaker};
+use super::allocation::{AllocatedRequest, AllocationError, allocated_requests, reserving_pods};
+use super::conflicts;
 use super::parameters::ParameterError;
+use super::part_maker::{ClaimedParts, PartError, PartMaker};
 use super::record::{ClaimUid, PendingDevice, PreparedDevice, Record};
 use super::specification::{self, SpecificationError};
-use super::store::{RecordFile, Store, StoreError, StoreLock, Unreadable};
+use super::store::{ClaimStore, RecordFile, StoreError, StoreLock, UnreadableRecords};
 use crate::class_devices::{ClassDevices, NamedDevice};
 use crate::names;
+use crate::pod_cgroups::PodUid;
 
-/// The reason for which a claim is not prepared.
+/// The reason why a claim cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     #[error(transparent)]
@@ -39,12 +40,13 @@ pub enum PrepareError {
          [[parts]] of the class, or delete the pod, so that it is scheduled again"
     )]
     NoDevice { pool: String, device: String },
-    /// The scheduler gives a device to one claim, unless it may be shared.
+    /// Another claim still has the device. The scheduler allocates a device to one claim only,
+    /// unless it is shared.
     #[error(
         "device {device} of pool {pool} is still prepared for the claim {holder}: end the pod of \
          that, or delete this one, so that it is scheduled again"
     )]
-    Held {
+    InUse {
         pool: String,
         device: String,
         /// The claim that has the device, as `NAMESPACE/NAME`.
@@ -56,7 +58,7 @@ pub enum PrepareError {
          for claims ({}): end the pod of one, or delete this one, so that it is scheduled again",
         holders.join(", ")
     )]
-    TooFew {
+    TooFewShares {
         pool: String,
         device: String,
         total: u16,
@@ -70,24 +72,24 @@ pub enum PrepareError {
     #[error(transparent)]
     Specification(#[from] SpecificationError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    ClaimStore(#[from] StoreError),
 }
 
-/// The reason for which a claim is not unprepared.
+/// The reason why a claim cannot be unprepared.
 #[derive(Debug, thiserror::Error)]
 pub enum UnprepareError {
     #[error(transparent)]
     Part(#[from] PartError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    ClaimStore(#[from] StoreError),
 }
 
-/// The claims of this node.
+/// Prepares and unprepares the claims of this node.
 #[derive(Debug, Clone)]
-pub struct Claims {
+pub struct NodeClaims {
     pub node: String,
     /// The records of prepared claims.
-    pub store: Store,
+    pub store: ClaimStore,
     /// The directory of CDI specifications.
     pub cdi: PathBuf,
     /// The path of the hook on the host.
@@ -97,16 +99,16 @@ pub struct Claims {
     pub part_maker: PartMaker,
 }
 
-/// An allocated device, as it is on this node.
+/// A device of an allocation result, together with its class on this node.
 pub(super) struct AllocatedDevice<'a> {
     pub(super) allocated: &'a AllocatedRequest,
     pub(super) class: &'a ClassDevices,
-    /// The device as it is recorded, unless it must be made first.
+    /// The entry for the claim record. `None` means that the part must be created first.
     pub(super) device: Option<PreparedDevice>,
 }
 
 impl AllocatedDevice<'_> {
-    fn making(&self) -> PendingDevice {
+    fn pending_device(&self) -> PendingDevice {
         PendingDevice {
             pool: self.allocated.pool.clone(),
             device: self.allocated.device.clone(),
@@ -115,7 +117,7 @@ impl AllocatedDevice<'_> {
     }
 }
 
-impl Claims {
+impl NodeClaims {
     fn description(&self) -> Description<'_> {
         Description {
             hook: Some(ThinHook {
@@ -127,7 +129,8 @@ impl Claims {
         }
     }
 
-    /// Prepares a claim as the API server has it. The claim may be prepared already.
+    /// Prepares the claim that the API server returned. The call is idempotent: a prepared claim
+    /// is prepared again.
     pub fn prepare(
         &self,
         uid: &ClaimUid,
@@ -139,7 +142,7 @@ impl Claims {
             .iter()
             .map(|device| self.find_device(device, inventory));
         let devices: Vec<AllocatedDevice<'_>> = devices.collect::<Result<_, _>>()?;
-        // For a claim with admin access nothing is made.
+        // No part is created for a request with admin access.
         let missing_parts = devices
             .iter()
             .filter(|device| device.device.is_none() && !device.allocated.admin);
@@ -149,11 +152,15 @@ impl Claims {
             uid: uid.clone(),
             namespace: claim.metadata.namespace.clone().unwrap_or_default(),
             name: claim.metadata.name.clone().unwrap_or_default(),
+            pods: reserving_pods(claim),
             devices: devices
                 .iter()
                 .filter_map(|device| device.device.clone())
                 .collect(),
-            making: missing_parts.iter().map(|device| device.making()).collect(),
+            making: missing_parts
+                .iter()
+                .map(|device| device.pending_device())
+                .collect(),
         };
         let _class_locks = self.lock_classes(&record)?;
         let mut locked = self.store.lock()?;
@@ -162,7 +169,10 @@ impl Claims {
             .iter()
             .position(|other| other.uid == record.uid);
         let previous = previous.map(|index| other_records.remove(index));
-        holds::check(&devices, previous.as_ref(), &other_records)?;
+        // A pod that was deleted by force may use the claim, and is not among the reserving pods.
+        let known = previous.as_ref().and_then(|previous| previous.pods.clone());
+        record.pods = merge_pods(known, record.pods, |_| true);
+        conflicts::check_conflicts(&devices, previous.as_ref(), &other_records)?;
         self.store.write(&record)?;
         let mut inventory = Cow::Borrowed(inventory);
         if !missing_parts.is_empty() {
@@ -178,8 +188,8 @@ impl Claims {
                         .make_ready(device.class, &device.allocated.device, &claimed)?;
                 record
                     .devices
-                    .push(prepared(device.allocated, &current, id));
-                // The last lookup has all parts of the class.
+                    .push(prepared_device(device.allocated, &current, id));
+                // The latest lookup includes every part that was created so far.
                 let mut class = inventory.to_mut().iter_mut();
                 if let Some(class) = class.find(|class| class.class.name == current.class.name) {
                     *class = current;
@@ -191,17 +201,18 @@ impl Claims {
         }
         specification::write(&self.cdi, self.description(), &record, &inventory)?;
         drop(locked);
-        Ok(answer(&record))
+        Ok(prepare_response(&record))
     }
 
-    /// Returns the device of an allocation.
+    /// Finds an allocated device on this node.
     fn find_device<'a>(
         &self,
         allocated: &'a AllocatedRequest,
         inventory: &'a [ClassDevices],
     ) -> Result<AllocatedDevice<'a>, PrepareError> {
-        let has_pool =
-            |class: &&ClassDevices| names::pool(&self.node, &class.class.name) == allocated.pool;
+        let has_pool = |class: &&ClassDevices| {
+            names::pool_name(&self.node, &class.class.name) == allocated.pool
+        };
         let class = inventory.iter().find(has_pool);
         let class = class.ok_or_else(|| PrepareError::NoPool(allocated.pool.clone()))?;
         let device_or_part = class.find_by_name(&allocated.device);
@@ -222,11 +233,11 @@ impl Claims {
         Ok(AllocatedDevice {
             allocated,
             class,
-            device: id.map(|id| prepared(allocated, class, id)),
+            device: id.map(|id| prepared_device(allocated, class, id)),
         })
     }
 
-    /// Locks the parts of all classes of a claim.
+    /// Locks the classes of all parts that must be created for a claim.
     fn lock_classes(&self, record: &Record) -> Result<Vec<StoreLock>, StoreError> {
         let classes: BTreeSet<&ClassName> =
             record.making.iter().map(|device| &device.class).collect();
@@ -236,8 +247,8 @@ impl Claims {
         locks.collect()
     }
 
-    /// Unprepares a claim, which no container of the node uses any more. An unknown claim is
-    /// not an error. The claim's parts stay until their room is needed.
+    /// Unprepares a claim that no container of the node uses any more. An unknown claim is not an
+    /// error. The claim's parts are kept until their capacity is needed.
     pub fn unprepare(
         &self,
         uid: &ClaimUid,
@@ -246,19 +257,20 @@ impl Claims {
         self.unprepare_if(uid, || true, inventory).map(drop)
     }
 
-    /// Unprepares a claim if its record is still `seen`. Otherwise a pod, of which the API
-    /// server did not know when it was asked, has had the claim prepared again. Returns
-    /// whether the claim was unprepared.
-    pub(crate) fn unprepare_seen(
+    /// Unprepares a claim if its record file is still `earlier`. A different file means that a
+    /// pod, which the API server did not know when it was asked, had the claim prepared again.
+    /// Returns whether the claim was unprepared.
+    pub(crate) fn unprepare_unchanged(
         &self,
         uid: &ClaimUid,
-        seen: &RecordFile,
+        earlier: &RecordFile,
         inventory: &[ClassDevices],
     ) -> Result<bool, UnprepareError> {
-        self.unprepare_if(uid, || self.store.has_same_file(uid, seen), inventory)
+        self.unprepare_if(uid, || self.store.is_unchanged(uid, earlier), inventory)
     }
 
-    /// Unprepares a claim if the condition holds. The condition is evaluated under each lock.
+    /// Unprepares a claim if the condition holds. The condition is evaluated again under each
+    /// lock.
     fn unprepare_if(
         &self,
         uid: &ClaimUid,
@@ -266,8 +278,8 @@ impl Claims {
         inventory: &[ClassDevices],
     ) -> Result<bool, UnprepareError> {
         let read_record = || self.store.read(uid).ok().flatten();
-        // The record is read again under the lock, because a preparation may have been in
-        // progress.
+        // The record is read again under the lock, because another call may have been preparing
+        // the claim.
         let mut class_locks = Vec::new();
         if let Some(record) = read_record().filter(|record| !record.making.is_empty()) {
             class_locks = self.lock_classes(&record)?;
@@ -297,26 +309,53 @@ impl Claims {
         Ok(holds)
     }
 
-    /// Opens the file of a claim's record.
+    /// Adds the pods for which `claim` is reserved now to the record of the claim, and removes those
+    /// that are not among the `running` pods of this node either. `None` means that the running
+    /// pods are not known.
+    pub(crate) fn update_pods(
+        &self,
+        uid: &ClaimUid,
+        claim: &ResourceClaim,
+        running: Option<&BTreeSet<PodUid>>,
+    ) -> Result<(), StoreError> {
+        let _locked = self.store.lock()?;
+        // A record that cannot be read is written when the claim is prepared again.
+        let Some(record) = self.store.read(uid).ok().flatten() else {
+            return Ok(());
+        };
+        let may_run = |pod: &str| running.is_none_or(|running| running.contains(&PodUid::new(pod)));
+        let pods = merge_pods(record.pods.clone(), reserving_pods(claim), may_run);
+        if pods == record.pods {
+            return Ok(());
+        }
+        self.store.write(&Record { pods, ..record })
+    }
+
+    /// Opens the record file of a claim.
     pub(crate) fn open_record(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
         self.store.open_record(uid)
     }
 
-    /// Returns the records of prepared claims, and the errors of those that cannot be read.
-    pub fn prepared(&self) -> Result<(Vec<Record>, Unreadable), StoreError> {
+    /// Reads the records of all prepared claims. Also returns the errors of those that cannot be
+    /// read.
+    pub fn read_records(&self) -> Result<(Vec<Record>, UnreadableRecords), StoreError> {
         self.store.read_all()
     }
 
-    /// Returns whether each claim with a record has a CDI specification.
+    /// Returns whether every claim with a record has its CDI specification.
     pub fn have_specifications(&self) -> bool {
         let claims_with_files = specification::claims_with_files(&self.cdi);
         let recorded = self.store.uids();
         recorded.is_ok_and(|recorded| recorded.iter().all(|uid| claims_with_files.contains(uid)))
     }
 
-    /// Writes the CDI specifications of all records, and removes those without a record. After
-    /// a restart of the node there are none. Returns one line for each error.
-    pub fn restore(&self, inventory: &[ClassDevices]) -> Result<Vec<String>, StoreError> {
+    /// Writes the CDI specifications of all records, and removes specifications without a record.
+    /// There are none after the node has restarted, because their directory is a tmpfs. Returns
+    /// one line for each error.
+    pub fn restore_specifications(
+        &self,
+        inventory: &[ClassDevices],
+    ) -> Result<Vec<String>, StoreError> {
         let locked = self.store.lock()?;
         self.store.remove_unfinished(&locked)?;
         let (records, unreadable) = self.store.read_all()?;
@@ -324,7 +363,7 @@ impl Claims {
             .into_iter()
             .map(|(uid, reason)| format!("the record of claim {}: {reason}", uid.as_str()))
             .collect();
-        // For a preparation that was interrupted, the kubelet calls again.
+        // The kubelet repeats a call that was interrupted, which then writes the specification.
         for record in records.iter().filter(|record| record.making.is_empty()) {
             let result = specification::write(&self.cdi, self.description(), record, inventory);
             if let Err(error) = result {
@@ -333,7 +372,7 @@ impl Claims {
             }
         }
         for uid in specification::claims_with_files(&self.cdi) {
-            // A record that cannot be read may belong to a claim that a container uses.
+            // The claim of an unreadable record may be in use by a container.
             let is_known = records.iter().any(|record| record.uid == uid)
                 || problems.iter().any(|line| line.contains(uid.as_str()));
             if !is_known {
@@ -344,7 +383,11 @@ impl Claims {
     }
 }
 
-fn prepared(allocated: &AllocatedRequest, class: &ClassDevices, id: DeviceId) -> PreparedDevice {
+fn prepared_device(
+    allocated: &AllocatedRequest,
+    class: &ClassDevices,
+    id: DeviceId,
+) -> PreparedDevice {
     PreparedDevice {
         request: allocated.request.clone(),
         pool: allocated.pool.clone(),
@@ -358,11 +401,11 @@ fn prepared(allocated: &AllocatedRequest, class: &ClassDevices, id: DeviceId) ->
     }
 }
 
-/// Returns the answer for the kubelet. A request has one CDI device for all its devices, which
-/// is in the answer for the first of them, because a container that has one device of a
-/// request has all.
-fn answer(record: &Record) -> Vec<Device> {
-    let mut names = specification::names(record);
+/// Builds the kubelet's answer. One CDI device stands for all devices of a request. It is named in
+/// the entry of the first device only, because a container that has one device of a request has
+/// all of them.
+fn prepare_response(record: &Record) -> Vec<Device> {
+    let mut names = specification::cdi_device_names(record);
     let mut answer = Vec::new();
     for device in &record.devices {
         let name = names.remove(&(device.request.as_str(), &device.class));
@@ -375,4 +418,22 @@ fn answer(record: &Record) -> Vec<Device> {
         });
     }
     answer
+}
+
+/// Returns the pods that can use a claim: those that it is reserved for, and the known ones that may
+/// run. Returns `None` if the claim is not reserved for pods alone.
+fn merge_pods(
+    known: Option<Vec<String>>,
+    reserving: Option<Vec<String>>,
+    may_run: impl Fn(&str) -> bool,
+) -> Option<Vec<String>> {
+    let mut pods = reserving?;
+    for pod in known.into_iter().flatten() {
+        if !pods.contains(&pod) && may_run(&pod) {
+            pods.push(pod);
+        }
+    }
+    // The order of the reservations may change.
+    pods.sort();
+    Some(pods)
 }

@@ -1,4 +1,4 @@
-//! The record of a prepared claim, with the parameters that only this driver reads.
+//! The claim record with this driver's parameters, which other programs do not read.
 
 use injection_plan::claim_record::ClaimRecord;
 

@@ -1,5 +1,5 @@
-//! The CDI specification of a claim, which is a file of its own. It has only device nodes and
-//! the hook, which looks up libraries when a container starts.
+//! Writes one CDI specification file for each claim. It has only device nodes and the hook, which
+//! finds the libraries when a container starts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,16 +14,16 @@ use super::parameters::{ParameterError, Parameters};
 use super::record::{ClaimUid, Record};
 use super::store::{StoreError, remove_file};
 use crate::class_devices::ClassDevices;
-use crate::names::{DRIVER, label};
+use crate::names::{DRIVER, dns_label};
 
-/// The prefix of the files' names. The device plugin, which removes the files of an earlier
-/// run, uses another prefix.
+/// The prefix of the file names. It differs from that of the device plugin, which removes the
+/// files of its own earlier run.
 const PREFIX: &str = "boathook.dev-claim-";
 
 /// The maximum length of a CDI device's name.
 const MAX_NAME: usize = 63;
 
-/// The reason for which a claim has no specification.
+/// The reason why a claim's specification cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecificationError {
     #[error("class {0} is not served here any more")]
@@ -42,11 +42,11 @@ pub enum SpecificationError {
     Directory(#[from] DirectoryError),
 }
 
-/// The devices of a claim by request and class. The devices of a group are one CDI device,
-/// because the environment variables of several CDI devices would overwrite each other.
+/// The devices of a claim, grouped by request and class. Each group is one CDI device, because
+/// several CDI devices would overwrite each other's environment variables.
 type Groups<'a> = BTreeMap<(&'a str, &'a ClassName), (&'a Parameters, Vec<&'a DeviceId>)>;
 
-fn groups(record: &Record) -> Groups<'_> {
+fn group_devices(record: &Record) -> Groups<'_> {
     let mut groups = Groups::new();
     for device in &record.devices {
         let key = (device.request.as_str(), &device.class);
@@ -60,12 +60,12 @@ fn groups(record: &Record) -> Groups<'_> {
     groups
 }
 
-/// Returns the names of a claim's CDI devices, by request and class.
-pub(super) fn names(record: &Record) -> BTreeMap<(&str, &ClassName), String> {
-    let groups = groups(record).into_keys().enumerate();
+/// Names the CDI device of each group of a claim.
+pub(super) fn cdi_device_names(record: &Record) -> BTreeMap<(&str, &ClassName), String> {
+    let groups = group_devices(record).into_keys().enumerate();
     let name = |(number, key): (usize, (&str, &ClassName))| {
-        // The status of the pod shows this name.
-        let mut name = format!("{}-{number}-{}", record.uid.as_str(), label(key.0));
+        // The pod's status shows this name.
+        let mut name = format!("{}-{number}-{}", record.uid.as_str(), dns_label(key.0));
         name.truncate(MAX_NAME);
         name
     };
@@ -86,9 +86,9 @@ pub(super) fn write(
     record: &Record,
     inventory: &[ClassDevices],
 ) -> Result<(), SpecificationError> {
-    let names = names(record);
+    let names = cdi_device_names(record);
     let mut devices = Vec::new();
-    for ((request, class), (parameters, ids)) in groups(record) {
+    for ((request, class), (parameters, ids)) in group_devices(record) {
         let class_devices = inventory
             .iter()
             .find(|devices| devices.class.name == *class)
@@ -121,7 +121,7 @@ pub(super) fn write(
             container_edits,
         });
     }
-    let path = path(cdi, &record.uid);
+    let path = specification_path(cdi, &record.uid);
     if devices.is_empty() {
         return Ok(());
     }
@@ -132,10 +132,10 @@ pub(super) fn write(
 
 /// Removes the CDI specification of a claim, if it exists.
 pub(super) fn remove(cdi: &Path, uid: &ClaimUid) -> Result<(), StoreError> {
-    remove_file(&path(cdi, uid))
+    remove_file(&specification_path(cdi, uid))
 }
 
-/// Returns the claims that have CDI specifications.
+/// Returns the uids of the claims that have a CDI specification.
 pub(super) fn claims_with_files(cdi: &Path) -> Vec<ClaimUid> {
     let entries = fs::read_dir(cdi).into_iter().flatten().flatten();
     let uids = entries.filter_map(|entry| {
@@ -146,6 +146,6 @@ pub(super) fn claims_with_files(cdi: &Path) -> Vec<ClaimUid> {
     uids.collect()
 }
 
-fn path(cdi: &Path, uid: &ClaimUid) -> PathBuf {
+fn specification_path(cdi: &Path, uid: &ClaimUid) -> PathBuf {
     cdi.join(format!("{PREFIX}{}.json", uid.as_str()))
 }

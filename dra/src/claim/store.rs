@@ -1,4 +1,4 @@
-//! The directory with the records of prepared claims.
+//! Stores the records of prepared claims in a directory.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -12,7 +12,7 @@ use rooted_path::{UNFINISHED_PREFIX, open_lock_file, open_own_file, read_own_tex
 
 use super::record::{ClaimUid, Record};
 
-/// The reason for which records cannot be read or written.
+/// The reason why records cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("{}: {error}", path.display())]
@@ -24,105 +24,112 @@ pub enum StoreError {
     },
 }
 
-/// The directory of records. Two instances of this program share it during an update.
+/// The directory of claim records. Two instances of this program share it during an update.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub struct ClaimStore {
     directory: PathBuf,
-    /// The driver's directory, which has the lock files.
-    above: PathBuf,
+    /// The driver's directory, which contains the lock files.
+    driver_directory: PathBuf,
 }
 
-/// A lock, which is released when this value is dropped.
+/// A held lock. Dropping this value releases it.
 #[derive(Debug)]
 pub(crate) struct StoreLock(#[expect(dead_code)] Flock<File>);
 
-/// The open file of a record. Each preparation creates a new file, even with the same text.
-/// Because this file is open, no other file can get its inode number.
+/// The open file of a record, which identifies one preparation: every preparation creates a new
+/// file, even with the same text. While the file is open, no other file can get its inode number.
 #[derive(Debug)]
 pub(crate) struct RecordFile(File);
 
-/// The claims whose records cannot be read, each with the error.
-pub type Unreadable = Vec<(ClaimUid, String)>;
+/// The claims with unreadable records, each with the error.
+pub type UnreadableRecords = Vec<(ClaimUid, String)>;
 
-impl Store {
-    /// Opens the directory of records below the driver's directory. Creates both.
+impl ClaimStore {
+    /// Opens the directory of records in the driver's directory, and creates both if they are
+    /// missing.
     pub fn open(driver_directory: &Path) -> Result<Self, StoreError> {
         let directory = records_directory(driver_directory);
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o750);
-        let failed = |path: &Path, error| StoreError::Io {
+        let io_error = |path: &Path, error| StoreError::Io {
             path: path.to_owned(),
             error,
         };
         builder
             .create(&directory)
-            .map_err(|error| failed(&directory, error))?;
-        let above = driver_directory.to_owned();
-        Ok(Store { directory, above })
+            .map_err(|error| io_error(&directory, error))?;
+        let driver_directory = driver_directory.to_owned();
+        Ok(ClaimStore {
+            directory,
+            driver_directory,
+        })
     }
 
-    /// Takes the lock for records and specifications. Waits for other threads and instances.
+    /// Takes the lock that protects records and specifications. Waits for other threads and
+    /// instances.
     pub(super) fn lock(&self) -> Result<StoreLock, StoreError> {
-        let path = self.above.join("serialize.lock");
+        let path = self.driver_directory.join("serialize.lock");
         lock(&path, FlockArg::LockExclusive)
     }
 
-    /// Takes the lock for the parts of a class. Waits for other threads and instances. Each
-    /// class has its own lock, because programs may take long and claims for other devices
+    /// Takes the lock that protects the parts of a class. Waits for other threads and instances.
+    /// Each class has its own lock, because programs may run for long and claims for other devices
     /// should not wait for them.
     pub(super) fn lock_class(&self, class: &ClassName) -> Result<StoreLock, StoreError> {
         lock(&self.parts_lock(class), FlockArg::LockExclusive)
     }
 
-    /// Takes the lock for the parts of a class, unless another thread or instance has it.
+    /// Takes the lock that protects the parts of a class, or returns `None` if another thread or
+    /// instance holds it.
     pub(crate) fn try_lock_class(&self, class: &ClassName) -> Option<StoreLock> {
         lock(&self.parts_lock(class), FlockArg::LockExclusiveNonblock).ok()
     }
 
     fn parts_lock(&self, class: &ClassName) -> PathBuf {
-        self.above.join(format!("parts-{class}.lock"))
+        self.driver_directory.join(format!("parts-{class}.lock"))
     }
 
-    /// Reads the records of all claims. Also returns the errors of records that cannot be
-    /// read. Such a claim is prepared again when the kubelet calls.
-    pub fn read_all(&self) -> Result<(Vec<Record>, Unreadable), StoreError> {
-        let (mut records, mut bad) = (Vec::new(), Vec::new());
+    /// Reads the records of all claims. Also returns the errors of unreadable records. The
+    /// kubelet's next call prepares such a claim again.
+    pub fn read_all(&self) -> Result<(Vec<Record>, UnreadableRecords), StoreError> {
+        let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         for uid in self.uids()? {
             match self.read(&uid) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {}
-                Err(reason) => bad.push((uid, reason)),
+                Err(reason) => unreadable.push((uid, reason)),
             }
         }
         records.sort_by(|a, b| a.uid.cmp(&b.uid));
-        Ok((records, bad))
+        Ok((records, unreadable))
     }
 
     /// Returns the uids of the claims that have records.
     pub(super) fn uids(&self) -> Result<Vec<ClaimUid>, StoreError> {
         let mut uids = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(self.failed())? {
-            let name = entry.map_err(self.failed())?.file_name();
+        for entry in fs::read_dir(&self.directory).map_err(self.io_error())? {
+            let name = entry.map_err(self.io_error())?.file_name();
             let uid = uid_in_file_name(&name);
             uids.extend(uid.and_then(|uid| ClaimUid::try_from(uid.to_owned()).ok()));
         }
         Ok(uids)
     }
 
-    /// Reads a claim's record. Returns `None` if there is none.
+    /// Reads the record of a claim. Returns `None` if it does not exist.
     pub(super) fn read(&self, uid: &ClaimUid) -> Result<Option<Record>, String> {
         let text = match read_own_text(&self.path(uid), MAX_RECORD) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| error.to_string())?,
         };
         let record: Record = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-        match record.uid == *uid && record.version <= Record::VERSION {
-            true => Ok(Some(record)),
-            false => Err("it is of another claim or of a later version".to_owned()),
+        if record.uid == *uid && record.version <= Record::VERSION {
+            Ok(Some(record))
+        } else {
+            Err("it is of another claim or of a later version".to_owned())
         }
     }
 
-    /// Opens a claim's record. Returns `None` if there is none.
+    /// Opens the record of a claim. Returns `None` if it does not exist.
     pub(super) fn open_record(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
         let path = self.path(uid);
         match open_own_file(&path) {
@@ -132,39 +139,41 @@ impl Store {
         }
     }
 
-    /// Returns whether the file of a claim's record is still `seen`.
-    pub(super) fn has_same_file(&self, uid: &ClaimUid, seen: &RecordFile) -> bool {
+    /// Returns whether the record of a claim is still the file `earlier`.
+    pub(super) fn is_unchanged(&self, uid: &ClaimUid, earlier: &RecordFile) -> bool {
         let device_and_inode = |metadata: Metadata| (metadata.dev(), metadata.ino());
         let current = fs::symlink_metadata(self.path(uid)).map(device_and_inode);
         current.is_ok_and(|current| {
-            seen.0
+            earlier
+                .0
                 .metadata()
                 .map(device_and_inode)
-                .is_ok_and(|seen_number| seen_number == current)
+                .is_ok_and(|earlier_number| earlier_number == current)
         })
     }
 
-    /// Writes a record. The file is replaced as a whole.
+    /// Writes a record by replacing its file as a whole.
     pub(super) fn write(&self, record: &Record) -> Result<(), StoreError> {
         let path = self.path(&record.uid);
         let text = serde_json::to_string_pretty(record).map_err(|error| StoreError::Json {
             path: path.clone(),
             error,
         })?;
-        // A record that is too long to be read again would hide the devices of its claim.
-        let result = match text.len() as u64 <= MAX_RECORD {
-            true => replace_file(&path, 0o640, text.as_bytes()),
-            false => Err(io::ErrorKind::FileTooLarge.into()),
+        // A record beyond the size limit could not be read again, and the devices of its claim
+        // would seem free.
+        let result = if text.len() as u64 <= MAX_RECORD {
+            replace_file(&path, 0o640, text.as_bytes())
+        } else {
+            Err(io::ErrorKind::FileTooLarge.into())
         };
         result.map_err(|error| StoreError::Io { path, error })
     }
 
-    /// Removes unfinished files of processes that were killed while they wrote a record. Older
-    /// versions named such a file `UID.tmp`. The caller has the lock, so that no other process
-    /// is writing a record.
+    /// Removes the temporary files that killed processes left. Earlier builds named them
+    /// `UID.tmp`. The caller holds the lock, so that no other process is writing a record.
     pub(super) fn remove_unfinished(&self, _: &StoreLock) -> Result<(), StoreError> {
-        for entry in fs::read_dir(&self.directory).map_err(self.failed())? {
-            let name = entry.map_err(self.failed())?.file_name();
+        for entry in fs::read_dir(&self.directory).map_err(self.io_error())? {
+            let name = entry.map_err(self.io_error())?.file_name();
             let text = name.to_string_lossy();
             if text.starts_with(UNFINISHED_PREFIX) || text.ends_with(".tmp") {
                 // An error is ignored, because an unfinished file does no harm.
@@ -179,7 +188,7 @@ impl Store {
         remove_file(&self.path(uid))
     }
 
-    fn failed(&self) -> impl Fn(io::Error) -> StoreError {
+    fn io_error(&self) -> impl Fn(io::Error) -> StoreError {
         |error| StoreError::Io {
             path: self.directory.clone(),
             error,
@@ -203,12 +212,12 @@ pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
 }
 
 fn lock(path: &Path, mode: FlockArg) -> Result<StoreLock, StoreError> {
-    let failed = |error: io::Error| StoreError::Io {
+    let io_error = |error: io::Error| StoreError::Io {
         path: path.to_owned(),
         error,
     };
-    let locked = Flock::lock(open_lock_file(path).map_err(failed)?, mode);
+    let locked = Flock::lock(open_lock_file(path).map_err(io_error)?, mode);
     locked
         .map(StoreLock)
-        .map_err(|(_, error)| failed(error.into()))
+        .map_err(|(_, error)| io_error(error.into()))
 }

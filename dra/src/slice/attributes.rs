@@ -1,4 +1,4 @@
-//! The attributes of devices, which selectors and constraints of claims refer to.
+//! Builds the device attributes that selectors and constraints of claims refer to.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,22 +8,23 @@ use k8s_openapi::api::resource::v1::DeviceAttribute;
 
 use crate::class_devices::{ClassDevices, DivisibleDevice, PoolEntry};
 
-/// The longest name and the longest value (Kubernetes, resource.k8s.io/v1).
+/// The maximum length of an attribute's name and of its value (Kubernetes, resource.k8s.io/v1).
 const MAX_NAME: usize = 32;
 const MAX_VALUE: usize = 64;
 
-/// The maximum number of a class's own attributes that a device gets. With the attributes of
-/// this file and the shares there may be 32 (Kubernetes).
-const MAX_OWN: usize = 24;
+/// The maximum number of attributes that a device gets from its class file. Kubernetes allows 32,
+/// including the attributes of this file and the shares.
+const MAX_CLASS_ATTRIBUTES: usize = 24;
 
-/// The attribute with the profile of a part.
+/// The name of the attribute with the profile of a part.
 pub(crate) const PART: &str = "part";
 
-/// The domain of the attributes that Kubernetes defines for all drivers, so that a constraint
-/// can compare the devices of several drivers.
-const STANDARD: &str = "resource.kubernetes.io";
+/// The domain of the attributes that Kubernetes defines for all drivers. A constraint can compare
+/// them across drivers.
+const STANDARD_DOMAIN: &str = "resource.kubernetes.io";
 
-/// Builds the attributes of a device. Attributes without a domain are in the driver's domain.
+/// Builds the attributes of a device. An attribute without a domain belongs to the driver's
+/// domain.
 pub(super) fn build_attributes(
     class: &ClassDevices,
     device: &Device,
@@ -38,41 +39,49 @@ pub(super) fn build_attributes(
     let class_attributes = class_attributes.map(|(name, value)| (name.as_str(), value.as_str()));
     let class_attributes = class_attributes
         .filter(|(name, value)| is_allowed(name, value))
-        .take(MAX_OWN);
+        .take(MAX_CLASS_ATTRIBUTES);
     let mut attributes: BTreeMap<String, DeviceAttribute> = class_attributes
-        .map(|(name, value)| (name.to_owned(), own_value(class, name, value)))
+        .map(|(name, value)| (name.to_owned(), class_attribute(class, name, value)))
         .collect();
-    attributes.insert("class".into(), text(class.class.name.as_str()));
+    attributes.insert("class".into(), string_attribute(class.class.name.as_str()));
     let resource = device.resource.as_str();
-    attributes
-        .extend(is_allowed("resource", resource).then(|| ("resource".into(), text(resource))));
+    attributes.extend(
+        is_allowed("resource", resource).then(|| ("resource".into(), string_attribute(resource))),
+    );
     for (name, value) in [("index", &device.index), ("group", &device.group)] {
         if let Some(value) = value.as_deref().filter(|value| is_allowed(name, value)) {
             let is_number = name == "index" && value.parse::<i64>().is_ok();
-            let value = match is_number {
-                true => number(value.parse().unwrap_or_default()),
-                false => text(value),
+            let value = if is_number {
+                int_attribute(value.parse().unwrap_or_default())
+            } else {
+                string_attribute(value)
             };
             attributes.insert(name.into(), value);
         }
     }
     if let Some(node) = device.numa {
-        attributes.insert(format!("{STANDARD}/numaNode"), number(node.into()));
+        attributes.insert(
+            format!("{STANDARD_DOMAIN}/numaNode"),
+            int_attribute(node.into()),
+        );
     }
     if let Some(bus) = device.connections.bus() {
         let addresses = [("pcieRoot", pcie_root(bus)), ("pciBusID", pci_address(bus))];
         let addresses = addresses
             .into_iter()
             .filter_map(|(name, address)| Some((name, address?)));
-        attributes.extend(
-            addresses.map(|(name, address)| (format!("{STANDARD}/{name}"), text(&address))),
-        );
+        attributes.extend(addresses.map(|(name, address)| {
+            (
+                format!("{STANDARD_DOMAIN}/{name}"),
+                string_attribute(&address),
+            )
+        }));
     }
     attributes
 }
 
-/// Returns the attributes of a part, whether or not it exists: those of its device, and the
-/// profile of the part.
+/// Builds the attributes of a part, whether or not it exists: the attributes of its device and the
+/// profile.
 pub(super) fn build_part_attributes(
     class: &ClassDevices,
     parent: &DivisibleDevice,
@@ -80,28 +89,29 @@ pub(super) fn build_part_attributes(
 ) -> BTreeMap<String, DeviceAttribute> {
     let mut attributes = build_attributes(class, &parent.divisible.whole);
     attributes.retain(|name, _| !["resource", "index"].contains(&name.as_str()));
-    attributes.insert(PART.into(), text(&part.profile));
-    attributes.insert("placement".into(), number(part.placement().into()));
-    attributes.insert("whole".into(), text(&parent.name));
+    attributes.insert(PART.into(), string_attribute(&part.profile));
+    attributes.insert("placement".into(), int_attribute(part.placement().into()));
+    attributes.insert("whole".into(), string_attribute(&parent.name));
     attributes
 }
 
-/// Returns the value as a number if this attribute is a number for each device of the class. A
-/// selector that compares numbers fails for all devices if one device has a text.
-fn own_value(class: &ClassDevices, name: &str, value: &str) -> DeviceAttribute {
+/// Converts an attribute of the class file. The value becomes a number only if it is a number for
+/// every device of the class, because a selector that compares numbers fails for all devices if
+/// one has a text.
+fn class_attribute(class: &ClassDevices, name: &str, value: &str) -> DeviceAttribute {
     let is_number = |device: &Device| {
         let mut values = device.attributes.iter();
         let value = values.find(|(own_name, _)| own_name.as_str() == name);
-        value.is_none_or(|(_, value)| canonical(value).is_some())
+        value.is_none_or(|(_, value)| parse_canonical_number(value).is_some())
     };
-    match canonical(value) {
-        Some(value) if offered(class).all(is_number) => number(value),
-        _ => text(value),
+    match parse_canonical_number(value) {
+        Some(value) if list_offered_devices(class).all(is_number) => int_attribute(value),
+        _ => string_attribute(value),
     }
 }
 
-/// Returns the devices whose attributes slices have. They do not change when parts are made.
-fn offered(class: &ClassDevices) -> impl Iterator<Item = &Device> {
+/// Returns the devices that slices describe, independent of which parts exist.
+fn list_offered_devices(class: &ClassDevices) -> impl Iterator<Item = &Device> {
     class
         .list_entries(true)
         .into_iter()
@@ -111,20 +121,20 @@ fn offered(class: &ClassDevices) -> impl Iterator<Item = &Device> {
         })
 }
 
-/// Parses a number in its usual form. `007` is a text.
-fn canonical(text: &str) -> Option<i64> {
+/// Parses a number in canonical features, which `007` is not.
+fn parse_canonical_number(text: &str) -> Option<i64> {
     let number: i64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
 
-fn text(value: &str) -> DeviceAttribute {
+fn string_attribute(value: &str) -> DeviceAttribute {
     DeviceAttribute {
         string: Some(value.to_owned()),
         ..DeviceAttribute::default()
     }
 }
 
-fn number(value: i64) -> DeviceAttribute {
+fn int_attribute(value: i64) -> DeviceAttribute {
     DeviceAttribute {
         int: Some(value),
         ..DeviceAttribute::default()
@@ -142,7 +152,7 @@ fn pcie_root(bus: &Path) -> Option<String> {
     is_root.then(|| root.to_owned())
 }
 
-/// Returns the address of the last PCI device in a path of sysfs, such as `0000:3b:00.0`.
+/// Returns the address of the last PCI device in a sysfs path, such as `0000:3b:00.0`.
 fn pci_address(bus: &Path) -> Option<String> {
     let mut names = bus.iter().rev().filter_map(|name| name.to_str());
     let address = names.find(|name| {
@@ -181,7 +191,7 @@ mod tests {
             ("007", None),
             ("1.5", None),
         ] {
-            assert_eq!(canonical(text), wanted, "{text}");
+            assert_eq!(parse_canonical_number(text), wanted, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Converts a device to its form in the API server.
+//! Converts devices to entries of ResourceSlices.
 
 use std::collections::BTreeMap;
 
@@ -13,29 +13,30 @@ use super::attributes;
 use crate::class_devices::{ClassDevices, DivisibleDevice};
 use crate::names::{self, DRIVER, SHARES};
 
-/// The fields of slices that the API server keeps. This depends on its feature gates, and it
-/// drops the other fields without an error.
+/// The optional features of ResourceSlices that the API server supports. They depend on its
+/// feature gates: it drops the fields of a disabled feature without an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Form {
-    /// Whether taints are kept. If not, unhealthy devices are left out.
+pub struct SliceFeatures {
+    /// Whether the API server stores taints. If not, unhealthy devices are omitted.
     pub taints: bool,
-    /// Whether devices that several claims may have are kept. If not, each share is a device.
+    /// Whether the API server stores that several claims may share a device. If not, each share is
+    /// listed as a device.
     pub shares: bool,
-    /// Whether counters are kept, by which parts exclude each other. If not, only the parts
-    /// that exist are offered.
+    /// Whether the API server stores counters, by which overlapping parts exclude each other. If
+    /// not, only existing parts are listed.
     pub parts: bool,
     /// The effect of the taint of unhealthy devices.
     pub effect: String,
 }
 
-/// Returns a device of a class, or one entry for each of its shares.
-pub(super) fn published(
+/// Builds the entry of a device, or one entry for each of its shares.
+pub(super) fn build_devices(
     class: &ClassDevices,
     device: &Device,
     name: &str,
-    form: &Form,
+    features: &SliceFeatures,
 ) -> Vec<SliceDevices> {
-    let Some(taints) = taints(class, &device.health, form) else {
+    let Some(taints) = health_taints(class, &device.health, features) else {
         return Vec::new();
     };
     let build = |name: String| SliceDevices {
@@ -46,36 +47,41 @@ pub(super) fn published(
     };
     match device.replicas {
         None => vec![build(name.to_owned())],
-        Some(count) if form.shares => vec![SliceDevices {
+        Some(count) if features.shares => vec![SliceDevices {
             allow_multiple_allocations: Some(true),
-            capacity: Some(BTreeMap::from([(SHARES.to_owned(), shares(class, count))])),
+            capacity: Some(BTreeMap::from([(
+                SHARES.to_owned(),
+                share_capacity(class, count),
+            )])),
             ..build(name.to_owned())
         }],
-        Some(count) => (0..count).map(|n| build(names::share(name, n))).collect(),
+        Some(count) => (0..count)
+            .map(|n| build(names::share_name(name, n)))
+            .collect(),
     }
 }
 
-/// Returns a device and its possible parts. Each part consumes some of the device's counters,
-/// and the device consumes all of them.
+/// Builds the entries of a divisible device and its possible parts. Each part consumes some of the
+/// device's counters, and the device consumes all of them.
 pub(super) fn build_divisible_device(
     class: &ClassDevices,
     parent: &DivisibleDevice,
-    form: &Form,
+    features: &SliceFeatures,
 ) -> Vec<SliceDevices> {
     let consumes = |amounts: &BTreeMap<String, u64>| {
         let consumed = DeviceCounterConsumption {
             counter_set: parent.name.clone(),
-            counters: counters(amounts),
+            counters: to_counters(amounts),
             ..DeviceCounterConsumption::default()
         };
         Some(vec![consumed])
     };
-    let mut devices = published(class, &parent.divisible.whole, &parent.name, form);
+    let mut devices = build_devices(class, &parent.divisible.whole, &parent.name, features);
     for device in &mut devices {
         device.consumes_counters = consumes(&parent.divisible.counters);
     }
     for (name, part) in parent.parts() {
-        let taints = taints(class, class.part_health(parent, part), form);
+        let taints = health_taints(class, class.part_health(parent, part), features);
         devices.extend(taints.map(|taints| SliceDevices {
             name: name.to_owned(),
             attributes: Some(attributes::build_part_attributes(class, parent, part)),
@@ -87,15 +93,15 @@ pub(super) fn build_divisible_device(
     devices
 }
 
-/// Returns the counters of a device, which its parts consume.
+/// Builds the counter set of a device, which its parts consume.
 pub(super) fn counter_set(device: &DivisibleDevice) -> CounterSet {
     CounterSet {
         name: device.name.clone(),
-        counters: counters(&device.divisible.counters),
+        counters: to_counters(&device.divisible.counters),
     }
 }
 
-fn counters(amounts: &BTreeMap<String, u64>) -> BTreeMap<String, Counter> {
+fn to_counters(amounts: &BTreeMap<String, u64>) -> BTreeMap<String, Counter> {
     let counter = |(name, amount): (&String, &u64)| {
         let value = Quantity(amount.to_string());
         (name.clone(), Counter { value })
@@ -103,28 +109,34 @@ fn counters(amounts: &BTreeMap<String, u64>) -> BTreeMap<String, Counter> {
     amounts.iter().map(counter).collect()
 }
 
-/// Returns the taints of a device. Returns `None` if the device is left out.
-fn taints(class: &ClassDevices, health: &Health, form: &Form) -> Option<Option<Vec<DeviceTaint>>> {
-    let effect = match health.is_healthy() {
-        true if class.is_known => return Some(None),
-        // Pods that use the device already are not evicted.
-        true => "NoSchedule",
-        false => &form.effect,
+/// Builds the taints of a device. Returns `None` if the device must be omitted.
+fn health_taints(
+    class: &ClassDevices,
+    health: &Health,
+    features: &SliceFeatures,
+) -> Option<Option<Vec<DeviceTaint>>> {
+    let effect = if !health.is_healthy() {
+        &features.effect
+    } else if class.are_allocations_known {
+        return Some(None);
+    } else {
+        // This effect does not evict pods that already use the device.
+        "NoSchedule"
     };
     let taint = || DeviceTaint {
         key: format!("{DRIVER}/unhealthy"),
         effect: effect.to_owned(),
         ..DeviceTaint::default()
     };
-    form.taints.then(|| Some(vec![taint()]))
+    features.taints.then(|| Some(vec![taint()]))
 }
 
-fn shares(class: &ClassDevices, count: u16) -> DeviceCapacity {
+fn share_capacity(class: &ClassDevices, count: u16) -> DeviceCapacity {
     let quantity = |number: u16| Quantity(number.to_string());
     let max_per_container = class.class.settings.max_per_container;
     DeviceCapacity {
         value: quantity(count),
-        // Without a policy, a request without a number would take all shares.
+        // Without this policy, a request that gives no number would consume all shares.
         request_policy: Some(CapacityRequestPolicy {
             default: Some(quantity(1)),
             valid_range: Some(CapacityRequestPolicyRange {

@@ -1,12 +1,12 @@
-//! Resource slices, by which the scheduler knows the devices.
+//! ResourceSlices, from which the scheduler learns the devices.
 
 mod attributes;
 mod device;
-mod pause;
 mod plan;
 mod publisher;
+mod revert_delay;
 
 pub(crate) use attributes::PART;
-pub use device::Form;
-pub use plan::{Action, Pool, SliceContent, actions, pools};
+pub use device::SliceFeatures;
+pub use plan::{Pool, SliceAction, SliceContent, plan_actions, plan_pools};
 pub use publisher::Publisher;

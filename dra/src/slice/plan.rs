@@ -1,5 +1,5 @@
-//! Plans the slices for the devices, and the changes from the present slices to the planned
-//! ones.
+//! Plans the slices of a node, and the changes that turn the existing slices into the planned
+//! ones. Everything here is pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,57 +7,57 @@ use k8s_openapi::api::resource::v1::{
     CounterSet, Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec,
 };
 
-use super::device::{Form, build_divisible_device, counter_set, published};
+use super::device::{SliceFeatures, build_devices, build_divisible_device, counter_set};
 use crate::class_devices::{ClassDevices, PoolEntry};
 use crate::names::{self, DRIVER};
 
-/// The maximum number of devices of a slice. Without taints a slice could have twice as many,
-/// but the number of slices should not depend on a device's health.
+/// The maximum number of devices in a slice. Kubernetes allows twice as many without taints, but
+/// the number of slices should not depend on the health of devices.
 const MAX_DEVICES: usize = 64;
 
-/// The maximum number of slices of a pool. Devices that do not fit are left out.
+/// The maximum number of slices in a pool. Further devices are omitted.
 const MAX_SLICES: usize = 64;
 
-/// The maximum number of counter sets of a slice.
+/// The maximum number of counter sets in a slice.
 const MAX_SETS: usize = 8;
 
 /// The devices of a class, divided into slices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pool {
     pub name: String,
-    /// The slices. There is at least one, which may be empty and shows that the driver is
-    /// alive.
+    /// The slices. There is at least one: an empty slice shows that the driver is alive.
     pub slices: Vec<SliceContent>,
-    /// The number of devices that do not fit.
+    /// The number of omitted devices.
     pub left_out: usize,
 }
 
-/// The content of a slice: devices, or counters that devices in other slices consume.
+/// The content of a slice: either devices, or counter sets for devices in other slices.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SliceContent {
     pub devices: Vec<Device>,
     pub counters: Vec<CounterSet>,
 }
 
-/// Returns the pools of a node. The scheduler takes the first device that fits, so that the
-/// first devices of a class are used first.
-pub fn pools(node: &str, classes: &[ClassDevices], form: &Form) -> Vec<Pool> {
+/// Plans the pools of a node. Devices keep their order, because the scheduler allocates the first
+/// device that fits.
+pub fn plan_pools(node: &str, classes: &[ClassDevices], features: &SliceFeatures) -> Vec<Pool> {
     let pool = |class: &ClassDevices| {
         let (mut devices, mut counters): (Vec<Device>, Vec<CounterSet>) = Default::default();
-        for entry in class.list_entries(form.parts) {
+        for entry in class.list_entries(features.parts) {
             match entry {
                 PoolEntry::Device(name, device) => {
-                    devices.extend(published(class, device, name, form));
+                    devices.extend(build_devices(class, device, name, features));
                 }
                 PoolEntry::Divisible(device) => {
                     counters.push(counter_set(device));
-                    devices.extend(build_divisible_device(class, device, form));
+                    devices.extend(build_divisible_device(class, device, features));
                 }
             }
         }
         let left_out = devices.len().saturating_sub(MAX_DEVICES * MAX_SLICES);
         devices.truncate(MAX_DEVICES * MAX_SLICES);
-        // The counters come first, because they show whether the API server keeps counters.
+        // Slices with counters are written first, because the answer shows whether the API server
+        // stores counters.
         let counters = counters.chunks(MAX_SETS).map(|sets| SliceContent {
             counters: sets.to_vec(),
             ..SliceContent::default()
@@ -71,7 +71,7 @@ pub fn pools(node: &str, classes: &[ClassDevices], form: &Form) -> Vec<Pool> {
             slices.push(SliceContent::default());
         }
         Pool {
-            name: names::pool(node, &class.class.name),
+            name: names::pool_name(node, &class.class.name),
             slices,
             left_out,
         }
@@ -79,18 +79,18 @@ pub fn pools(node: &str, classes: &[ClassDevices], form: &Form) -> Vec<Pool> {
     classes.iter().map(pool).collect()
 }
 
-/// A change of the API server's slices.
+/// A change of one slice in the API server.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Deletes this slice, if it has not changed.
+pub enum SliceAction {
+    /// Deletes this slice, unless it has changed since.
     Delete(Box<ResourceSlice>),
     Replace(Box<ResourceSlice>),
     Create(Box<ResourceSlice>),
 }
 
-/// Returns the changes, in order, from the present slices of this driver and node to the
-/// wanted ones. Returns none if they are the same.
-pub fn actions(node: &str, wanted: &[Pool], existing: &[ResourceSlice]) -> Vec<Action> {
+/// Plans the changes that turn the existing slices of this driver and node into the wanted ones,
+/// in the order in which to make them. Returns none if nothing differs.
+pub fn plan_actions(node: &str, wanted: &[Pool], existing: &[ResourceSlice]) -> Vec<SliceAction> {
     let mut by_pool: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in existing {
         by_pool
@@ -101,27 +101,27 @@ pub fn actions(node: &str, wanted: &[Pool], existing: &[ResourceSlice]) -> Vec<A
     let (mut deletions, mut writes) = (Vec::new(), Vec::new());
     for pool in wanted {
         let existing = by_pool.remove(pool.name.as_str()).unwrap_or_default();
-        pool_actions(node, pool, &existing, &mut deletions, &mut writes);
+        plan_pool_actions(node, pool, &existing, &mut deletions, &mut writes);
     }
     let other_slices = by_pool.into_values().flatten();
-    deletions.extend(other_slices.map(|slice| Action::Delete(Box::new(slice.clone()))));
+    deletions.extend(other_slices.map(|slice| SliceAction::Delete(Box::new(slice.clone()))));
     deletions.extend(writes);
     deletions
 }
 
-fn pool_actions(
+fn plan_pool_actions(
     node: &str,
     pool: &Pool,
     existing: &[&ResourceSlice],
-    deletions: &mut Vec<Action>,
-    writes: &mut Vec<Action>,
+    deletions: &mut Vec<SliceAction>,
+    writes: &mut Vec<SliceAction>,
 ) {
     let generation = existing
         .iter()
         .map(|slice| slice.spec.pool.generation)
         .max();
     let mut used = BTreeSet::new();
-    // Slices of an earlier generation were left by a change that was interrupted.
+    // Slices of an older generation are left over from an interrupted change.
     let mut matching = |index: usize| {
         let matched = existing.iter().find(|slice| {
             Some(slice.spec.pool.generation) == generation
@@ -152,14 +152,14 @@ fn pool_actions(
     deletions.extend(
         obsolete
             .clone()
-            .map(|slice| Action::Delete(Box::new((*slice).clone()))),
+            .map(|slice| SliceAction::Delete(Box::new((*slice).clone()))),
     );
     let (changed, obsolete) = (changed.count(), obsolete.count());
     if changed == 0 && obsolete == 0 {
         return;
     }
     let all_exist = matched.iter().all(Option::is_some);
-    // For a reader, a pool of several slices is complete only if all have the same generation.
+    // Readers treat a pool of several slices as complete only if all have the same generation.
     let is_small = changed <= 1 && all_exist && obsolete == 0;
     let generation = match generation {
         None => 1,
@@ -181,7 +181,7 @@ fn pool_actions(
                 slice.spec.devices = devices_of(new).map(|new| keep_times(&new, old));
                 slice.spec.shared_counters = counters_of(new);
                 slice.spec.pool = resource_pool;
-                Action::Replace(Box::new(slice))
+                SliceAction::Replace(Box::new(slice))
             }
             None => {
                 let mut slice = ResourceSlice::default();
@@ -194,13 +194,13 @@ fn pool_actions(
                     shared_counters: counters_of(new),
                     ..ResourceSliceSpec::default()
                 };
-                Action::Create(Box::new(slice))
+                SliceAction::Create(Box::new(slice))
             }
         });
     }
 }
 
-/// A slice with counters has no devices.
+/// Returns the devices of a slice. A slice with counters has none.
 fn devices_of(content: &SliceContent) -> Option<Vec<Device>> {
     let is_of_counters = !content.counters.is_empty();
     (!is_of_counters).then(|| content.devices.clone())
@@ -211,13 +211,13 @@ fn counters_of(content: &SliceContent) -> Option<Vec<CounterSet>> {
     is_of_counters.then(|| content.counters.clone())
 }
 
-/// Returns the index of a slice in its pool, with which its name begins.
+/// Parses the index of a slice in its pool from the beginning of its name.
 fn index_of(slice: &ResourceSlice) -> Option<usize> {
     let (index, _) = slice.metadata.name.as_deref()?.split_once('-')?;
     usize::from_str_radix(index, 16).ok()
 }
 
-/// Returns the new devices, with the old times of taints that they had already.
+/// Returns the new devices, with the times of those taints that they already had.
 fn keep_times(new: &[Device], old_slice: &ResourceSlice) -> Vec<Device> {
     let old_devices = old_slice.spec.devices.as_deref().unwrap_or_default();
     let keep_device_times =

@@ -14,36 +14,35 @@ use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::pause::{FIRST, LONGEST, RevertDelay};
-use super::plan::{Action, actions, pools};
-use super::{Form, Pool};
+use super::plan::{SliceAction, plan_actions, plan_pools};
+use super::revert_delay::{MAX_DELAY, MIN_DELAY, RevertDelay};
+use super::{Pool, SliceFeatures};
 use crate::api_error;
 use crate::inventory::Inventory;
 use crate::metrics::Metrics;
 use crate::names::DRIVER;
 
-/// The time to wait for further changes after a change of devices.
-const SETTLE: Duration = Duration::from_millis(200);
+/// The delay after a change of devices, in which further changes are collected.
+const CHANGE_DELAY: Duration = Duration::from_millis(200);
 
-/// The publisher of one node's slices.
+/// Publishes the slices of one node.
 pub struct Publisher {
     node: String,
     client: Client,
-    form: Form,
+    features: SliceFeatures,
     metrics: Metrics,
     present: BTreeMap<String, ResourceSlice>,
-    /// By slice: the devices as they were sent and as the API server has stored them, if it
-    /// changed them.
-    kept: BTreeMap<String, (Vec<Device>, Vec<Device>)>,
+    /// For each slice that the API server changed: the devices as sent and as stored.
+    changed_by_server: BTreeMap<String, (Vec<Device>, Vec<Device>)>,
 }
 
 impl Publisher {
-    /// Creates a publisher. `effect` is the effect of the taint of unhealthy devices.
+    /// Creates a publisher. `effect` is the effect of the taint on unhealthy devices.
     pub fn new(client: Client, node: String, effect: &str, metrics: Metrics) -> Self {
         Publisher {
             node,
             client,
-            form: Form {
+            features: SliceFeatures {
                 taints: true,
                 shares: true,
                 parts: true,
@@ -51,15 +50,15 @@ impl Publisher {
             },
             metrics,
             present: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            changed_by_server: BTreeMap::new(),
         }
     }
 
-    /// Publishes the slices in a loop: when the devices change, and when another program
-    /// changes the slices. The kubelet deletes all slices when it starts.
+    /// Publishes the slices whenever the devices change, and when another program changes the
+    /// slices. The kubelet, for example, deletes all slices when it starts.
     ///
-    /// Nothing is published before the kubelet has registered the driver: it could not start
-    /// a pod that the scheduler places meanwhile, and tries such a pod again a minute later.
+    /// Nothing is published before the kubelet has registered the driver. The scheduler would
+    /// place pods that the kubelet cannot start yet, and would retry only after a minute.
     pub async fn run(
         mut self,
         mut inventory: watch::Receiver<Inventory>,
@@ -74,8 +73,8 @@ impl Publisher {
         let mut events = watcher(api, config).default_backoff().boxed();
         let (mut listed, mut is_listed) = (BTreeMap::new(), false);
         let mut failures = 0;
-        let (mut due, mut pause) = (None, RevertDelay::new());
-        // Whether the planned slices may have changed since the last write.
+        let (mut due, mut delay) = (None, RevertDelay::new());
+        // Whether the inventory may have changed since the last write.
         let mut is_new = true;
         loop {
             tokio::select! {
@@ -87,15 +86,15 @@ impl Publisher {
                     Some(Ok(Event::InitDone)) => {
                         self.present = std::mem::take(&mut listed);
                         is_listed = true;
-                        due = Some(pause.end(Instant::now()));
+                        due = Some(delay.earliest_revert(Instant::now()));
                     }
                     Some(Ok(Event::Apply(slice))) => {
                         self.present.insert(slice.name_any(), slice);
-                        due = due.or(Some(pause.end(Instant::now())));
+                        due = due.or(Some(delay.earliest_revert(Instant::now())));
                     }
                     Some(Ok(Event::Delete(slice))) => {
                         self.present.remove(&slice.name_any());
-                        due = due.or(Some(pause.end(Instant::now())));
+                        due = due.or(Some(delay.earliest_revert(Instant::now())));
                     }
                     Some(Err(error)) => {
                         let error = anyhow::Error::from(error);
@@ -107,9 +106,9 @@ impl Publisher {
                     if changed.is_err() {
                         return;
                     }
-                    sleep(SETTLE).await;
+                    sleep(CHANGE_DELAY).await;
                     is_new = true;
-                    // After a failure nothing is written before the end of the delay.
+                    // A change of devices does not shorten the delay after a failure.
                     due = due.filter(|_| failures > 0).or(Some(Instant::now()));
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if is_listed && due.is_some() => {
@@ -118,8 +117,8 @@ impl Publisher {
                     due = match self.reconcile(&wanted).await {
                         Ok(wrote) => {
                             failures = 0;
-                            let is_answer = !std::mem::take(&mut is_new);
-                            if wrote && let Some(longer) = pause.wrote(Instant::now(), is_answer) {
+                            let is_revert = !std::mem::take(&mut is_new);
+                            if wrote && let Some(longer) = delay.record_write(Instant::now(), is_revert) {
                                 tracing::warn!(
                                     "somebody else changes resource slices that were just \
                                      written, perhaps another version of this driver: the next \
@@ -129,9 +128,9 @@ impl Publisher {
                             None
                         }
                         Err(error) => {
-                            let wait = (FIRST * (1 << failures)).min(LONGEST);
+                            let wait = (MIN_DELAY * (1 << failures)).min(MAX_DELAY);
                             failures = (failures + 1).min(6);
-                            let error = api_error::text(error);
+                            let error = api_error::describe(error);
                             tracing::warn!("cannot write resource slices, retrying in {wait:?}: {error}");
                             Some(Instant::now() + wait)
                         }
@@ -141,56 +140,55 @@ impl Publisher {
         }
     }
 
-    /// Makes the slices in the API server equal to the planned ones. Returns whether anything
-    /// had to be written.
+    /// Makes the slices in the API server equal to the planned ones. Returns whether anything was
+    /// written.
     async fn reconcile(&mut self, inventory: &Inventory) -> Result<bool, kube::Error> {
         let mut wrote = false;
-        // If the API server does not keep a field, the slices are planned and written once
-        // more without it. Other changes by the API server are accepted.
+        // If the API server drops a field, the slices are planned and written once more without
+        // it. Other changes by the API server are accepted.
         for _ in 0..3 {
-            let wanted = pools(&self.node, inventory, &self.form);
+            let wanted = plan_pools(&self.node, inventory, &self.features);
             let present_slices: Vec<_> = self
                 .present
                 .values()
-                .map(|slice| self.as_sent(slice))
+                .map(|slice| self.with_sent_devices(slice))
                 .collect();
-            let form = self.form.clone();
-            for action in actions(&self.node, &wanted, &present_slices) {
-                self.perform(action).await?;
+            let features = self.features.clone();
+            for action in plan_actions(&self.node, &wanted, &present_slices) {
+                self.apply(action).await?;
                 wrote = true;
-                // The other actions were planned with fields that the API server does not
-                // keep.
-                if self.form != form {
+                // The remaining actions were planned with a field that the API server drops.
+                if self.features != features {
                     break;
                 }
             }
-            if self.form == form {
-                self.published(&wanted);
+            if self.features == features {
+                self.report_published(&wanted);
                 return Ok(wrote);
             }
         }
         Ok(wrote)
     }
 
-    fn published(&self, pools: &[Pool]) {
+    fn report_published(&self, pools: &[Pool]) {
         for pool in pools.iter().filter(|pool| pool.left_out > 0) {
             let (name, left_out) = (&pool.name, pool.left_out);
             tracing::warn!("{left_out} devices of {name} are left out: a pool has too many");
         }
-        self.metrics.nothing_published();
+        self.metrics.clear_devices();
         for pool in pools {
             let devices = || pool.slices.iter().flat_map(|slice| &slice.devices);
             let unhealthy = devices().filter(|device| device.taints.is_some()).count();
             self.metrics
-                .published(&pool.name, devices().count(), unhealthy);
+                .set_devices(&pool.name, devices().count(), unhealthy);
         }
     }
 
-    /// Returns a slice with the devices as they were sent, if its devices are still those that
-    /// the API server stored for them.
-    fn as_sent(&self, slice: &ResourceSlice) -> ResourceSlice {
+    /// Returns a slice with its devices as sent, if the slice still has what the API server stored
+    /// for them. So a change that the API server itself makes is not reverted.
+    fn with_sent_devices(&self, slice: &ResourceSlice) -> ResourceSlice {
         let mut slice = slice.clone();
-        if let Some((sent, kept)) = self.kept.get(&slice.name_any())
+        if let Some((sent, kept)) = self.changed_by_server.get(&slice.name_any())
             && slice.spec.devices.as_ref() == Some(kept)
         {
             slice.spec.devices = Some(sent.clone());
@@ -198,10 +196,10 @@ impl Publisher {
         slice
     }
 
-    async fn perform(&mut self, action: Action) -> Result<(), kube::Error> {
+    async fn apply(&mut self, action: SliceAction) -> Result<(), kube::Error> {
         let api = Api::<ResourceSlice>::all(self.client.clone());
         let stored = match action {
-            Action::Delete(slice) => {
+            SliceAction::Delete(slice) => {
                 let name = slice.name_any();
                 let exactly = DeleteParams::default().preconditions(Preconditions {
                     uid: slice.uid(),
@@ -218,27 +216,27 @@ impl Publisher {
                 self.present.remove(&name);
                 return Ok(());
             }
-            Action::Replace(slice) => {
+            SliceAction::Replace(slice) => {
                 let name = slice.name_any();
                 let stored = api.replace(&name, &PostParams::default(), &slice).await?;
                 (slice, stored)
             }
-            Action::Create(mut slice) => {
-                slice.metadata.owner_references = Some(vec![self.owner().await?]);
+            SliceAction::Create(mut slice) => {
+                slice.metadata.owner_references = Some(vec![self.owner_reference().await?]);
                 let stored = api.create(&PostParams::default(), &slice).await?;
                 (slice, stored)
             }
         };
         let (sent, stored) = stored;
-        self.metrics.wrote_slice();
-        self.compare(&sent, &stored);
+        self.metrics.count_slice_write();
+        self.detect_dropped_fields(&sent, &stored);
         self.present.insert(stored.name_any(), stored);
         Ok(())
     }
 
-    /// Returns a reference to the node as the owner of the slices, so that they are deleted
+    /// Returns an owner reference to the node, with which Kubernetes deletes the slices together
     /// with the node.
-    async fn owner(&self) -> Result<OwnerReference, kube::Error> {
+    async fn owner_reference(&self) -> Result<OwnerReference, kube::Error> {
         let node = Api::<Node>::all(self.client.clone())
             .get(&self.node)
             .await?;
@@ -246,9 +244,9 @@ impl Publisher {
         Ok(reference.unwrap_or_default())
     }
 
-    /// Compares a sent slice with the stored one, and notes which fields the API server does
-    /// not keep.
-    fn compare(&mut self, sent: &ResourceSlice, stored: &ResourceSlice) {
+    /// Compares a sent slice with the stored one, and disables the features whose fields the API
+    /// server dropped.
+    fn detect_dropped_fields(&mut self, sent: &ResourceSlice, stored: &ResourceSlice) {
         let counters = |slice: &ResourceSlice| slice.spec.shared_counters.is_some();
         let lost_counters = counters(sent) && !counters(stored);
         let devices = |slice: &ResourceSlice| slice.spec.devices.clone().unwrap_or_default();
@@ -260,31 +258,33 @@ impl Publisher {
         let is_lost = |has_field: fn(&Device) -> bool| {
             sent.iter().any(has_field) && !kept.iter().any(has_field)
         };
-        if is_lost(|device| device.taints.is_some()) && self.form.taints {
+        if is_lost(|device| device.taints.is_some()) && self.features.taints {
             tracing::warn!(
                 "the API server drops taints of devices (feature gate DRADeviceTaints): unhealthy \
                  devices are left out of resource slices"
             );
-            self.form.taints = false;
+            self.features.taints = false;
         }
-        if is_lost(|device| device.allow_multiple_allocations == Some(true)) && self.form.shares {
+        if is_lost(|device| device.allow_multiple_allocations == Some(true)) && self.features.shares
+        {
             tracing::warn!(
                 "the API server drops allowMultipleAllocations (feature gate \
                  DRAConsumableCapacity): each share is published as a device"
             );
-            self.form.shares = false;
+            self.features.shares = false;
         }
         let lost_counters = lost_counters || is_lost(|device| device.consumes_counters.is_some());
-        if lost_counters && self.form.parts {
+        if lost_counters && self.features.parts {
             tracing::warn!(
                 "the API server drops counters (feature gate DRAPartitionableDevices): parts of \
                  devices are not offered to claims"
             );
-            self.form.parts = false;
+            self.features.parts = false;
         }
-        match sent == kept {
-            true => self.kept.remove(&name),
-            false => self.kept.insert(name, (sent, kept)),
+        if sent == kept {
+            self.changed_by_server.remove(&name)
+        } else {
+            self.changed_by_server.insert(name, (sent, kept))
         };
     }
 }

@@ -302,8 +302,93 @@ async fn a_claim_that_a_running_pod_uses_keeps_its_device_without_the_api_server
     assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-1.json"]);
 
     kubelet.lists(own);
+    node.set_pod_cgroups(&[]);
     driver.prepare_one(b).await.unwrap();
     assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-2.json"]);
+}
+
+/// The kubelet's pod resources API does not list init containers. The pods that could use a claim
+/// are recorded when it is prepared, and have cgroups until they have ended.
+#[tokio::test]
+async fn a_claim_that_only_an_init_container_uses_keeps_its_device_without_the_api_server() {
+    let mut node = Node::new(NPUS, 1).await;
+    let kubelet = PodResources::start(&node.path("kubelet"));
+    let driver = node.start().await;
+    let of_the_device = allocation([result("r", "npu", "npu-0")]);
+    node.claim_of(&["ended", "with-init"], "a", "u-1", of_the_device);
+    driver.prepare_one(A).await.unwrap();
+    node.server.delete(&claim_path("a"));
+    node.allocate("b", "u-2", &[("r", "npu-0")]);
+    let b = ["n", "b", "u-2"];
+    fs::remove_file(node.path("kubelet/dra_manager_state")).unwrap();
+    kubelet.lists(pods(&[(POD, &[]), ("with-init", &[])]));
+
+    refused(driver.prepare_one(b), "this pod has no cgroup below").await;
+    node.set_pod_cgroups(&["with-init"]);
+    refused(driver.prepare_one(b), "a pod of this node still uses it").await;
+    assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-1.json"]);
+    node.set_pod_cgroups(&["another"]);
+    driver.prepare_one(b).await.unwrap();
+    assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-2.json"]);
+}
+
+/// A claim that several pods share may be reserved for a pod after it was prepared.
+#[tokio::test]
+async fn a_pod_for_which_a_prepared_claim_is_reserved_later_keeps_its_device() {
+    let mut node = Node::new(NPUS, 1).await;
+    let kubelet = PodResources::start(&node.path("kubelet"));
+    let driver = node.start().await;
+    let of_the_device = || allocation([result("r", "npu", "npu-0")]);
+    node.claim_of(&["first"], "a", "u-1", of_the_device());
+    driver.prepare_one(A).await.unwrap();
+    drop(driver);
+    node.claim_of(&["later"], "a", "u-1", of_the_device());
+    node.set_pod_cgroups(&["first", "later"]);
+    // The claims are read at the start, and every ten minutes.
+    let driver = node.start().await;
+    let record = node.path("kubelet/plugins/boathook.dev/claims/u-1.json");
+    wait("the pods of the claim", || {
+        let text = fs::read_to_string(&record).unwrap();
+        ["first", "later"].iter().all(|pod| text.contains(pod))
+    })
+    .await;
+    node.server.delete(&claim_path("a"));
+    node.allocate("b", "u-2", &[("r", "npu-0")]);
+    let b = ["n", "b", "u-2"];
+    fs::remove_file(node.path("kubelet/dra_manager_state")).unwrap();
+    kubelet.lists(pods(&[(POD, &[])]));
+    for pod in ["later", "first"] {
+        node.set_pod_cgroups(&[pod]);
+        refused(driver.prepare_one(b), "a pod of this node still uses it").await;
+    }
+    node.set_pod_cgroups(&["another"]);
+    driver.prepare_one(b).await.unwrap();
+}
+
+/// Records of older versions do not have the pods, and a claim may be reserved for a group of pods.
+#[tokio::test]
+async fn a_claim_whose_pods_are_not_known_keeps_its_device_without_the_api_server() {
+    let mut node = Node::new(NPUS, 1).await;
+    let kubelet = PodResources::start(&node.path("kubelet"));
+    let driver = node.start().await;
+    node.allocate("a", "u-1", &[("r", "npu-0")]);
+    driver.prepare_one(A).await.unwrap();
+    let record = node.path("kubelet/plugins/boathook.dev/claims/u-1.json");
+    let mut older: Value = serde_json::from_str(&fs::read_to_string(&record).unwrap()).unwrap();
+    assert!(older.as_object_mut().unwrap().remove("pods").is_some());
+    fs::write(&record, older.to_string()).unwrap();
+    node.server.delete(&claim_path("a"));
+    node.allocate("b", "u-2", &[("r", "npu-0")]);
+    let b = ["n", "b", "u-2"];
+    fs::remove_file(node.path("kubelet/dra_manager_state")).unwrap();
+    kubelet.lists(pods(&[(POD, &[])]));
+    node.set_pod_cgroups(&["with-init"]);
+    refused(
+        driver.prepare_one(b),
+        "does not have the pods that can use it",
+    )
+    .await;
+    assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-1.json"]);
 }
 
 /// A pod shows the health of its device also after the device was unplugged. The kubelet would show

@@ -9,7 +9,7 @@ use device_class::DeviceClass;
 use device_class::discover::{self, FoundClass, FoundEdits, Health};
 use device_class::host::RealHost;
 use dra::ClassDevices;
-use dra::slice::{Action, Form, Pool, actions, pools};
+use dra::slice::{Pool, SliceAction, SliceFeatures, plan_actions, plan_pools};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::Api;
 
@@ -85,22 +85,22 @@ async fn a_node_with_sixty_four_devices() {
 /// Applies the actions of a node to `slices`, as an API server does. Returns the number of
 /// actions.
 fn perform(node: usize, wanted: &[Pool], slices: &mut Vec<ResourceSlice>) -> usize {
-    let actions = actions(&format!("node-{node}"), wanted, slices);
+    let actions = plan_actions(&format!("node-{node}"), wanted, slices);
     let count = actions.len();
     for action in actions {
         match action {
-            Action::Create(mut slice) => {
+            SliceAction::Create(mut slice) => {
                 let start = slice.metadata.generate_name.clone().unwrap();
                 slice.metadata.name = Some(format!("{start}x"));
                 slices.push(*slice);
             }
 
-            Action::Replace(new) => {
+            SliceAction::Replace(new) => {
                 let name = &new.metadata.name;
                 let old = slices.iter_mut().find(|old| old.metadata.name == *name);
                 *old.unwrap() = *new;
             }
-            Action::Delete(old) => slices.retain(|one| one.metadata.name != old.metadata.name),
+            SliceAction::Delete(old) => slices.retain(|one| one.metadata.name != old.metadata.name),
         }
     }
     count
@@ -116,7 +116,7 @@ fn five_thousand_nodes_write_what_has_changed() {
     let inventory = discover::devices(&class, &host);
     let edits = FoundEdits::default();
     let found = FoundClass { inventory, edits };
-    let form = Form {
+    let features = SliceFeatures {
         taints: true,
         shares: true,
         parts: true,
@@ -129,11 +129,8 @@ fn five_thousand_nodes_write_what_has_changed() {
     let mut slices = vec![Vec::new(); NODES];
     let mut writes = |hot: Option<usize>| -> usize {
         let each = slices.iter_mut().enumerate().map(|(node, slices)| {
-            let inventory = match hot == Some(node) {
-                true => &faulty,
-                false => &healthy,
-            };
-            let wanted = pools(&format!("node-{node}"), inventory, &form);
+            let inventory = if hot == Some(node) { &faulty } else { &healthy };
+            let wanted = plan_pools(&format!("node-{node}"), inventory, &features);
             perform(node, &wanted, slices)
         });
         each.sum()

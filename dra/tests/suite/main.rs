@@ -25,4 +25,5 @@ mod real_functions;
 mod shares;
 mod slices;
 mod sysfs;
+mod times;
 mod tools;

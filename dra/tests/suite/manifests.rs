@@ -187,7 +187,8 @@ fn the_example_and_the_printed_class_fit_each_other() {
     let classes = repository("device-class/classes");
     std::fs::write(config.path(), format!("classes = [{classes:?}]\n")).unwrap();
     let names = [name, "nvidia-gpu"].map(|name| name.to_owned().try_into().unwrap());
-    let text = dra::device_class::manifests(&names, Some(config.path()), Path::new("/")).unwrap();
+    let text =
+        dra::device_class::build_manifests(&names, Some(config.path()), Path::new("/")).unwrap();
     let printed = documents(&text).unwrap();
     let [npu, gpu]: [DeviceClass; 2] = [0, 1].map(|at| typed(&printed[at]).unwrap());
     assert_eq!(npu.metadata.name.as_deref(), Some(name));
@@ -208,7 +209,7 @@ fn parts_have_classes_of_their_own() {
     std::fs::write(&config, "classes = [\"/classes.d\"]\n").unwrap();
     let name = "npu".to_owned().try_into().unwrap();
     let root = directory.path();
-    let text = dra::device_class::manifests(&[name], Some(&config), root).unwrap();
+    let text = dra::device_class::build_manifests(&[name], Some(&config), root).unwrap();
     let printed = documents(&text).unwrap();
     let printed: Vec<DeviceClass> = printed.iter().map(|one| typed(one).unwrap()).collect();
     let printed = printed.iter().map(|class| {

@@ -4,7 +4,7 @@ use std::fmt::{Debug, Display};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use harness::kubelet::dra::{DraDriver, registration_sockets};
@@ -38,6 +38,8 @@ pub(crate) struct Node {
     pub(crate) process: Option<Child>,
     /// The uid of the driver's pod.
     pub(crate) instance: String,
+    /// The time between two rescans, in seconds.
+    pub(crate) rescan: &'static str,
     /// Additional command-line options of the driver.
     pub(crate) options: Vec<String>,
 }
@@ -59,6 +61,7 @@ impl Node {
             directory: tempfile::tempdir().unwrap(),
             process: None,
             instance: "11111111-0000-4000-8000-000000000001".to_owned(),
+            rescan: "1",
             options: Vec::new(),
         };
         for directory in [
@@ -135,7 +138,7 @@ impl Node {
             None => env!("CARGO_BIN_EXE_boathook-dra").into(),
         });
         command
-            .args(["run", "--node-name", "worker", "--rescan", "1"])
+            .args(["run", "--node-name", "worker", "--rescan", self.rescan])
             .args(["--pod-uid", &self.instance, "--pod-name", POD])
             .args(&self.options)
             .arg("--kubelet-dir")
@@ -162,6 +165,11 @@ impl Node {
         let log = fs::File::create(self.path("log")).unwrap();
         self.process = Some(self.command().stderr(log).spawn().unwrap());
         self.registered().await
+    }
+
+    /// Runs a driver that is expected to end by itself.
+    pub(crate) fn run(&self) -> Output {
+        self.command().output().unwrap()
     }
 
     /// Starts another instance, as a rolling update does, and returns the old one.
@@ -279,6 +287,15 @@ impl Node {
         let entries: Vec<Value> = ids.first().map(|_| entry).into_iter().collect();
         let record = json!({"Data": {"PodDeviceEntries": entries}, "Checksum": 1});
         self.write(CHECKPOINT, &record.to_string());
+    }
+
+    /// Makes the cgroups of the driver's own pod and of the given pods, and of no others.
+    pub(crate) fn set_pod_cgroups(&self, pods: &[&str]) {
+        let directory = self.path("host/sys/fs/cgroup/kubepods");
+        _ = fs::remove_dir_all(&directory);
+        for pod in pods.iter().chain([&&*self.instance]) {
+            fs::create_dir_all(directory.join(format!("pod{pod}/container"))).unwrap();
+        }
     }
 
     /// Returns the names in a directory.

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use release_lock::ReleaseLock;
 
 use crate::node::{NPUS, Node, wait};
 
@@ -70,7 +71,11 @@ async fn it_is_ready_when_the_kubelet_has_registered_it() {
     .await;
     assert_eq!(status(address, "/readyz").unwrap(), "503");
     node.registered().await;
-    assert_eq!(status(address, "/readyz").unwrap(), "200");
+    // The driver may register before it has scanned the devices.
+    wait("it is ready", || {
+        status(address, "/readyz").as_deref() == Some("200")
+    })
+    .await;
     // The address for probes does not serve the metrics.
     assert_eq!(status(address, "/metrics").unwrap(), "404");
 }
@@ -83,4 +88,32 @@ async fn a_class_is_served_here_only_if_the_configuration_says_so() {
     node.start().await;
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     assert_eq!(node.server.writes(), 0);
+}
+
+/// The DaemonSets of two releases select the same node. The driver holds its release's lock, as the
+/// plugin does, so that the other release neither installs its files nor serves.
+#[tokio::test]
+async fn another_release_on_the_node_is_refused() {
+    const POOL_A: &str = "system/pool-a";
+    const POOL_B: &str = "system/pool-b";
+    let mut node = Node::new(NPUS, 1).await;
+    node.options = vec![format!("--release={POOL_A}")];
+    node.start().await;
+    let host = node.path("host");
+    let other = POOL_B.parse().unwrap();
+    ReleaseLock::take_to_install(&host, &other).unwrap_err();
+    node.options = vec![format!("--release={POOL_B}")];
+    let refused = node.run();
+    assert_eq!(refused.status.code(), Some(1));
+    let text = String::from_utf8(refused.stderr).unwrap();
+    let expected = "release system/pool-a of boathook runs on this node, and this pod is of release \
+                    system/pool-b; choose different nodes for them";
+    assert!(text.contains(expected), "{text}");
+    assert_eq!(node.registration_sockets().len(), 1);
+    // An update runs two instances of one release.
+    node.options = vec![format!("--release={POOL_A}")];
+    let mut earlier = node.replaced().unwrap();
+    node.registered().await;
+    kill(Pid::from_raw(earlier.id() as i32), Signal::SIGTERM).unwrap();
+    earlier.wait().unwrap();
 }

@@ -340,9 +340,10 @@ async fn a_device_that_the_plugin_gave_away_has_a_taint() {
             fs::create_dir_all(directory.join(cgroup).join("container")).unwrap();
         }
         kubelet.lists(pods(listed));
-        match is_held {
-            true => node.wait_devices("a taint", is_tainted_alone).await,
-            false => no_taint(&node).await,
+        if is_held {
+            node.wait_devices("a taint", is_tainted_alone).await
+        } else {
+            no_taint(&node).await
         }
     }
 }

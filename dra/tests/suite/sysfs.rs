@@ -31,9 +31,10 @@ fn kernel(card: PathBuf) -> Kernel<()> {
         let wanted: usize = now.trim().parse().unwrap_or(0);
         for number in (0..4).filter(|_| now != before) {
             let function = card.join(format!("virtfn{number}"));
-            let _ = match number < wanted {
-                true => fs::create_dir(function),
-                false => fs::remove_dir(function),
+            let _ = if number < wanted {
+                fs::create_dir(function)
+            } else {
+                fs::remove_dir(function)
             };
         }
         before = now;

@@ -28,7 +28,7 @@ pub(super) struct NewerLibraries {
 pub(super) fn find_newer_libraries(
     root: &ContainerRoot,
     wanted: &[ImageLibraries],
-    notes: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Vec<NewerLibraries> {
     let mut found = Vec::new();
     for image in wanted {
@@ -36,7 +36,7 @@ pub(super) fn find_newer_libraries(
         match list_names(root, &image.directory) {
             Ok(names) => match major_version(&names, &image.library) {
                 Ok(Some(version)) if version > image.newer_than => {
-                    notes.push(format!(
+                    warnings.push(format!(
                         "the image's libraries in {directory} are used: version {version}, \
                          the host has {}",
                         image.newer_than
@@ -50,13 +50,13 @@ pub(super) fn find_newer_libraries(
                     });
                 }
                 Ok(_) => {}
-                Err(AmbiguousVersion) => notes.push(format!(
+                Err(AmbiguousVersion) => warnings.push(format!(
                     "the image's libraries in {directory} are not used: it has several files \
                      {}.VERSION",
                     image.library
                 )),
             },
-            Err(error) => notes.push(format!(
+            Err(error) => warnings.push(format!(
                 "the image's libraries in {directory} are not used: {error}"
             )),
         }
@@ -126,7 +126,7 @@ mod tests {
     const DIRECTORY: &str = "/usr/local/chip/compat";
 
     /// Returns the directories that are found in an image with these files and links, and the
-    /// notes.
+    /// warnings.
     fn found(files: &[&str], links: &[(&str, &str)]) -> (Vec<NewerLibraries>, Vec<String>) {
         let top = tempfile::tempdir().unwrap();
         let below = |path: &str| top.path().join(path.trim_start_matches('/'));
@@ -144,8 +144,11 @@ mod tests {
             library: "libchip.so".into(),
             newer_than: 550,
         };
-        let mut notes = Vec::new();
-        (find_newer_libraries(&root, &[wanted], &mut notes), notes)
+        let mut warnings = Vec::new();
+        (
+            find_newer_libraries(&root, &[wanted], &mut warnings),
+            warnings,
+        )
     }
 
     fn list_names(found: &(Vec<NewerLibraries>, Vec<String>)) -> Vec<&str> {

@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 use device_class::host::Programs;
 
 use super::ApplyError;
-use crate::container::{self, ContainerRoot, FileKind, Handle, Identity, Name, Parent, link_text};
+use crate::container::{
+    self, ContainerRoot, FileKind, Handle, Identity, Name, Parent, read_link_target,
+};
 use crate::mount::{self, Mounter};
 
 /// The library directories of images, by the layout of their distribution: Debian and Ubuntu, then
@@ -96,7 +98,7 @@ pub(super) fn place_names(
     mounter: &mut Mounter,
     libraries: &[NamedLibrary<'_>],
     directories: &ImageDirectories<'_>,
-    notes: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
     let is_32bit = |library: &&NamedLibrary<'_>| {
         let directory = directories.directory_32bit;
@@ -127,7 +129,7 @@ pub(super) fn place_names(
             placement.place_library(&directory, library)?;
         }
     }
-    notes.extend(describe_problems(&placement.problems));
+    warnings.extend(describe_problems(&placement.problems));
     Ok(())
 }
 
@@ -324,7 +326,7 @@ fn follow_link(
 ) -> Result<LinkTarget, ApplyError> {
     let mut found = link;
     for _ in 0..MAX_LINKS {
-        let Some(text) = link_text(&found) else {
+        let Some(text) = read_link_target(&found) else {
             break;
         };
         if text.is_absolute() && text.parent() == place.parent() {

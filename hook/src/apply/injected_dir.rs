@@ -1,5 +1,5 @@
-//! The directory of the hook in a container: a read-only tmpfs for files that have no place in
-//! the image.
+//! Fills the hook's own directory in a container: a read-only tmpfs for libraries, and for files that
+//! the image does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -13,6 +13,7 @@ use super::tmpfs::{self, TmpfsDirectories};
 use crate::container::{ContainerRoot, FileKind, Name};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
+/// The libraries and files that will be mounted in the hook's own directory.
 #[derive(Default)]
 pub(crate) struct InjectedDir<'p> {
     /// The libraries by directory; each directory is in [`INJECTED`].
@@ -23,20 +24,20 @@ pub(crate) struct InjectedDir<'p> {
 /// A library, its file name, and additional names for it.
 type Library<'p> = (Source, &'p OsStr, &'p BTreeSet<String>);
 
-/// The size limit of the tmpfs in bytes. It has only names, because the contents of mounted
-/// files are elsewhere.
+/// The size limit of the tmpfs in bytes. The tmpfs has only mount points and links, because the
+/// contents of mounted files are in their own file systems.
 const SIZE: u64 = 1 << 20;
 
 const MODE: Mode = Mode::from_bits_truncate(0o755);
 
 impl<'p> InjectedDir<'p> {
-    /// Returns the place in the directory of the file for `path`.
-    pub(crate) fn place_of(path: &Path) -> PathBuf {
+    /// Returns the path in the hook's directory of the file that the container finds at `path`.
+    pub(crate) fn inner_path(path: &Path) -> PathBuf {
         let inside = path.strip_prefix("/").unwrap_or(path);
         Path::new(INJECTED).join(FILES).join(inside)
     }
 
-    pub(super) fn library(
+    pub(super) fn add_library(
         &mut self,
         source: Source,
         path: &'p Path,
@@ -53,8 +54,8 @@ impl<'p> InjectedDir<'p> {
         Ok(())
     }
 
-    /// Adds the file for `path`.
-    pub(super) fn file(&mut self, source: Source, path: &'p Path) {
+    /// Adds the file that the container finds at `path`.
+    pub(super) fn add_file(&mut self, source: Source, path: &'p Path) {
         self.files.push((source, path));
     }
 
@@ -90,7 +91,7 @@ impl<'p> InjectedDir<'p> {
             }
         }
         for (source, path) in self.files {
-            let place = InjectedDir::place_of(path);
+            let place = InjectedDir::inner_path(path);
             let (directory, name) = directories.create_parent(relative_path(&place))?;
             let target = directory.mount_point(name, source.kind())?;
             mounts.push((source, target));
@@ -106,9 +107,9 @@ impl<'p> InjectedDir<'p> {
         let files = self
             .files
             .iter()
-            .map(|(source, path)| (source, InjectedDir::place_of(path)));
+            .map(|(source, path)| (source, InjectedDir::inner_path(path)));
         for (source, path) in libraries.chain(files) {
-            if !tmpfs::shows(root, &path, source)? {
+            if !tmpfs::is_mounted_at(root, &path, source)? {
                 return Ok(false);
             }
         }

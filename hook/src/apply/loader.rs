@@ -10,7 +10,7 @@ use nix::sys::stat::Mode;
 
 use super::{ApplyError, image_libraries};
 use crate::container::{self, ContainerRoot};
-use crate::loader::{LibraryDir, LibraryDirError, Loader, glibc, loaders, musl};
+use crate::loader::{LibraryDir, LibraryDirError, Loader, find_loaders, glibc, musl};
 
 /// The paths of the dynamic loaders for the architecture of this program. Programs contain
 /// these paths, by the convention of the psABI or of musl.
@@ -63,10 +63,10 @@ struct LoaderFiles<'r> {
 pub(super) fn configure(
     root: &ContainerRoot,
     mut search: LibrarySearch<'_>,
-    notes: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Result<Vec<PathBuf>, ApplyError> {
     let mut newer = Vec::new();
-    for image in image_libraries::find_newer_libraries(root, search.image_libraries, notes) {
+    for image in image_libraries::find_newer_libraries(root, search.image_libraries, warnings) {
         newer.push(image.directory.clone());
         search.directories.to_mut().insert(0, image.directory);
         let libraries = search.libraries.to_mut();
@@ -78,21 +78,23 @@ pub(super) fn configure(
         unchanged: Vec::new(),
     };
     let native = directories(paths(&search.directories))?;
-    for loader in loaders(interpreters(root, search)?) {
+    for loader in find_loaders(interpreters(root, search)?) {
         match loader {
             Loader::Glibc => {
                 // ldconfig distinguishes 32-bit and 64-bit libraries by their headers.
                 let all = [native.as_slice(), &directories(search.directory_32bit)?];
                 configure_glibc(&mut files, &all.concat())?;
-                extend_cache(&mut files, search, notes)?;
+                extend_cache(&mut files, search, warnings)?;
             }
             Loader::Musl { arch } => {
                 let file = musl::path_file(&arch);
-                files.edit(&file, MAX_CONF, |text| Ok(musl::path(text, &native)))?;
+                files.edit(&file, MAX_CONF, |text| {
+                    Ok(musl::update_path_file(text, &native))
+                })?;
             }
         }
     }
-    notes.extend(files.note(search));
+    warnings.extend(files.note(search));
     Ok(newer)
 }
 
@@ -126,25 +128,25 @@ fn configure_glibc(
     files: &mut LoaderFiles<'_>,
     directories: &[LibraryDir],
 ) -> Result<(), ApplyError> {
-    let drop_in = glibc::drop_in(directories);
+    let drop_in = glibc::generate_drop_in(directories);
     files.edit(glibc::DROP_IN, MAX_CONF, |text| {
         Ok((text != Some(&drop_in)).then_some(drop_in))
     })?;
-    files.edit(glibc::CONF, MAX_CONF, |text| Ok(glibc::conf(text)))
+    files.edit(glibc::CONF, MAX_CONF, |text| Ok(glibc::update_conf(text)))
 }
 
 /// Adds the libraries to the cache, which programs use until `ldconfig` generates it again.
 fn extend_cache(
     files: &mut LoaderFiles<'_>,
     search: &LibrarySearch<'_>,
-    notes: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
     files.edit(CACHE, MAX_SIZE, |bytes| {
         let existing = match bytes.map(LdCache::parse) {
             None => None,
             Some(Ok(cache)) => Some(cache),
             Some(Err(error)) => {
-                notes.push(format!(
+                warnings.push(format!(
                     "the image's {CACHE} is invalid and is created again: {error}"
                 ));
                 None

@@ -10,23 +10,24 @@ use nix::sys::stat::Mode;
 
 use super::ApplyError;
 use super::tmpfs::{self, TmpfsDirectories};
-use crate::container::{ContainerRoot, FileKind, Target, link_text};
+use crate::container::{ContainerRoot, FileKind, Target, read_link_target};
 use crate::mount::{self, Mounter, Source, TmpfsOptions};
 
+/// A mask that will cover a directory of the container.
 pub(crate) struct Mask<'p> {
     pub(crate) path: &'p Path,
     /// Whether the directory is created if the container does not have it.
-    pub(super) make: bool,
+    pub(super) is_created: bool,
     /// The files in the mask, with their contents.
     pub(super) files: &'p BTreeMap<PathBuf, String>,
     /// The links in the mask, with their targets.
     pub(super) links: &'p BTreeMap<PathBuf, PathBuf>,
     /// The files of the host that are visible in the mask, and their paths.
-    pub(super) shown: Vec<(Source, &'p Path)>,
+    pub(super) visible_files: Vec<(Source, &'p Path)>,
 }
 
-/// The size limit of the tmpfs in bytes. It holds the texts; the contents of mounted files are
-/// elsewhere.
+/// The size limit of the tmpfs in bytes. The tmpfs has the texts of created files; the contents of
+/// mounted files are in their own file systems.
 const SIZE: u64 = 1 << 20;
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
@@ -41,7 +42,7 @@ impl Mask<'_> {
         mounter: &mut Mounter,
         label: Option<&str>,
     ) -> Result<(), ApplyError> {
-        let target = if self.make {
+        let target = if self.is_created {
             Some(root.mount_point(self.path, FileKind::Directory)?)
         } else {
             root.existing_mount_point(self.path, FileKind::Directory)?
@@ -67,8 +68,8 @@ impl Mask<'_> {
             let (directory, name) = directories.create_parent(relative_path(self.path, path))?;
             directory.symlink(name, target)?;
         }
-        let mut mounts = Vec::with_capacity(self.shown.len());
-        for (source, path) in self.shown {
+        let mut mounts = Vec::with_capacity(self.visible_files.len());
+        for (source, path) in self.visible_files {
             let (directory, name) = directories.create_parent(relative_path(self.path, path))?;
             let target = directory.mount_point(name, source.kind())?;
             mounts.push((source, target));
@@ -83,8 +84,8 @@ impl Mask<'_> {
         if !target.is_tmpfs()? {
             return Ok(false);
         }
-        for (source, path) in &self.shown {
-            if !tmpfs::shows(root, path, source)? {
+        for (source, path) in &self.visible_files {
+            if !tmpfs::is_mounted_at(root, path, source)? {
                 return Ok(false);
             }
         }
@@ -133,7 +134,7 @@ impl Mask<'_> {
 
     /// Returns the names that the directory has with this mask.
     fn planned_names(&self) -> BTreeSet<OsString> {
-        let shown = self.shown.iter().map(|(_, path)| *path);
+        let shown = self.visible_files.iter().map(|(_, path)| *path);
         let created = self.files.keys().chain(self.links.keys());
         let paths = created.map(PathBuf::as_path).chain(shown);
         let names = paths.filter_map(|path| relative_path(self.path, path).iter().next());
@@ -146,7 +147,7 @@ fn find_link(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>, Apply
     let Some((parent, name)) = root.existing_parent(path)? else {
         return Ok(None);
     };
-    Ok(parent.open(name)?.as_ref().and_then(link_text))
+    Ok(parent.open(name)?.as_ref().and_then(read_link_target))
 }
 
 /// Refuses a plan with a mask for a container that could remove the mask. A mask of links of the

@@ -1,5 +1,5 @@
 //! Carries out an injection plan. Every step is done as the plan says, or the container does
-//! not start. Only decisions that depend on the container itself are made here;
+//! not start. This module makes only decisions that depend on the container itself;
 //! `ARCHITECTURE.md` lists them.
 //!
 //! First, sources are opened and checked in the host's mount namespace. Then the cgroup gets
@@ -12,6 +12,7 @@ mod image_names;
 mod injected_dir;
 mod loader;
 mod mask;
+mod net_interfaces;
 mod prepare;
 mod rules;
 mod sources;
@@ -31,12 +32,13 @@ use crate::loader::LibraryDirError;
 use crate::mount::{self, KernelCalls, SourceRoot};
 use crate::oci::{Bundle, State};
 use crate::sys::deadline::{Deadline, Stage};
+use net_interfaces::{NetInterfaceError, NetInterfaceMoves};
 use prepare::PrepareError;
 
-pub(crate) use comparison::{is_other_file, is_outdated, lacks};
+pub(crate) use comparison::{OpenFile, find_missing_file, is_other_file, is_outdated};
 pub(crate) use image_names::{MAX_LINKS, find_image_directory, is_same_library};
 pub(crate) use injected_dir::InjectedDir;
-pub(crate) use rules::rules_of;
+pub(crate) use rules::list_rules;
 pub(crate) use sources::{OpenedAction, OpenedStep};
 pub(crate) use stale_nodes::{StaleNode, is_granted_by_cdi};
 pub(crate) use targets::{attach, remove_outdated_masks};
@@ -46,7 +48,7 @@ pub(crate) enum ApplyError {
     #[error(transparent)]
     Mount(#[from] mount::Error),
     #[error("{reason}")]
-    For {
+    Step {
         /// The reason of the step: the ids of its devices, or the class.
         reason: String,
         #[source]
@@ -62,6 +64,8 @@ pub(crate) enum ApplyError {
     LdCache(#[from] LdCacheError),
     #[error(transparent)]
     Prepare(#[from] PrepareError),
+    #[error(transparent)]
+    NetInterface(#[from] NetInterfaceError),
     #[error("cannot set a deadline")]
     Deadline(#[source] nix::errno::Errno),
     #[error(
@@ -94,7 +98,7 @@ impl From<rooted_path::Error> for ApplyError {
 impl ApplyError {
     /// Adds the device or class that the error concerns.
     fn with_subject(self, reason: &str) -> Self {
-        ApplyError::For {
+        ApplyError::Step {
             reason: reason.to_owned(),
             error: Box::new(self),
         }
@@ -108,8 +112,8 @@ pub(crate) fn open_sources<'p>(
     calls: KernelCalls,
 ) -> Result<Vec<OpenedStep<'p>>, ApplyError> {
     let host = SourceRoot::open(&config.host_root, calls.resolver())?;
-    prepare::run(plan, &config.host_root)?;
-    sources::open(plan, &host, calls)
+    prepare::prepare_devices(plan, &config.host_root)?;
+    sources::open_sources(plan, &host, calls)
 }
 
 /// Refuses a plan with a mask if the container could remove the mask.
@@ -128,8 +132,8 @@ pub(crate) fn check_masks(
     Ok(())
 }
 
-/// Carries out a plan for a container that is being created. Returns warnings for the log, one
-/// line each.
+/// Carries out a plan for a container that is being created. Returns warnings of one line each for
+/// the log.
 pub(crate) fn apply(
     plan: &InjectionPlan,
     state: &State,
@@ -140,17 +144,21 @@ pub(crate) fn apply(
     let calls = KernelCalls::probe();
     let host = SourceRoot::open(&config.host_root, calls.resolver())?;
     // The programs of `[prepare]` have a time limit of their own, so the deadline is paused.
-    let prepared = deadline.pause(|| prepare::run(plan, &config.host_root));
+    let prepared = deadline.pause(|| prepare::prepare_devices(plan, &config.host_root));
     prepared.map_err(ApplyError::Deadline)??;
     Stage::Sources.begin();
-    let ready = sources::open(plan, &host, calls)?;
+    let steps = sources::open_sources(plan, &host, calls)?;
     let namespace = ContainerNamespace::from_pid(state.pid, &bundle.rootfs, calls.resolver())?;
     check_masks(plan, &namespace, bundle, config)?;
     Stage::Rules.begin();
-    let mut notes = rules::allow(plan, &namespace, bundle)?;
+    let interfaces = NetInterfaceMoves::prepare(plan, &namespace, &config.host_root)?;
+    let mut warnings = rules::allow_devices(plan, &namespace, bundle)?;
     Stage::Container.begin();
     let root = namespace.enter(&bundle.tmpfs, calls.resolver())?;
     let label = bundle.mount_label.as_deref();
-    attach(ready, &root, calls, label, &mut notes)?;
-    Ok(notes)
+    attach(steps, &root, calls, label, &mut warnings)?;
+    if let Some(interfaces) = interfaces {
+        warnings.extend(interfaces.move_interfaces()?);
+    }
+    Ok(warnings)
 }

@@ -43,7 +43,7 @@ pub(crate) enum PrepareError {
 
 /// Prepares the devices of a plan one after the other, on the host whose root is `root`. All
 /// programs together have the time limit [`MAX_CONTAINER_START`].
-pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
+pub(super) fn prepare_devices(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
     let end = Instant::now() + MAX_CONTAINER_START;
     for step in &plan.steps {
         if let Action::Prepare(preparation) = &step.action {
@@ -261,11 +261,11 @@ mod tests {
             }],
             ..InjectionPlan::default()
         };
-        run(&plan("/programmer", "old"), host.path()).unwrap();
-        let refused = run(&plan("/programmer", "new"), host.path()).unwrap_err();
+        prepare_devices(&plan("/programmer", "old"), host.path()).unwrap();
+        let refused = prepare_devices(&plan("/programmer", "new"), host.path()).unwrap_err();
         let wanted = "port-0: /programmer exited 0, but /sys/id is `old`, not `new`";
         assert_eq!(chain(&refused), wanted);
-        let message = chain(&run(&plan("/nowhere", "old"), host.path()).unwrap_err());
+        let message = chain(&prepare_devices(&plan("/nowhere", "old"), host.path()).unwrap_err());
         assert!(
             message.starts_with("port-0: /nowhere cannot be run: "),
             "{message}"

@@ -10,12 +10,12 @@ use crate::oci::Bundle;
 
 /// Allows the devices of the plan in the container's cgroup, and denies those of nodes that the
 /// engine made for earlier numbers of the plan's devices. Returns warnings for the log.
-pub(super) fn allow(
+pub(super) fn allow_devices(
     plan: &InjectionPlan,
     container: &ContainerNamespace,
     bundle: &Bundle,
 ) -> Result<Vec<String>, ApplyError> {
-    let rules = rules_of(plan);
+    let rules = list_rules(plan);
     if rules.is_empty() {
         return Ok(Vec::new());
     }
@@ -45,7 +45,8 @@ pub(super) fn allow(
     Ok(warnings)
 }
 
-pub(crate) fn rules_of(plan: &InjectionPlan) -> Vec<DeviceRule> {
+/// Returns the device rules that a plan allows.
+pub(crate) fn list_rules(plan: &InjectionPlan) -> Vec<DeviceRule> {
     let rules = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Allow { rule, .. } => Some(*rule),
         _ => None,

@@ -19,9 +19,9 @@ use crate::mount::{Depth, HostFile, KernelCalls, Source, SourceRoot};
 /// A step of the plan with its opened source, ready for the container's mount namespace.
 pub(crate) struct OpenedStep<'p> {
     pub(crate) action: OpenedAction<'p>,
-    /// The ids of the devices, or the class, for messages.
+    /// The ids of the devices that need the step, or their class, for messages.
     pub(crate) reason: &'p str,
-    /// The same devices, or the class.
+    /// The devices that need the step, or their class.
     pub(crate) users: &'p [StepUser],
 }
 
@@ -65,26 +65,27 @@ pub(crate) enum OpenedAction<'p> {
     Loader(LibrarySearch<'p>),
 }
 
-pub(super) fn open<'p>(
+/// Opens the sources of all steps. Fails at the first one that is not as planned.
+pub(super) fn open_sources<'p>(
     plan: &'p InjectionPlan,
     host: &SourceRoot,
     calls: KernelCalls,
 ) -> Result<Vec<OpenedStep<'p>>, ApplyError> {
-    let mut ready = Vec::with_capacity(plan.steps.len());
+    let mut opened_steps = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
         let opened = open_step(&step.action, host, calls);
         if let Some(action) = opened.map_err(|error| error.with_subject(&step.user_labels))? {
             let InjectionStep {
                 user_labels, users, ..
             } = step;
-            ready.push(OpenedStep {
+            opened_steps.push(OpenedStep {
                 action,
                 reason: user_labels,
                 users,
             });
         }
     }
-    Ok(ready)
+    Ok(opened_steps)
 }
 
 fn open_step<'p>(
@@ -94,8 +95,11 @@ fn open_step<'p>(
 ) -> Result<Option<OpenedAction<'p>>, ApplyError> {
     let open = |mount: &BindMount| open_source(host, mount, None, calls);
     Ok(Some(match action {
-        // Preparations are done before, and device rules are set separately.
-        Action::Prepare { .. } | Action::Allow { .. } => return Ok(None),
+        // The devices are prepared before, the cgroup gets its rules separately, and network
+        // interfaces are moved at the end.
+        Action::Prepare { .. } | Action::Allow { .. } | Action::NetInterfaces { .. } => {
+            return Ok(None);
+        }
         Action::Node { mount, number, own } => OpenedAction::Node {
             source: open_source(host, mount, Some(*number), calls)?,
             path: &mount.path,
@@ -116,10 +120,10 @@ fn open_step<'p>(
             links,
         } => OpenedAction::Mask(Mask {
             path,
-            make: *make,
+            is_created: *make,
             files,
             links,
-            shown: shown
+            visible_files: shown
                 .iter()
                 .map(|mount| Ok((open(mount)?, mount.path.as_path())))
                 .collect::<Result<_, ApplyError>>()?,
@@ -186,7 +190,7 @@ fn open_source(
         }
         None => {
             let file = host.file(&mount.source)?;
-            expect_one_of(&file, mount.kinds)?;
+            check_kind(&file, mount.kinds)?;
             file
         }
     };
@@ -198,15 +202,15 @@ fn open_source(
     Ok(Source::new(&file, mount.attributes, depth, calls)?)
 }
 
-fn expect_one_of(file: &HostFile, kinds: &[SourceKind]) -> Result<(), ApplyError> {
+fn check_kind(file: &HostFile, kinds: &[SourceKind]) -> Result<(), ApplyError> {
     let kinds = kinds.iter().map(|kind| match kind {
         SourceKind::File => FileKind::Regular,
         SourceKind::Socket => FileKind::Socket,
         SourceKind::Directory => FileKind::Directory,
         SourceKind::Device => FileKind::CharDevice,
     });
-    let fits = kinds.clone().any(|kind| file.kind() == kind);
-    match kinds.take(1).find(|_| !fits) {
+    let is_permitted = kinds.clone().any(|kind| file.kind() == kind);
+    match kinds.take(1).find(|_| !is_permitted) {
         Some(first) => Ok(file.expect_kind(first)?),
         None => Ok(()),
     }
@@ -251,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_since_the_plan_is_refused_by_name() {
+    fn a_source_that_changed_since_the_plan_is_refused_by_name() {
         let root = tempfile::tempdir().unwrap();
         let gone = root.path().join("npu0");
         let directory = root.path().join("libnpu.so.1");
@@ -278,7 +282,7 @@ mod tests {
             };
             let calls = KernelCalls::probe();
             let host = SourceRoot::open(Path::new("/"), calls.resolver()).unwrap();
-            let error = match open(&plan, &host, calls) {
+            let error = match open_sources(&plan, &host, calls) {
                 Ok(_) => panic!("opened in spite of: {reason}"),
                 Err(error) => crate::log::chain(&error),
             };

@@ -1,6 +1,6 @@
-//! Device nodes that the engine made for a device that has another number now. The engine does
-//! this if its CDI specification, or its copy of one, is older than the device's number. The
-//! earlier number may be another device's by now.
+//! Finds device nodes that the engine made for a device that has another number now. This happens if
+//! the engine's CDI specification, or its copy of one, is older than the device's number. Another
+//! device may have the earlier number now.
 
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecNode, StepUser};
 
@@ -18,7 +18,7 @@ pub(crate) struct StaleNode<'a> {
 
 impl<'a> StaleNode<'a> {
     /// Finds the stale nodes of devices that a CDI specification or the wrapper runtime granted. A
-    /// node that the container's user had the engine make is none.
+    /// node that the container's user requested from the engine is not stale.
     pub(crate) fn find_all(plan: &'a InjectionPlan, bundle: &'a Bundle) -> Vec<Self> {
         let spec = &bundle.spec_devices;
         let mut found = Vec::new();

@@ -1,4 +1,5 @@
-//! The steps of a plan that are done in the container's mount namespace.
+//! Carries out the steps of a plan in the container's mount namespace. All sources were opened in the
+//! host's mount namespace before, so that no path of the host is used here.
 
 use std::path::{Path, PathBuf};
 
@@ -14,26 +15,27 @@ use super::sources::{OpenedAction, OpenedStep, device_access};
 use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
 use crate::mount::{KernelCalls, Mounter, Source};
 
+/// Creates and mounts the targets of all steps. Adds warnings for steps that are done in part.
 pub(crate) fn attach(
     ready: Vec<OpenedStep<'_>>,
     root: &ContainerRoot,
     calls: KernelCalls,
     label: Option<&str>,
-    notes: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
     let mut mounter = Mounter::new(root, calls);
-    let mut parents = Parents::new(root);
+    let mut parents = ParentCache::new(root);
     let mut injected_dir = InjectedDir::default();
     let mut loaders = Vec::new();
     let mut libraries = Vec::new();
     for OpenedStep { action, reason, .. } in ready {
         let done = match action {
             OpenedAction::Mask(mask) => {
-                parents.forget();
+                parents.clear();
                 mask.attach(root, &mut mounter, label)
             }
             OpenedAction::Directory { source, path } => {
-                parents.forget();
+                parents.clear();
                 mount_at_path(source, path, &mut parents, &mut mounter)
             }
             OpenedAction::Node {
@@ -41,7 +43,7 @@ pub(crate) fn attach(
                 path,
                 number,
                 own,
-            } => match own_node(own, path, root, notes) {
+            } => match choose_own_node(own, path, root, warnings) {
                 Some(own) => make_device(path, number, own, &mut parents),
                 None => mount_at_path(source, path, &mut parents, &mut mounter),
             },
@@ -49,7 +51,7 @@ pub(crate) fn attach(
                 if root.can_make_devices() {
                     make_device(path, number, device_access(made.own), &mut parents)
                 } else {
-                    Err(not_on_host(path, made))
+                    Err(not_on_host_error(path, made))
                 }
             }
             OpenedAction::Link { path, target } => create_link(path, target, &mut parents),
@@ -69,7 +71,7 @@ pub(crate) fn attach(
                     names,
                     image_links,
                 });
-                injected_dir.library(source, path, links)
+                injected_dir.add_library(source, path, links)
             }
             OpenedAction::Loader(search) => {
                 loaders.push(search);
@@ -83,14 +85,14 @@ pub(crate) fn attach(
         let directories = ImageDirectories {
             library_path: search.library_path,
             directory_32bit: search.directory_32bit,
-            newer: loader::configure(root, search, notes)?,
+            newer: loader::configure(root, search, warnings)?,
         };
-        image_names::place_names(root, &mut mounter, &libraries, &directories, notes)?;
+        image_names::place_names(root, &mut mounter, &libraries, &directories, warnings)?;
     }
     Ok(())
 }
 
-/// Removes masks of a container that runs which list other devices than the new ones.
+/// Removes masks from a running container if they list other devices than the new masks.
 pub(crate) fn remove_outdated_masks(
     ready: &[OpenedStep<'_>],
     root: &ContainerRoot,
@@ -105,17 +107,17 @@ pub(crate) fn remove_outdated_masks(
 
 /// Returns the mode and owner of a node that is created in the container, or `None` if the
 /// node of the host is mounted.
-fn own_node(
+fn choose_own_node(
     own: Option<DeviceAccess>,
     path: &Path,
     root: &ContainerRoot,
-    notes: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Option<DeviceAccess> {
     let own = own?;
     if root.can_make_devices() {
         return Some(own);
     }
-    notes.push(format!(
+    warnings.push(format!(
         "{}: the container has a user namespace and gets the host's node; to open it, its user \
          has to be in the host's group that owns it, not in {}",
         path.display(),
@@ -124,7 +126,7 @@ fn own_node(
     None
 }
 
-fn not_on_host(path: &Path, made: &MadeNode) -> ApplyError {
+fn not_on_host_error(path: &Path, made: &MadeNode) -> ApplyError {
     ApplyError::NodeNotOnHost {
         path: path.to_owned(),
         driver: made.driver.clone(),
@@ -132,19 +134,19 @@ fn not_on_host(path: &Path, made: &MadeNode) -> ApplyError {
     }
 }
 
-/// The directory of the last step. The steps of a plan are sorted by path, so that many in a row
-/// are in one directory, which is then resolved and checked only once.
-struct Parents<'r> {
+/// Keeps the directory of the last step open. The steps of a plan are sorted by path, so that many
+/// in a row are in one directory, which is resolved and checked only once.
+struct ParentCache<'r> {
     root: &'r ContainerRoot,
     last: Option<(PathBuf, Parent)>,
 }
 
-impl<'r> Parents<'r> {
+impl<'r> ParentCache<'r> {
     fn new(root: &'r ContainerRoot) -> Self {
         Self { root, last: None }
     }
 
-    /// Returns the directory of `path`, creating missing directories, and the last component.
+    /// Returns the directory of `path` and the last component. Missing directories are created.
     fn find<'p>(&mut self, path: &'p Path) -> Result<(&Parent, Name<'p>), ApplyError> {
         let (directory, name) = split_leaf(path)?;
         let last = match self.last.take() {
@@ -154,8 +156,8 @@ impl<'r> Parents<'r> {
         Ok((&self.last.insert(last).1, name))
     }
 
-    /// Forgets the directory, because a directory is mounted next. It may cover the known one.
-    fn forget(&mut self) {
+    /// Closes the directory. This is necessary before a directory is mounted, which may cover it.
+    fn clear(&mut self) {
         self.last = None;
     }
 }
@@ -164,7 +166,7 @@ fn make_device(
     path: &Path,
     number: DeviceNumber,
     access: DeviceAccess,
-    parents: &mut Parents<'_>,
+    parents: &mut ParentCache<'_>,
 ) -> Result<(), ApplyError> {
     let (parent, name) = parents.find(path)?;
     Ok(parent.make_device(name, number, access)?)
@@ -172,7 +174,11 @@ fn make_device(
 
 /// Creates a symbolic link. An existing file with this name is kept: the directory that the
 /// host mounts there, or the link that the hook created in an earlier run.
-fn create_link(path: &Path, target: &Path, parents: &mut Parents<'_>) -> Result<(), ApplyError> {
+fn create_link(
+    path: &Path,
+    target: &Path,
+    parents: &mut ParentCache<'_>,
+) -> Result<(), ApplyError> {
     let (parent, name) = parents.find(path)?;
     parent.symlink_or_find(name, target)?;
     Ok(())
@@ -181,7 +187,7 @@ fn create_link(path: &Path, target: &Path, parents: &mut Parents<'_>) -> Result<
 fn mount_at_path(
     source: Source,
     path: &Path,
-    parents: &mut Parents<'_>,
+    parents: &mut ParentCache<'_>,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
     let (parent, name) = parents.find(path)?;
@@ -212,18 +218,18 @@ fn mount_at_name(
 fn mount_file<'p>(
     source: Source,
     path: &'p Path,
-    parents: &mut Parents<'_>,
+    parents: &mut ParentCache<'_>,
     mounter: &mut Mounter,
     injected_dir: &mut InjectedDir<'p>,
 ) -> Result<(), ApplyError> {
     let (parent, name) = parents.find(path)?;
-    let link = InjectedDir::place_of(path);
+    let link = InjectedDir::inner_path(path);
     match parent.symlink_or_find(name, &link)? {
         None => {}
         Some(FileKind::Symlink) => parent.redirect_link(name, &link)?,
         Some(_) => return mount_at_name(source, parent, name, mounter),
     }
-    injected_dir.file(source, path);
+    injected_dir.add_file(source, path);
     Ok(())
 }
 
@@ -240,10 +246,10 @@ mod tests {
     fn steps_in_one_directory_share_its_handle() {
         let top = tempfile::tempdir().unwrap();
         let root = ContainerRoot::open(top.path(), Resolver::Walk).unwrap();
-        let mut parents = Parents::new(&root);
+        let mut parents = ParentCache::new(&root);
         let mut identity = |path: &str, forget: bool| {
             if forget {
-                parents.forget();
+                parents.clear();
             }
             let (parent, _) = parents.find(Path::new(path)).unwrap();
             parent.identity().unwrap()

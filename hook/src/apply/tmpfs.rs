@@ -70,7 +70,7 @@ pub(super) fn attach(
 }
 
 /// Returns whether the path in the container leads to the source already.
-pub(super) fn shows(
+pub(super) fn is_mounted_at(
     root: &ContainerRoot,
     path: &Path,
     source: &Source,

@@ -2,12 +2,10 @@
 
 use std::process::ExitCode;
 
-use dlmalloc::GlobalDlmalloc;
+use hook::SingleThreadMemory;
 
-/// Replaces the allocator of musl, for the same reason as in `main.rs`: it makes a system call
-/// for nearly every allocation.
 #[global_allocator]
-static MEMORY: GlobalDlmalloc = GlobalDlmalloc;
+static MEMORY: SingleThreadMemory = SingleThreadMemory::new();
 
 fn main() -> ExitCode {
     hook::hook_main()

@@ -1,5 +1,5 @@
-//! Adds device rules. They are added to systemd's units first, so that they persist, and then
-//! to the cgroup.
+//! Allows devices in a container's cgroup. The device rules are added to the systemd unit first,
+//! so that a `daemon-reload` does not lose them, and then to the cgroup.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use super::systemd::{HostSystemd, Systemd, Unit};
 use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
-    /// Allows the processes of the cgroup to use the devices in `rules`, in addition to those
-    /// that they may use already.
+    /// Allows the processes of the cgroup to use the devices in `rules`, in addition to the
+    /// devices that they may use already.
     ///
     /// The devices are first added to the systemd units of the cgroup and of the slices and
     /// services above it, so that they persist over a `daemon-reload`. The units come first
@@ -43,9 +43,9 @@ impl DeviceCgroup {
     }
 
     /// Allows `rules` as [`Self::allow`] does, and revokes `stale` as [`Self::revoke`] does,
-    /// except for devices in `keep`. Both happen in one step if the kernel supports that. The
-    /// stale rules are revoked even if the new ones cannot be allowed. Returns warnings for
-    /// the administrator.
+    /// except for devices in `keep`. Cgroup v2 does both by replacing each device program once;
+    /// cgroup v1 needs one write for each rule. The stale rules are revoked even if the new
+    /// rules cannot be allowed. Returns warnings for the administrator.
     pub(crate) fn exchange_rules(
         &self,
         stale: &[DeviceRule],
@@ -72,8 +72,8 @@ impl DeviceCgroup {
         Ok(warnings)
     }
 
-    /// Does the same as [`allow`](Self::allow), with other paths of systemd's sockets and of
-    /// `/dev`.
+    /// Does the same as [`allow`](Self::allow), with the sockets of systemd and the `/dev` that
+    /// `systemd` names. Tests pass a simulated systemd here.
     pub(crate) fn allow_through_systemd(
         &self,
         systemd: HostSystemd,
@@ -83,8 +83,8 @@ impl DeviceCgroup {
         self.change(systemd, &[], rules, regenerate)
     }
 
-    /// Allows `rules`, and on cgroup v2 denies `withdrawn` in the same step. Cgroup v1 ignores
-    /// `withdrawn`.
+    /// Allows the devices of `rules`. On cgroup v2 the same new device program also denies the
+    /// devices of `withdrawn`; cgroup v1 ignores `withdrawn`.
     fn change(
         &self,
         systemd: HostSystemd,
@@ -110,12 +110,12 @@ impl DeviceCgroup {
         };
         match self {
             Self::V1(cgroup) => {
-                let before = v1::DeviceList::read(&cgroup.dir)?;
+                let earlier_list = v1::DeviceList::read(&cgroup.dir)?;
                 report.units = allow_in_units(&report.rules);
-                // systemd clears a v1 list before it writes its own rules. Rules that only the
-                // runtime had set would be lost, so they are written again.
+                // systemd clears `devices.list` of cgroup v1 before it writes the rules of the
+                // unit. The rules that the runtime had set there are lost, and restored here.
                 if !report.units.is_empty() {
-                    v1::restore_lines(cgroup, &before)?;
+                    v1::restore_entries(cgroup, &earlier_list)?;
                 }
                 report.levels = v1::allow(cgroup, &report.rules)?;
             }
@@ -130,8 +130,8 @@ impl DeviceCgroup {
         Ok(report)
     }
 
-    /// Returns the units of the cgroup and of its ancestors, as far as they deny anything. The
-    /// flag says whether the unit has processes other than the container's.
+    /// Returns the systemd units of the cgroup and of its ancestors that restrict devices. The
+    /// flag of a unit is true if it also has processes of other containers or of the host.
     fn find_restricting_units(&self) -> Result<Vec<(Unit, bool)>, CgroupError> {
         let (cgroup, restricts): (&CgroupDir, fn(&Path) -> _) = match self {
             Self::V1(cgroup) => (cgroup, v1::restricts),

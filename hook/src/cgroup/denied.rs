@@ -4,18 +4,19 @@ use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
 use super::{DeviceCgroup, v1, v2};
 
-/// The device rules that a cgroup or its ancestors deny.
+/// The device rules that a cgroup or one of its ancestors denies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeniedRules {
-    /// The rules of which any part is denied.
+    /// Each of these rules is denied for at least one access: read, write or mknod.
     pub rules: Vec<DeviceRule>,
-    /// The number of programs that the kernel hides, and that may deny more.
-    pub unreadable: usize,
+    /// The number of device programs that could not be evaluated. They may deny further rules.
+    pub unreadable_programs: usize,
 }
 
 impl DeviceCgroup {
-    /// Returns whether the kernel hides a program of the container's own cgroups. Such a
-    /// program cannot be rewritten; it can only be generated again as a whole.
+    /// Returns whether the kernel hides the instructions of a device program that is attached to
+    /// the container's own cgroups (`net.core.bpf_jit_harden=2`). A hidden program cannot be
+    /// rewritten; it can only be generated again from config.json.
     pub(crate) fn has_hidden_program(&self) -> Result<bool, CgroupError> {
         match self {
             Self::V1(_) => Ok(false),
@@ -23,8 +24,9 @@ impl DeviceCgroup {
         }
     }
 
-    /// Whether the cgroup may deny devices that its list does not show. A list of cgroup v1 that
-    /// allows everything has exceptions, which the kernel does not print.
+    /// Returns whether the cgroup may deny devices that the kernel does not show. If
+    /// `devices.list` of cgroup v1 is `a *:* rwm`, the kernel allows all devices except for
+    /// those in an internal list of exceptions, which no file contains.
     pub(crate) fn has_hidden_exceptions(&self) -> Result<bool, CgroupError> {
         match self {
             Self::V1(cgroup) => Ok(v1::DeviceList::read(&cgroup.dir)? == v1::DeviceList::AllowsAll),
@@ -32,26 +34,29 @@ impl DeviceCgroup {
         }
     }
 
-    /// Returns the rules that the cgroup denies, without changing anything.
+    /// Returns the members of `rules` that the cgroup or an ancestor denies. Nothing is changed.
     pub(crate) fn find_denied_rules(
         &self,
         rules: &[DeviceRule],
     ) -> Result<DeniedRules, CgroupError> {
         let wanted = rule::merge(rules);
         match self {
-            // The kernel lets no list allow more than the lists above it, so the list of the
-            // cgroup itself is sufficient.
+            // The kernel never lets a cgroup v1 allow more than its ancestors do, so reading the
+            // list of the cgroup itself is sufficient.
             Self::V1(cgroup) => {
                 let list = v1::DeviceList::read(&cgroup.dir)?;
                 let rules = wanted.into_iter().filter(|rule| !list.allows(rule));
                 Ok(DeniedRules {
                     rules: rules.collect(),
-                    unreadable: 0,
+                    unreadable_programs: 0,
                 })
             }
             Self::V2(cgroup) => {
-                let (rules, unreadable) = v2::find_denied_rules(cgroup, &wanted)?;
-                Ok(DeniedRules { rules, unreadable })
+                let (rules, unreadable_programs) = v2::find_denied_rules(cgroup, &wanted)?;
+                Ok(DeniedRules {
+                    rules,
+                    unreadable_programs,
+                })
             }
         }
     }

@@ -1,5 +1,3 @@
-//! Errors of device rules.
-
 use std::io;
 use std::path::PathBuf;
 
@@ -13,11 +11,7 @@ pub(crate) enum CgroupError {
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
     #[error("{path} is longer than {limit} bytes")]
-    TooLong {
-        path: PathBuf,
-        /// The maximum number of bytes that are read.
-        limit: u64,
-    },
+    TooLong { path: PathBuf, limit: u64 },
     #[error("unexpected line {line:?} in {path}")]
     Malformed { path: PathBuf, line: String },
     #[error(
@@ -25,7 +19,7 @@ pub(crate) enum CgroupError {
          run the hook in the host's mount and cgroup namespaces"
     )]
     NotVisible {
-        /// The path of the cgroup in its hierarchy.
+        /// The path of the cgroup in its hierarchy, as `/proc/PID/cgroup` shows it.
         cgroup: PathBuf,
     },
     #[error(
@@ -34,16 +28,16 @@ pub(crate) enum CgroupError {
          DeviceAllow= on the systemd unit"
     )]
     AncestorDenies {
-        /// The cgroup that should get the rule.
+        /// The directory of the container's cgroup, which cannot allow more than its ancestors.
         cgroup: PathBuf,
-        /// The nearest ancestor that denies it.
+        /// The directory of an ancestor that denies the rule.
         ancestor: PathBuf,
         rule: DeviceRule,
     },
     #[error("cannot write {rule:?} to {path}")]
     Write {
         path: PathBuf,
-        /// The rule as it was written to the file.
+        /// The rule in the format of the control file, such as `c 10:183 rw`.
         rule: String,
         source: io::Error,
     },
@@ -57,12 +51,12 @@ pub(crate) enum CgroupError {
     Load {
         cgroup: PathBuf,
         instructions: usize,
-        /// The end of the verifier's log, if there is one.
+        /// The end of the kernel verifier's log on one line, or an empty text.
         log: String,
         source: Errno,
     },
-    /// cgroup v2: a program of the container's cgroup cannot be evaluated, and may belong to
-    /// another component than the runtime.
+    /// A device program of the container's cgroup (cgroup v2) cannot be evaluated. It is not
+    /// replaced, because it may belong to a component other than the runtime.
     #[error(
         "device program {program} ({name:?}) of cgroup {cgroup} cannot be understood and may deny \
          the devices; it may be another component's, and was left alone: let that component \
@@ -84,7 +78,8 @@ pub(crate) enum CgroupError {
          they keep changing, or another process holds them by a bpf link"
     )]
     ConcurrentChanges { cgroup: PathBuf },
-    /// cgroup v2: a program of a cgroup above the highest visible one denies a device.
+    /// A device program denies a device, and it is attached to a cgroup that this process does
+    /// not see (cgroup v2), because `mount` shows only a part of the hierarchy.
     #[error(
         "device program {program}, attached above {mount}, denies {rule}: \
          run the hook in the host's mount and cgroup namespaces"
@@ -92,14 +87,13 @@ pub(crate) enum CgroupError {
     HiddenAncestorDenies {
         mount: PathBuf,
         program: u32,
-        /// The first rule that the program denies.
         rule: DeviceRule,
     },
 }
 
 impl CgroupError {
-    /// Returns whether programs could not be read because this process lacks privileges on the
-    /// host.
+    /// Returns whether the kernel refused to show device programs because this process lacks
+    /// CAP_SYS_ADMIN or CAP_NET_ADMIN in the initial user namespace.
     pub(crate) fn lacks_privileges(&self) -> bool {
         match self {
             Self::ReadPrograms { source, .. } => {

@@ -1,4 +1,4 @@
-//! Decides which hierarchy controls devices, and finds the cgroup of a process in it.
+//! Finds the cgroup that controls the devices of a process, on hosts with cgroup v1 or v2.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -13,18 +13,18 @@ use super::membership::{self, Hierarchy};
 use super::{CgroupDir, DeviceCgroup};
 use crate::mountinfo::MountLine;
 
-/// The size limit of `/proc/PID/cgroup` in bytes. The file has one line per hierarchy, and
-/// each is shorter than a path may be.
+/// The size limit of `/proc/PID/cgroup` in bytes. The file has a line of at most some 4 KiB
+/// (PATH_MAX) for each of about 15 hierarchies.
 const MEMBERSHIP_LIMIT: u64 = 256 * 1024;
-/// The size limit of mountinfo in bytes: some hundred bytes for each of the 100,000 mounts
-/// that the kernel allows.
+/// The size limit of `/proc/PID/mountinfo` in bytes: some 300 bytes for each of the 100,000
+/// mounts that a mount namespace may have (`fs.mount-max`).
 const MOUNTINFO_LIMIT: u64 = 32 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KernelMounts {
-    /// A procfs of the host's PID namespace.
+    /// The mount point of a procfs that shows the host's PID namespace.
     pub proc: PathBuf,
-    /// The mount point of the unified hierarchy, on a host without cgroup v1.
+    /// The directory that is a mount of cgroup v2 exactly if cgroup v2 controls devices.
     pub cgroup: PathBuf,
 }
 
@@ -38,24 +38,25 @@ impl Default for KernelMounts {
 }
 
 impl DeviceCgroup {
-    /// Finds the device cgroup of a process. Returns `None` if this host has no device
-    /// controller.
+    /// Finds the cgroup that controls the devices of a process. Returns `None` if the host's
+    /// kernel has no device controller.
     ///
     /// # Errors
     ///
-    /// The call fails if `/proc` cannot be read or parsed, or if the cgroup of the process is
-    /// outside every mount of its hierarchy.
+    /// The call fails if `/proc` cannot be read, or if no mount of the hierarchy shows the
+    /// cgroup of the process.
     pub(crate) fn from_pid(pid: i32) -> Result<Option<Self>, CgroupError> {
         Self::find(&KernelMounts::default(), pid)
     }
 
-    /// Finds the device cgroup of a process, given the content of its `/proc/PID/cgroup`.
+    /// Does the same as [`Self::from_pid`] for a process whose `/proc/PID/cgroup` was read
+    /// already. `membership` is the content of that file.
     pub(crate) fn from_membership(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
         Self::find_by_membership(&KernelMounts::default(), membership)
     }
 
-    /// Returns the cgroup at `path` in the hierarchy that controls devices, even if it does
-    /// not exist. Returns `None` if this host has no device controller.
+    /// Returns the cgroup at `path` in the hierarchy that controls devices. The cgroup need not
+    /// exist. Returns `None` if the host's kernel has no device controller.
     ///
     /// # Errors
     ///
@@ -64,47 +65,54 @@ impl DeviceCgroup {
         Self::find_by_path(&KernelMounts::default(), |_| Some(path))
     }
 
-    /// Does the same as [`Self::from_pid`] on a host with other paths of `/proc` and
-    /// `/sys/fs/cgroup`.
-    pub(super) fn find(roots: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
-        let path = roots.proc.join(pid.to_string()).join("cgroup");
-        Self::find_by_membership(roots, &read(&path, MEMBERSHIP_LIMIT)?)
+    /// Does the same as [`Self::from_pid`] with other mount points of procfs and cgroup v2.
+    pub(super) fn find(mounts: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
+        let path = mounts.proc.join(pid.to_string()).join("cgroup");
+        Self::find_by_membership(mounts, &read_file(&path, MEMBERSHIP_LIMIT)?)
     }
 
     fn find_by_membership(
-        roots: &KernelMounts,
+        mounts: &KernelMounts,
         membership: &[u8],
     ) -> Result<Option<Self>, CgroupError> {
-        Self::find_by_path(roots, |hierarchy| membership::path(membership, hierarchy))
+        Self::find_by_path(mounts, |hierarchy| {
+            membership::parse_cgroup_path(membership, hierarchy)
+        })
     }
 
     fn find_by_path<'p>(
-        roots: &KernelMounts,
+        mounts: &KernelMounts,
         path: impl FnOnce(Hierarchy) -> Option<&'p Path>,
     ) -> Result<Option<Self>, CgroupError> {
-        let mountinfo = read(&roots.proc.join("thread-self/mountinfo"), MOUNTINFO_LIMIT)?;
-        let (hierarchy, version): (_, fn(CgroupDir) -> Self) = if is_cgroup2(&roots.cgroup) {
+        let mountinfo = read_file(&mounts.proc.join("thread-self/mountinfo"), MOUNTINFO_LIMIT)?;
+        let (hierarchy, version): (_, fn(CgroupDir) -> Self) = if is_cgroup2(&mounts.cgroup) {
             (Hierarchy::Unified, Self::V2)
         } else {
             (Hierarchy::V1Devices, Self::V1)
         };
-        let found = path(hierarchy).map(|path| locate(path, &mountinfo, hierarchy));
-        Ok(found.transpose()?.map(version))
+        let directory = path(hierarchy).map(|path| find_directory(path, &mountinfo, hierarchy));
+        Ok(directory.transpose()?.map(version))
     }
 }
 
-/// Returns whether `path` is a mount of cgroup v2; runtimes use the same criterion. A hybrid
-/// host has v2 mounted in a directory below, but runtimes attach no device programs there.
+/// Returns whether `path` is a mount of cgroup v2. runc and crun use the same criterion. On a
+/// hybrid host, cgroup v2 is mounted at `/sys/fs/cgroup/unified`, but runtimes attach no device
+/// programs there, because the v1 hierarchy controls devices.
 fn is_cgroup2(path: &Path) -> bool {
     statfs(path).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
-/// Returns the directory of the cgroup at `path` in `hierarchy`.
-fn locate(path: &Path, mountinfo: &[u8], hierarchy: Hierarchy) -> Result<CgroupDir, CgroupError> {
+/// Returns the directory of the cgroup at `path` in `hierarchy`, through the first mount in
+/// `mountinfo` that shows the cgroup.
+fn find_directory(
+    path: &Path,
+    mountinfo: &[u8],
+    hierarchy: Hierarchy,
+) -> Result<CgroupDir, CgroupError> {
     let mounts = parse_mounts(mountinfo, hierarchy);
     let found = mounts.into_iter().find_map(|mount| {
         Some(CgroupDir {
-            dir: mount.directory_of(path)?,
+            dir: mount.resolve_directory(path)?,
             mount: mount.point,
             path: path.to_owned(),
         })
@@ -114,29 +122,31 @@ fn locate(path: &Path, mountinfo: &[u8], hierarchy: Hierarchy) -> Result<CgroupD
     })
 }
 
-/// A mount of a hierarchy, or of a part of it.
+/// A mount of a cgroup hierarchy. A bind mount or a cgroup namespace can limit the mount to one
+/// cgroup and its descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CgroupMount {
-    /// The cgroup that is visible at the mount point.
+    /// The path in the hierarchy of the cgroup that is visible at the mount point.
     root: PathBuf,
     point: PathBuf,
 }
 
 impl CgroupMount {
-    /// Returns the directory of a cgroup, or `None` if the cgroup is not below the root of the
-    /// mount.
-    fn directory_of(&self, cgroup: &Path) -> Option<PathBuf> {
-        let below = cgroup.strip_prefix(&self.root).ok()?;
+    /// Returns the directory in which this mount shows `cgroup`, or `None` if `cgroup` is not
+    /// below the root of the mount.
+    fn resolve_directory(&self, cgroup: &Path) -> Option<PathBuf> {
+        let relative_path = cgroup.strip_prefix(&self.root).ok()?;
         // The kernel shows a cgroup outside of this process's cgroup namespace as `/../x`.
-        let visible = below
+        let is_visible = relative_path
             .components()
             .all(|component| matches!(component, Component::Normal(_)));
-        visible.then(|| self.point.join(below))
+        is_visible.then(|| self.point.join(relative_path))
     }
 }
 
-/// Returns the mounts of `hierarchy`, and first the one that shows the largest part of it. Of
-/// two equal mounts the later one comes first, because it may cover the other.
+/// Returns the mounts of `hierarchy`. The mount with the shortest root comes first, because it
+/// shows the largest part of the hierarchy. Of two mounts with the same root the later one comes
+/// first, because it may cover the earlier one.
 fn parse_mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
     let lines = content.split(|byte| *byte == b'\n').rev().enumerate();
     let by_depth: BTreeMap<_, _> = inserted(lines.filter_map(|(later, line)| {
@@ -161,9 +171,9 @@ fn parse_mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
     })
 }
 
-/// Reads the whole file `path`, which must not be longer than `limit` bytes.
+/// Reads a file of procfs or cgroupfs. A file of more than `limit` bytes is an error.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(super) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, CgroupError> {
+pub(super) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, CgroupError> {
     let fail = |source| CgroupError::Read {
         path: path.to_owned(),
         source,
@@ -209,8 +219,9 @@ mod tests {
                 V2_MOUNT => Hierarchy::Unified,
                 _ => Hierarchy::V1Devices,
             };
-            let path = membership::path(membership.as_bytes(), hierarchy);
-            let found = path.map(|path| locate(path, mountinfo.as_bytes(), hierarchy).unwrap());
+            let path = membership::parse_cgroup_path(membership.as_bytes(), hierarchy);
+            let found =
+                path.map(|path| find_directory(path, mountinfo.as_bytes(), hierarchy).unwrap());
             let dir = found.map_or("none".into(), |found| found.dir);
             assert_eq!(dir, Path::new(expected), "{membership}");
         }
@@ -223,8 +234,9 @@ mod tests {
             ("5:devices:/../z\n", V1_MOUNT),
             ("5:devices:/a\n", V2_MOUNT),
         ] {
-            let path = membership::path(membership.as_bytes(), Hierarchy::V1Devices).unwrap();
-            let found = locate(path, mountinfo.as_bytes(), Hierarchy::V1Devices);
+            let path =
+                membership::parse_cgroup_path(membership.as_bytes(), Hierarchy::V1Devices).unwrap();
+            let found = find_directory(path, mountinfo.as_bytes(), Hierarchy::V1Devices);
             assert!(
                 matches!(found, Err(CgroupError::NotVisible { .. })),
                 "{membership}: {found:?}"
@@ -312,7 +324,7 @@ mod tests {
                 root: root.into(),
                 point: "/m".into(),
             };
-            let dir = mount.directory_of(Path::new(cgroup));
+            let dir = mount.resolve_directory(Path::new(cgroup));
             assert_eq!(
                 dir.as_deref(),
                 expected.map(Path::new),
@@ -327,16 +339,16 @@ mod tests {
         let path = dir.path().join("cgroup");
         std::fs::write(&path, "0::/a").unwrap();
 
-        assert_eq!(read(&path, 5).unwrap(), b"0::/a");
+        assert_eq!(read_file(&path, 5).unwrap(), b"0::/a");
         assert!(matches!(
-            read(&path, 4),
+            read_file(&path, 4),
             Err(CgroupError::TooLong { limit: 4, .. })
         ));
     }
 
     #[test]
     fn names_the_file_that_is_missing() {
-        let error = read(Path::new("/nonexistent/cgroup"), 1).unwrap_err();
+        let error = read_file(Path::new("/nonexistent/cgroup"), 1).unwrap_err();
         assert_eq!(
             crate::log::chain(&error),
             "cannot read /nonexistent/cgroup: No such file or directory (os error 2)"

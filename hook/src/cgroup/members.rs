@@ -1,6 +1,6 @@
-//! Lists the processes of a cgroup. They show whether a container runs. Its first process does
-//! not show that, because it may end while others run, or may have no living thread that
-//! `/proc` could describe.
+//! Lists the processes of a container's cgroup, to find out whether the container still runs.
+//! The container's first process is not sufficient for that: it may end while other processes
+//! run, and `/proc` does not describe a process whose main thread has ended.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,11 +13,11 @@ use rooted_path::{open_regular_file, read_regular_text};
 
 use super::DeviceCgroup;
 
-/// The size limit of a list of processes in bytes.
-const MAX_FILE: u64 = 16 << 20;
+/// The size limit of `cgroup.procs`, `cgroup.threads` and `cgroup.events` in bytes.
+const MAX_FILE_SIZE: u64 = 16 << 20;
 
-/// The maximum number of cgroup directories of one container that are visited. A container may
-/// create more; it then counts as running.
+/// The maximum number of cgroup directories that are visited for one container. A container
+/// that has created more of them counts as running.
 const MAX_DIRECTORIES: usize = 4096;
 
 impl DeviceCgroup {
@@ -26,20 +26,19 @@ impl DeviceCgroup {
         &cgroup.dir
     }
 
-    /// Returns the inode number of the cgroup's directory. The kernel gives each cgroup
-    /// another number, so that a removed cgroup is not confused with a later one at the same
-    /// path.
+    /// Returns the inode number of the cgroup's directory. The number distinguishes a removed
+    /// cgroup from a later cgroup at the same path.
     pub(crate) fn inode(&self) -> io::Result<u64> {
         Ok(fs::metadata(self.directory())?.ino())
     }
 
-    /// Returns whether a thread lives in the cgroup or in one below it. A removed cgroup has
-    /// none.
+    /// Returns whether the cgroup or one of its descendants contains a thread. The result for a
+    /// removed cgroup is false.
     pub(crate) fn is_populated(&self) -> io::Result<bool> {
         let populated = match self {
             Self::V1(cgroup) => has_tasks(&cgroup.dir),
             Self::V2(cgroup) => {
-                let events = read_regular_text(&cgroup.dir.join("cgroup.events"), MAX_FILE);
+                let events = read_regular_text(&cgroup.dir.join("cgroup.events"), MAX_FILE_SIZE);
                 events.map(|events| events.lines().any(|line| line == "populated 1"))
             }
         };
@@ -49,9 +48,9 @@ impl DeviceCgroup {
         }
     }
 
-    /// Returns the processes of the cgroup and of those below it, and whether the list is
-    /// complete.
-    pub(crate) fn processes(&self) -> (BTreeSet<i32>, bool) {
+    /// Returns the ids of the processes in the cgroup and its descendants. The second value is
+    /// false if the list is incomplete, because there are more than [`MAX_DIRECTORIES`] cgroups.
+    pub(crate) fn list_processes(&self) -> (BTreeSet<i32>, bool) {
         let mut processes = BTreeSet::new();
         let mut directories = vec![self.directory().to_owned()];
         let mut visited = 0;
@@ -60,20 +59,22 @@ impl DeviceCgroup {
             if visited > MAX_DIRECTORIES {
                 return (processes, false);
             }
-            // A threaded cgroup (cgroup v2) has no list of processes, but one of threads.
+            // In a threaded cgroup (cgroup v2), reading `cgroup.procs` fails with EOPNOTSUPP,
+            // but `cgroup.threads` can be read.
             let files = ["cgroup.procs", "cgroup.threads"].map(|name| directory.join(name));
-            let listed = files
+            let content = files
                 .iter()
-                .find_map(|file| read_regular_text(file, MAX_FILE).ok())
+                .find_map(|file| read_regular_text(file, MAX_FILE_SIZE).ok())
                 .unwrap_or_default();
-            processes.extend(listed.lines().filter_map(|line| line.parse::<i32>().ok()));
-            directories.extend(child_cgroups(&directory));
+            processes.extend(content.lines().filter_map(|line| line.parse::<i32>().ok()));
+            directories.extend(list_child_cgroups(&directory));
         }
         (processes, true)
     }
 }
 
-/// Returns whether a cgroup of v1, or a cgroup below it, has a thread.
+/// Returns whether a cgroup v1 or one of its descendants contains a thread. Cgroup v1 has no
+/// `cgroup.events`, so the `tasks` file of every descendant is read.
 fn has_tasks(directory: &Path) -> io::Result<bool> {
     let mut directories = vec![directory.to_owned()];
     let mut visited = 0;
@@ -85,7 +86,7 @@ fn has_tasks(directory: &Path) -> io::Result<bool> {
         let read =
             open_regular_file(&directory.join("tasks")).and_then(|mut tasks| tasks.read(&mut [0]));
         match read {
-            Ok(0) => directories.extend(child_cgroups(&directory)),
+            Ok(0) => directories.extend(list_child_cgroups(&directory)),
             Ok(_) => return Ok(true),
             Err(error) if is_removed(&error) => {}
             Err(error) => return Err(error),
@@ -94,14 +95,14 @@ fn has_tasks(directory: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-fn child_cgroups(directory: &Path) -> impl Iterator<Item = PathBuf> {
+fn list_child_cgroups(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     directories.map(|entry| entry.path())
 }
 
-/// Returns whether the error means that the cgroup was removed. A cgroup that is being removed
-/// returns ENODEV.
+/// Returns whether a failed read of a cgroup's file means that the cgroup was removed. Reading
+/// a file that was opened before the removal fails with ENODEV.
 fn is_removed(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::ENOENT | Errno::ENODEV))
@@ -149,7 +150,7 @@ mod tests {
         fs::write(own.join("cgroup.procs"), "7\n8\n").unwrap();
         fs::write(own.join("inner/cgroup.procs"), "9\n").unwrap();
         fs::write(own.join("threaded/cgroup.threads"), "10\n").unwrap();
-        let found = DeviceCgroup::V2(cgroup(top.path())).processes();
+        let found = DeviceCgroup::V2(cgroup(top.path())).list_processes();
         assert_eq!(found, (BTreeSet::from([7, 8, 9, 10]), true));
     }
 }

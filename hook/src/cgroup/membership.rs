@@ -1,6 +1,6 @@
 //! Parses `/proc/PID/cgroup`, which has the cgroup of a process in each hierarchy.
 //!
-//! A line is `ID:CONTROLLERS:PATH` (cgroups(7)); the line of the unified hierarchy begins with
+//! A line has the form `ID:CONTROLLERS:PATH` (cgroups(7)). The line of cgroup v2 begins with
 //! `0::`.
 
 use std::ffi::OsStr;
@@ -9,26 +9,26 @@ use std::path::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hierarchy {
-    /// cgroup v1 with the `devices` controller.
+    /// The hierarchy of cgroup v1 that has the `devices` controller.
     V1Devices,
-    /// cgroup v2.
+    /// The only hierarchy of cgroup v2.
     Unified,
 }
 
-/// Returns the path of the cgroup in `hierarchy`, or `None` if the process is not in that
-/// hierarchy.
-pub(super) fn path(content: &[u8], hierarchy: Hierarchy) -> Option<&Path> {
+/// Returns the path of a process's cgroup in `hierarchy`, given the content of the process's
+/// `/proc/PID/cgroup`. Returns `None` if the file has no line for the hierarchy.
+pub(super) fn parse_cgroup_path(content: &[u8], hierarchy: Hierarchy) -> Option<&Path> {
     content.split(|byte| *byte == b'\n').find_map(|line| {
-        // The path may contain colons; the other fields cannot.
+        // The path is the last of three fields, and the only one that may contain colons.
         let mut fields = line.splitn(3, |byte| *byte == b':');
         let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-        let found = match hierarchy {
+        let is_line_of_hierarchy = match hierarchy {
             Hierarchy::Unified => id == b"0" && controllers.is_empty(),
             Hierarchy::V1Devices => controllers
                 .split(|byte| *byte == b',')
                 .any(|controller| controller == b"devices"),
         };
-        found.then(|| Path::new(OsStr::from_bytes(path)))
+        is_line_of_hierarchy.then(|| Path::new(OsStr::from_bytes(path)))
     })
 }
 
@@ -55,7 +55,7 @@ mod tests {
             ("", Unified, None),
             ("0:\n\n::\n", Unified, None),
         ] {
-            let found = path(content.as_bytes(), hierarchy);
+            let found = parse_cgroup_path(content.as_bytes(), hierarchy);
             assert_eq!(
                 found,
                 expected.map(Path::new),

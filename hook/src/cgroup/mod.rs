@@ -1,4 +1,5 @@
-//! Device rules: they decide which devices the processes of a cgroup may open.
+//! Changes the device rules of a container, which decide which devices the processes of the
+//! container's cgroup may open.
 //!
 //! The runtime sets the rules of a container before it calls hooks. On cgroup v1 the kernel
 //! keeps a list of rules for each cgroup. On cgroup v2 there are programs, attached to the
@@ -44,49 +45,50 @@ pub(crate) use spec_rules::SpecRules;
 pub use v2::fuzzing::device_program;
 pub(crate) use v2::hides_new_programs;
 
-/// The cgroup that controls the devices of a process.
+/// The cgroup that controls which devices a process may open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceCgroup {
-    /// A cgroup of the v1 `devices` hierarchy, which has a list of rules.
+    /// A cgroup v1 with the `devices` controller, which keeps a list of rules.
     V1(CgroupDir),
-    /// A cgroup of the unified hierarchy, which has programs.
+    /// A cgroup v2, to which device programs are attached (`BPF_PROG_TYPE_CGROUP_DEVICE`).
     V2(CgroupDir),
 }
 
 /// The location of a cgroup in the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CgroupDir {
-    /// The mount point of the hierarchy.
+    /// The mount point of the hierarchy, such as `/sys/fs/cgroup`.
     mount: PathBuf,
-    /// The directory of the cgroup: `mount` or a directory below it.
+    /// The directory of the cgroup, which is `mount` or a directory below `mount`.
     dir: PathBuf,
-    /// The path of the cgroup in its hierarchy, as `/proc/PID/cgroup` has it.
+    /// The path of the cgroup in its hierarchy, as `/proc/PID/cgroup` shows it.
     path: PathBuf,
 }
 
-/// A container's cgroup, or one of its ancestors up to the highest visible one.
+/// A container's cgroup or one of its ancestors, as far as the cgroup mount shows them.
 #[derive(Clone, Copy, Debug)]
 struct Ancestor<'a> {
     dir: &'a Path,
-    /// The path of the cgroup in its hierarchy.
+    /// The path of the cgroup in its hierarchy, which contains the names of systemd units.
     path: &'a Path,
     owner: CgroupOwner,
 }
 
-/// The component that determines the rules of a cgroup.
+/// The component that decides the device rules of a cgroup. It determines whether a container's
+/// start may change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CgroupOwner {
-    /// The container. It owns its own cgroup, and the scope around it if the runtime created a
-    /// cgroup below the scope (crun).
+    /// The container owns its cgroup, and also the systemd scope if the runtime created the
+    /// container's cgroup below the scope, as crun does.
     Container,
-    /// A slice or service of systemd, which an administrator configures.
+    /// The cgroup is that of a systemd slice or service, which an administrator configures.
     Unit,
-    /// Another container, or the host's policy.
+    /// The cgroup belongs to an enclosing container or to the host, and is never changed.
     Enclosing,
 }
 
 impl CgroupDir {
-    /// Returns the cgroup and its ancestors up to the highest visible one.
+    /// Returns this cgroup and its ancestors, from this cgroup up to the mount point.
     fn levels(&self) -> impl Iterator<Item = Ancestor<'_>> {
         let dirs = self
             .dir
@@ -95,11 +97,11 @@ impl CgroupDir {
         dirs.zip(self.path.ancestors()).map(|(dir, path)| Ancestor {
             dir,
             path,
-            owner: self.owner(dir, path),
+            owner: self.determine_owner(dir, path),
         })
     }
 
-    fn owner(&self, dir: &Path, path: &Path) -> CgroupOwner {
+    fn determine_owner(&self, dir: &Path, path: &Path) -> CgroupOwner {
         let has_unit_type = |path: &Path, kinds: &[&str]| {
             let kind = path.extension().and_then(|kind| kind.to_str());
             kind.is_some_and(|kind| kinds.contains(&kind))

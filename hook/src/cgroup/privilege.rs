@@ -1,17 +1,18 @@
-//! The privileges that changes of device rules need.
+//! Tests whether this process has the capabilities that changes of device rules need.
 
 use caps::{CapSet, Capability};
 use nix::sys::stat::stat;
 
 use crate::container::INITIAL_USER_NAMESPACE;
 
-/// Returns whether this process may read and replace device programs.
+/// Returns whether this process has the capabilities to read and replace device programs.
 pub(super) fn can_change_programs() -> bool {
     has_capabilities(&[Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN])
 }
 
-/// Returns whether this process has `capabilities` in the initial user namespace. If it has,
-/// EPERM has another cause than a rootless runtime, and must be reported as an error.
+/// Returns whether this process has `capabilities` in the initial user namespace. A process of a
+/// rootless runtime has them only in its own user namespace, where EPERM is expected. With
+/// `capabilities` in the initial one, EPERM has another cause and must be reported as an error.
 pub(super) fn has_capabilities(capabilities: &[Capability]) -> bool {
     let has_capability = |capability: &Capability| {
         caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false)

@@ -1,4 +1,4 @@
-//! The result of a change of device rules, for each unit and each cgroup.
+//! Reports the changes of device rules in each systemd unit and each cgroup.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use super::rule::DeviceRule;
 use super::systemd::{SystemdError, SystemdReport, UnitOutcome};
 
-/// The result of [`allow`](super::DeviceCgroup::allow).
+/// The result of [`DeviceCgroup::allow`](super::DeviceCgroup::allow).
 #[derive(Debug, Default)]
 pub(crate) struct AllowReport {
-    /// The devices that are allowed now.
+    /// The device rules that were requested, with one rule for each device.
     pub rules: Vec<DeviceRule>,
     pub units: Vec<UnitReport>,
-    /// The result for each cgroup, from the container's upwards. A cgroup with several
-    /// programs has an entry for each.
+    /// The results for the container's cgroup and its ancestors, in this order. A cgroup with
+    /// several device programs has one entry for each program.
     pub levels: Vec<LevelReport>,
 }
 
-/// The result for one unit. If it is an error, the devices can be used until systemd sets the
-/// rules of the unit again.
+/// The result of a change in one systemd unit. If `result` is an error, the container can use
+/// the devices only until systemd sets the device rules of the unit again.
 #[derive(Debug)]
 pub(crate) struct UnitReport {
-    /// Whether processes other than the container's run in the unit.
+    /// True if the unit also has processes of other containers or of the host.
     pub has_other_processes: bool,
     pub result: Result<SystemdReport, SystemdError>,
 }
@@ -29,70 +29,71 @@ pub(crate) struct UnitReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LevelReport {
     pub cgroup: PathBuf,
-    /// Whether processes other than the container's run in the cgroup.
+    /// True if the cgroup also has processes of other containers or of the host.
     pub has_other_processes: bool,
     pub outcome: Outcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// v2: the cgroup has no program, or none that applies to the container.
+    /// No device program of this cgroup applies to the container (cgroup v2).
     NoProgram,
     AlreadyAllowed,
-    /// v1: rules were added to the list.
+    /// Rules were written to `devices.allow` (cgroup v1).
     Written {
-        /// The number of added rules. The list had the others already.
+        /// The number of written rules, without those that the cgroup allowed already.
         rules: usize,
     },
-    /// v2: a program was replaced by one that admits the rules and otherwise does the same as
-    /// before.
+    /// The device program with the id `program` was replaced by one that also admits the rules
+    /// and otherwise decides as before (cgroup v2).
     Rewritten {
         program: u32,
     },
-    /// v2: the kernel hides the program. It was replaced by one that was generated from
-    /// config.json.
+    /// The device program with the id `program` was replaced by one that was generated from
+    /// config.json, because the kernel hides the instructions of the old one (cgroup v2).
     Regenerated {
         program: u32,
     },
-    /// v2: the program cannot be read and was left unchanged, because it does not belong to
-    /// the container. It may deny a device that the rules allow.
+    /// The device program with the id `program` cannot be evaluated, and may deny a requested
+    /// device (cgroup v2). It was left unchanged, because it does not belong to the container.
     Unreadable {
         program: u32,
     },
-    /// Nothing was changed, because privileges are missing.
+    /// The process lacks the privileges for `operation`, so nothing was changed.
     NoPermission {
         operation: &'static str,
     },
 }
 
 impl AllowReport {
-    /// Returns whether privileges were missing, as for most rootless containers.
+    /// Returns whether a change failed because this process lacks privileges, which is usual for
+    /// rootless containers.
     pub(crate) fn lacks_permission(&self) -> bool {
-        self.any_outcome(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
+        self.has_outcome(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
     }
 
-    /// Returns whether a program that cannot be read may still deny a device that the rules
-    /// allow.
+    /// Returns whether a requested device may still be denied, by a device program that cannot
+    /// be evaluated.
     pub(crate) fn may_still_deny(&self) -> bool {
-        self.any_outcome(|outcome| matches!(outcome, Outcome::Unreadable { .. }))
+        self.has_outcome(|outcome| matches!(outcome, Outcome::Unreadable { .. }))
     }
 
-    fn any_outcome(&self, is: impl Fn(&Outcome) -> bool) -> bool {
-        self.levels.iter().any(|level| is(&level.outcome))
+    fn has_outcome(&self, predicate: impl Fn(&Outcome) -> bool) -> bool {
+        self.levels.iter().any(|level| predicate(&level.outcome))
     }
 
-    /// Returns warnings for the administrator: rules that could not be set or may be lost, and
-    /// devices that other processes than the container's can use now.
+    /// Returns warnings for the administrator about rules that could not be set or may be lost,
+    /// and about devices that processes outside of the container can use now.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> = self.units.iter().filter_map(UnitReport::warning).collect();
         if self.lacks_permission() || self.may_still_deny() {
             let levels: Vec<_> = self.levels.iter().map(LevelReport::to_string).collect();
             warnings.push(levels.join("; "));
         }
-        warnings.extend(self.list_changed_shared_cgroups().map(|place| {
+        warnings.extend(self.list_changed_shared_cgroups().map(|cgroup| {
             let rules: Vec<_> = self.rules.iter().map(DeviceRule::to_string).collect();
             format!(
-                "{place} denied {}; allowed there now for every process in it that no other \
+                "{cgroup} denied {}; allowed there now for every process in it that no other \
                  cgroup restricts, also after this container has ended",
                 rules.join(", "),
             )
@@ -100,7 +101,8 @@ impl AllowReport {
         warnings
     }
 
-    /// Returns the changed units and cgroups that also have other processes.
+    /// Describes the systemd units and cgroups that were changed and also have processes of
+    /// other containers or of the host.
     fn list_changed_shared_cgroups(&self) -> impl Iterator<Item = String> {
         let units = self.units.iter().filter_map(|unit| match &unit.result {
             Ok(report)

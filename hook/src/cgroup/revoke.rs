@@ -1,5 +1,5 @@
-//! Revokes device rules of a container that runs. They are removed from its unit first,
-//! because systemd would set them again, and then from its cgroup.
+//! Revokes device rules of a running container. A rule is removed from the systemd unit first,
+//! because systemd would otherwise set the rule again, and then from the container's cgroup.
 
 use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
@@ -8,11 +8,12 @@ use super::systemd::{HostSystemd, Systemd, Unit};
 use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
-    /// Revokes `rules`, which were added to the container's own cgroup and unit, except for
-    /// devices in `keep`. Slices and services above the container are not changed, because
-    /// other containers may use the same devices. Returns warnings for the administrator.
+    /// Revokes `rules` in the container's own cgroup and systemd unit, except for devices in
+    /// `keep`. Slices and services above the container are not changed, because other containers
+    /// may use the same devices. Returns warnings for the administrator.
     ///
-    /// If the kernel hides a program, a new one is generated from `keep` and `spec`.
+    /// If the kernel hides the cgroup's device program, a new program is generated from `spec`
+    /// and `keep`.
     pub(crate) fn revoke(
         &self,
         rules: &[DeviceRule],
@@ -34,9 +35,9 @@ impl DeviceCgroup {
         let mut warnings = Vec::new();
         match self {
             Self::V1(cgroup) => {
-                let before = v1::DeviceList::read(&cgroup.dir)?;
+                let earlier_list = v1::DeviceList::read(&cgroup.dir)?;
                 if revoke_in_unit(cgroup, &rules, &mut warnings) {
-                    v1::restore_lines(cgroup, &before)?;
+                    v1::restore_entries(cgroup, &earlier_list)?;
                 }
                 v1::deny(cgroup, &rules)?;
             }
@@ -49,14 +50,16 @@ impl DeviceCgroup {
         Ok(warnings)
     }
 
-    /// Returns whether this is the root cgroup of its hierarchy. The root does not belong to
-    /// the container: the runtime created no cgroup, or only one in another hierarchy.
+    /// Returns whether this is the root cgroup of its hierarchy. A container whose processes are
+    /// in the root cgroup has no cgroup of its own, and denying it a device would deny the
+    /// device to the host.
     pub(crate) fn is_root(&self) -> bool {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         cgroup.dir == cgroup.mount
     }
 
-    /// Removes rules from the systemd units of the container's own cgroups. Returns warnings.
+    /// Removes `rules` from `DeviceAllow=` of the container's own systemd units. Returns a
+    /// warning for each unit that could not be changed.
     pub(super) fn revoke_in_units(&self, rules: &[DeviceRule]) -> Vec<String> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         let mut warnings = Vec::new();
@@ -64,15 +67,16 @@ impl DeviceCgroup {
         warnings
     }
 
-    /// Returns a warning for each of `rules` that is still allowed.
+    /// Returns a warning for each member of `rules` that the cgroup still allows.
     pub(super) fn warn_of_remaining_access(
         &self,
         rules: &[DeviceRule],
     ) -> Result<Vec<String>, CgroupError> {
         let denied = self.find_denied_rules(rules)?;
-        // A hidden program cannot be evaluated, but it was generated again without these rules.
-        // The kernel does not show the exceptions of a list, but it accepted one for each rule.
-        let is_known = denied.unreadable == 0 && !self.has_hidden_exceptions()?;
+        // The remaining access is unknown if the kernel hides a device program (cgroup v2) or
+        // the exceptions of a device list (cgroup v1). No warning is needed in these cases: the
+        // new program was generated without the rules, and the list got an exception for each.
+        let is_known = denied.unreadable_programs == 0 && !self.has_hidden_exceptions()?;
         let allowed = rules
             .iter()
             .filter(|rule| is_known && !denied.rules.contains(rule));
@@ -83,15 +87,16 @@ impl DeviceCgroup {
     }
 }
 
-/// Merges the rules to one per device, and removes those of devices in `keep`.
+/// Merges `rules` into one rule for each device, and drops the rules of devices in `keep`.
 pub(super) fn exclude_devices(rules: &[DeviceRule], keep: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut rules = rule::merge(rules);
-    rules.retain(|rule| !keep.iter().any(|kept| kept.number == rule.number));
+    rules.retain(|rule| keep.iter().all(|kept| kept.number != rule.number));
     rules
 }
 
-/// Removes rules from the unit of the container. Returns whether systemd has set the rules of
-/// a unit again.
+/// Removes `rules` from the container's own systemd units, and adds a warning for each unit that
+/// could not be changed. Returns whether a unit was changed. systemd has then written all rules
+/// of the unit to the cgroup again.
 fn revoke_in_unit(cgroup: &CgroupDir, rules: &[DeviceRule], warnings: &mut Vec<String>) -> bool {
     let mut systemd = Systemd::new(HostSystemd::default());
     let own = cgroup

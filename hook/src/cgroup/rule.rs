@@ -1,9 +1,9 @@
-//! Device rules: a device number, and the access that is allowed.
+//! Merges device rules, each of which has a device number and the allowed access.
 
 pub(crate) use device_class::device::{Access, DeviceKind, DeviceRule};
 
-/// Merges the rules to one per device. The kernel allows an access such as `rw` only if a
-/// single rule allows all of it.
+/// Merges `rules` into one rule for each device. The kernel does not combine rules: it allows
+/// `rw` only if a single rule has both letters.
 pub(super) fn merge(rules: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut merged: Vec<DeviceRule> = Vec::with_capacity(rules.len());
     for rule in rules {
@@ -15,7 +15,7 @@ pub(super) fn merge(rules: &[DeviceRule]) -> Vec<DeviceRule> {
     merged
 }
 
-/// Returns a rule for a misc device, for tests.
+/// Returns a rule for a misc device (major 10).
 #[cfg(test)]
 pub(super) fn misc(minor: u32, access: &str) -> DeviceRule {
     let access = Access::parse(access).unwrap();

@@ -1,6 +1,6 @@
-//! Finds the files of a cgroup that are written when its device rules are set. On v1 these are
-//! the rules. On v2 they are the limits that runtimes set after the program, because the
-//! kernel does not report the attachment of a program.
+//! Finds the files of a cgroup whose modification shows that a runtime has set device rules. On
+//! cgroup v1 that is `devices.deny`. On cgroup v2 the kernel reports no attachment of a device
+//! program, so the resource limits that runtimes write at the same time are watched instead.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use super::{CgroupOwner, DeviceCgroup, v2};
 
 impl DeviceCgroup {
-    /// Returns the path of the cgroup in its hierarchy.
+    /// Returns the path of the cgroup in its hierarchy, as `/proc/PID/cgroup` shows it.
     pub(crate) fn path(&self) -> &Path {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         &cgroup.path
     }
 
-    /// Returns the cgroup at `path` if this one is below it. A process of the container may
-    /// have moved into a cgroup below the container's, but the rules stay at the container's.
+    /// Returns the ancestor at `path`, or this cgroup if it has no such ancestor. A process of
+    /// the container may have moved into a descendant of the container's cgroup at `path`, but
+    /// the device rules stay at the container's cgroup.
     #[must_use]
     pub(crate) fn move_up_to(mut self, path: &Path) -> Self {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = &mut self;
@@ -29,8 +30,9 @@ impl DeviceCgroup {
         self
     }
 
-    /// Returns the deepest of the container's own cgroups that has a device program (cgroup
-    /// v2). The process may be in a deeper cgroup now, which it can leave and remove.
+    /// Returns the deepest of the container's own cgroups with a device program (cgroup v2),
+    /// which is the one that the runtime created. A process of the container may be in a deeper
+    /// cgroup, but it can leave and remove that cgroup, so no rules are set there.
     #[must_use]
     pub(crate) fn move_to_runtime_cgroup(mut self) -> Self {
         if let Self::V2(cgroup) = &mut self {
@@ -49,8 +51,8 @@ impl DeviceCgroup {
         self
     }
 
-    /// Returns the directories of the container's own cgroups.
-    pub(crate) fn own_directories(&self) -> Vec<PathBuf> {
+    /// Returns the directories of the cgroups that belong to this container alone.
+    pub(crate) fn list_own_directories(&self) -> Vec<PathBuf> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         let own_levels = cgroup
             .levels()
@@ -59,9 +61,9 @@ impl DeviceCgroup {
     }
 }
 
-/// Returns the files in a cgroup's directory that may be written when the rules are set. Lists
-/// of processes are left out, because they are written whenever a process is started in the
-/// container.
+/// Returns the files in a cgroup's directory that a runtime writes when it sets device rules.
+/// `cgroup.procs` and similar files are left out, because they are also written whenever a
+/// process is started in the container.
 pub(crate) fn list_files_set_with_rules(directory: &Path) -> Vec<PathBuf> {
     let list = directory.join("devices.deny");
     if list.exists() {

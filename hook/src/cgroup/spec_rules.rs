@@ -1,13 +1,14 @@
-//! The device rules that the runtime enforces: those of config.json, followed by its own.
+//! Computes the device rules that a runtime enforces: the rules of config.json, followed by the
+//! runtime's own rules.
 //!
-//! They are needed if the kernel hides a device program, which must then be generated again.
+//! A device program that the kernel hides is generated again from these rules.
 
 pub(super) use injection_plan::plan::SpecRule;
 
 use super::rule::{Access, DeviceKind, DeviceRule};
 
-/// An ordered list of rules. The last matching rule applies, separately for read, write and
-/// mknod. An access without a matching rule is denied.
+/// An ordered list of device rules. The last rule that matches a device decides, separately for
+/// read, write and mknod. An access that no rule matches is denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpecRules(Vec<SpecRule>);
 
@@ -45,7 +46,7 @@ const fn default_rule(
 }
 
 impl SpecRules {
-    /// Returns the rules of config.json, followed by those that the runtime adds.
+    /// Appends the runtime's own rules to `spec`, the rules of config.json.
     pub(crate) fn from_spec(spec: &[SpecRule]) -> Self {
         Self([spec, RUNTIME_DEFAULTS].concat())
     }
@@ -65,17 +66,17 @@ impl SpecRules {
         Self(self.0.iter().copied().chain(added).collect())
     }
 
-    /// Returns those of `rules` whose devices the list allows by a rule for exactly that
-    /// device number.
+    /// Returns the members of `rules` whose device number this list allows by a rule without
+    /// wildcards.
     pub(super) fn find_rules_of_same_devices(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
-        let is_named = |rule: &&DeviceRule| {
-            let wanted = SpecRule::from(*rule);
-            let mut known = self.0.iter().filter(|known| known.allow);
-            known.any(|known| {
-                (known.kind, known.major, known.minor) == (wanted.kind, wanted.major, wanted.minor)
+        let is_allowed_by_number = |rule: &&DeviceRule| {
+            let rule = SpecRule::from(*rule);
+            let mut allowing_rules = self.0.iter().filter(|listed| listed.allow);
+            allowing_rules.any(|listed| {
+                (listed.kind, listed.major, listed.minor) == (rule.kind, rule.major, rule.minor)
             })
         };
-        rules.iter().filter(is_named).copied().collect()
+        rules.iter().filter(is_allowed_by_number).copied().collect()
     }
 
     #[cfg(test)]
@@ -83,7 +84,6 @@ impl SpecRules {
         Self(rules)
     }
 
-    /// Returns the rules in their order.
     pub(super) fn rules(&self) -> &[SpecRule] {
         &self.0
     }

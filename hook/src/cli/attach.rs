@@ -1,4 +1,4 @@
-//! Containers that run, and devices for them.
+//! The command-line arguments of `attach`, `detach` and `refresh`, which change running containers.
 
 use std::path::PathBuf;
 

@@ -1,11 +1,10 @@
-//! The commands on class files.
+//! The command-line arguments of `boathook class`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use device_class::name::ClassName;
 
-/// The commands on class files.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClassCommand {
     /// Check a class file, and show what it matches on this host
@@ -68,7 +67,6 @@ Exit codes:
   2  invalid command line, or invalid recorded host
   3  invalid class file or configuration";
 
-/// The arguments of `class check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
     /// The class file, named CLASS.toml

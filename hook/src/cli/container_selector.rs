@@ -1,4 +1,4 @@
-//! The containers that `boathook doctor` examines.
+//! The command-line arguments that select the containers for `boathook doctor`.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub(crate) struct ContainerSelector {
     #[arg(long, value_name = "DIR", conflicts_with = "env")]
     pub(crate) bundle: Option<PathBuf>,
     /// No container: what would one get that sets this variable?
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     pub(crate) env: Vec<String>,
     /// No container: what is a device of this name, as in `--device example.com/gpu=all`?
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "pod", "bundle", "env"])]
@@ -31,13 +31,13 @@ pub(crate) struct ContainerSelector {
 }
 
 impl ContainerSelector {
-    /// Returns the container that is named.
+    /// Returns the name or id of a container, from the positional argument or from `--container`.
     pub(crate) fn container(&self) -> Option<&str> {
         self.name.as_deref().or(self.container.as_deref())
     }
 }
 
-fn variable(text: &str) -> Result<String, String> {
+pub(super) fn parse_variable(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((name, _)) if !name.is_empty() => Ok(text.to_owned()),
         _ => Err("write NAME=VALUE, such as DUMMY_VISIBLE_DEVICES=all".to_owned()),

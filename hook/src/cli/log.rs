@@ -1,4 +1,4 @@
-//! The arguments of `boathook log`.
+//! The command-line arguments of `boathook log`.
 
 use clap::Args;
 

@@ -1,4 +1,5 @@
-//! `boathook attach`, `boathook detach` and `boathook refresh`.
+//! Implements `boathook attach`, `boathook detach` and `boathook refresh`, which change running
+//! containers.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -15,13 +16,15 @@ use super::containers::{self, Container};
 use super::{CommandError, check_class_names, print_json};
 use crate::cli::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 use crate::exit::ExitCode;
-use crate::live::{self, Attaching, ContainerLocation, Detached, LiveError, Refreshing};
+use crate::live::{
+    self, ContainerLocation, DetachResult, LiveError, PlannedAttachment, PlannedRefresh,
+};
 use crate::log;
 use crate::oci::CdiGrant;
 use crate::sys::deadline::{self, Deadline};
 
-/// The container that a command changes. The output names the container, so that a user
-/// notices if the command found another container than the intended one.
+/// The container that a command changes. The output contains its id and name, so that a user
+/// notices when the command has found another container than the intended one.
 struct ChangedContainer {
     id: String,
     name: Option<String>,
@@ -37,13 +40,13 @@ impl fmt::Display for ChangedContainer {
     }
 }
 
-/// Prints the result of a command as JSON, and adds the container to it.
+/// Prints the result of a command as JSON, with the id and the name of the container.
 fn print_target_and_result(
     target: &ChangedContainer,
     result: &impl Serialize,
 ) -> Result<(), CommandError> {
-    // The value is serialized to text and parsed again. This keeps the program small: a
-    // conversion to `Value` would need another copy of the serializer for each type.
+    // The value is serialized to text and parsed again, because a direct conversion to `Value`
+    // would add another serializer for each type to the program.
     let mut result: Value = serde_json::from_str(&serde_json::to_string_pretty(result)?)?;
     result["container"]["id"] = target.id.as_str().into();
     if let Some(name) = &target.name {
@@ -52,7 +55,7 @@ fn print_target_and_result(
     print_json(&result)
 }
 
-/// Attaches devices to a running container. With `--dry-run` it only prints the steps.
+/// Attaches devices to a running container. With `--dry-run` the steps are only printed.
 pub(super) fn attach(
     arguments: &AttachArguments,
     json: bool,
@@ -70,23 +73,27 @@ pub(super) fn attach(
         live::catch_up(&location.id, config).map_err(to_error)?;
     }
     let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
-    let mut attaching =
-        Attaching::plan(&location, requested_devices, *force, config).map_err(to_error)?;
+    let mut planned =
+        PlannedAttachment::plan(&location, requested_devices, *force, config).map_err(to_error)?;
     deadline.cancel();
     if *force {
         log::warning("--force: the kubelet may give the same devices to other pods");
     }
-    let devices = attaching
+    let devices = planned
         .devices()
         .map(|(class, device)| format!("{device} of {class}"))
         .collect::<Vec<_>>()
         .join(", ");
-    let plan = attaching.plan.clone();
+    let plan = planned.plan.clone();
     if !*dry_run {
-        let mut warnings = std::mem::take(&mut attaching.plan.warnings);
-        warnings.extend(live::attach(attaching, config).map_err(to_error)?);
+        let mut warnings = std::mem::take(&mut planned.plan.warnings);
+        warnings.extend(live::attach(planned, config).map_err(to_error)?);
         for warning in warnings {
             log::warning(&format!("container {}: {warning}", location.id));
+        }
+        if !plan.steps.is_empty() {
+            log::keep_actions(&config.host_root);
+            log::record_action(&format!("container {}: {devices}, attached", location.id));
         }
         live::prune_records(&config.host_root);
     }
@@ -124,18 +131,23 @@ pub(super) fn detach(
                 _ => container_error(id, error),
             },
         )?;
-    let Detached {
+    let DetachResult {
         devices,
-        waiting,
-        removed_rest,
+        ended_requests,
+        has_removed_remaining_files,
         not_removed,
         warnings,
-        open_by,
+        holders,
     } = detached;
     for warning in warnings {
         log::warning(&format!("container {id}: {warning}"));
     }
-    for process in &open_by {
+    log::keep_actions(&config.host_root);
+    for device in &devices {
+        let (name, class) = (&device.device, &device.class);
+        log::record_action(&format!("container {id}: {name} of {class}, detached"));
+    }
+    for process in &holders {
         log::warning(&process.to_string());
     }
     if !devices.is_empty() {
@@ -156,7 +168,7 @@ pub(super) fn detach(
     if json {
         let in_flight_warning = (!devices.is_empty()).then_some(IN_FLIGHT);
         let result = serde_json::json!({
-            "devices": devices, "not_awaited": waiting, "open_by": open_by, "not_removed": not_removed, "unseen": in_flight_warning,
+            "devices": devices, "not_awaited": ended_requests, "open_by": holders, "not_removed": not_removed, "unseen": in_flight_warning,
         });
         report(print_target_and_result(&target, &result));
         return Ok(code);
@@ -166,36 +178,36 @@ pub(super) fn detach(
         let (name, class) = (&device.device, &device.class);
         report(writeln!(out, "{name} of {class}: detached from {target}").map_err(Into::into));
     }
-    for device in &waiting {
-        let (name, class) = (device.awaited.to_request(), &device.class);
+    for request in &ended_requests {
+        let (name, class) = (request.awaited.to_request(), &request.class);
         let text = format!("{target} does not wait for {name} of {class} any more");
         report(writeln!(out, "{text}").map_err(Into::into));
     }
-    let outcome = if removed_rest {
+    let outcome = if has_removed_remaining_files {
         "what was left of detached devices is removed from"
     } else {
         "nothing is attached to"
     };
-    if devices.is_empty() && waiting.is_empty() && code == ExitCode::Success {
+    if devices.is_empty() && ended_requests.is_empty() && code == ExitCode::Success {
         report(writeln!(out, "{outcome} {target}").map_err(Into::into));
     }
     Ok(code)
 }
 
-/// The warning about open descriptors that a scan of /proc cannot find.
+/// The warning that a scan of `/proc` cannot find all open descriptors of a detached device.
 const IN_FLIGHT: &str = "a descriptor that is on its way between processes, or that io_uring \
      holds, cannot be seen: only a restart of the container makes sure that no process can use a \
      detached device";
 
-/// Logs a failure to print the result. The failure does not change the exit code, because
-/// the container was already changed successfully.
+/// Logs a failure to print the result of a command. The failure does not change the exit code,
+/// because the container was already changed successfully.
 fn report(print_result: Result<(), CommandError>) {
     if let Err(error) = print_result {
         log::warning(&log::chain(&error));
     }
 }
 
-/// Returns an error if a device belongs to a class that does not exist on this host.
+/// Checks that the class of each device exists on this host.
 fn check_device_classes(devices: &[CdiGrant], config: &Config) -> Result<(), CommandError> {
     let sources = load::each_source(&config.classes)?;
     let classes: Vec<_> = devices.iter().map(|device| device.class.clone()).collect();
@@ -203,7 +215,7 @@ fn check_device_classes(devices: &[CdiGrant], config: &Config) -> Result<(), Com
 }
 
 /// Updates the driver files of a running container after the host's driver was updated. With
-/// `--dry-run` it only prints the steps.
+/// `--dry-run` the steps are only printed.
 pub(super) fn refresh(
     arguments: &RefreshArguments,
     json: bool,
@@ -212,14 +224,21 @@ pub(super) fn refresh(
     let (location, target) = locate_container(&arguments.container, &[], config)?;
     let to_error = |error| container_error(&location.id, error);
     let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
-    let mut refreshing = Refreshing::plan(&location, config).map_err(to_error)?;
+    let mut planned = PlannedRefresh::plan(&location, config).map_err(to_error)?;
     deadline.cancel();
-    let plan = refreshing.plan.clone();
+    let plan = planned.plan.clone();
     if !arguments.dry_run {
-        let mut warnings = std::mem::take(&mut refreshing.plan.warnings);
-        warnings.extend(live::refresh(refreshing, config).map_err(to_error)?);
+        let mut warnings = std::mem::take(&mut planned.plan.warnings);
+        warnings.extend(live::refresh(planned, config).map_err(to_error)?);
         for warning in warnings {
             log::warning(&format!("container {}: {warning}", location.id));
+        }
+        if !plan.steps.is_empty() {
+            log::keep_actions(&config.host_root);
+            let id = &location.id;
+            log::record_action(&format!(
+                "container {id}: it has the host's driver files again"
+            ));
         }
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
@@ -245,7 +264,6 @@ fn container_error(id: &str, error: LiveError) -> CommandError {
     }
 }
 
-/// Finds a container that runs.
 fn find_container(
     container: &RunningContainer,
     config: &Config,
@@ -260,8 +278,8 @@ fn find_container(
     Ok((container, target))
 }
 
-/// Finds a container with its process and its bundle, and then drops the privileges that only the
-/// search needs.
+/// Finds a running container with its process and its bundle, and then drops the privileges of
+/// this process that only the search needs. Unknown classes of `devices` are an error.
 fn locate_container(
     container: &RunningContainer,
     devices: &[CdiGrant],

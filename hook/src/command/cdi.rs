@@ -1,13 +1,15 @@
-//! `boathook cdi generate`.
+//! Implements `boathook cdi generate`, which writes CDI specifications for users of Docker and
+//! podman.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use device_class::config::Config;
+use device_class::config::{Config, InstalledDirectories};
 use device_class::discover;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
+use device_class::strict_toml::FileError;
 use injection_plan::cdi::directory::{self, DirectoryError, SpecificationChange};
 use injection_plan::cdi::{
     Description, GeneratedSpecifications, Generator, Omission, Specification, SpecificationOwner,
@@ -27,6 +29,8 @@ use crate::planner;
 pub(crate) enum CdiError {
     #[error("cannot write the specifications; run this as root, or name another --output")]
     Directory(#[from] DirectoryError),
+    #[error("the directories of the installation")]
+    Directories(#[source] FileError),
     #[error("{} does not exist, which the specifications name as the hook", .0.display())]
     NoHook(PathBuf),
     #[error("no device of the specifications is named `{name}`; {hint}")]
@@ -35,11 +39,12 @@ pub(crate) enum CdiError {
     Print(#[from] serde_json::Error),
 }
 
-/// The value of `--output` with which the specifications are printed.
+/// The value of `--output` with which the specifications are printed and not written to files.
 const STANDARD_OUTPUT: &str = "-";
 
 struct Problem {
     text: String,
+    /// True if the problem changes the exit code.
     is_error: bool,
 }
 
@@ -60,7 +65,7 @@ impl Problem {
     }
 }
 
-/// Writes the CDI specifications. A file whose content has not changed is not written again.
+/// Generates the CDI specifications and writes those that have changed.
 pub(super) fn run(
     command: &CdiCommand,
     json: bool,
@@ -87,7 +92,7 @@ pub(super) fn run(
     }
     retain_devices(&mut generated, devices);
     if output.as_os_str() == STANDARD_OUTPUT {
-        return print(&generated, json, config);
+        return print_specifications(&generated, json, config);
     }
     warn_about_disabled_classes(classes, config)?;
     let is_unrestricted = classes.is_empty() && devices.is_empty();
@@ -95,7 +100,7 @@ pub(super) fn run(
         let earlier_specifications = find_earlier_specifications(output, &generated, form, config)?;
         generated.specifications.extend(earlier_specifications);
     }
-    // A command that is restricted to some classes or devices removes no file of others.
+    // A command that names classes or devices must not remove the specifications of others.
     let is_old = |_: &str| is_unrestricted;
     let unusable = generated.find_unusable_classes();
     let user = SpecificationOwner::People;
@@ -140,7 +145,8 @@ fn exit_code(problems: &[Problem]) -> ExitCode {
     }
 }
 
-/// Returns a problem for each class or device that the specifications omit, with the reason.
+/// Returns a problem for each class or device that the specifications omit. Its text contains the
+/// reason.
 fn find_problems(generated: &GeneratedSpecifications, config: &Config) -> Vec<Problem> {
     generated
         .omissions
@@ -158,7 +164,8 @@ fn find_problems(generated: &GeneratedSpecifications, config: &Config) -> Vec<Pr
 }
 
 /// Returns a message about the disabled classes that have devices on this host, or `None` if there
-/// are no such classes. Virtual devices are ignored, because every host has them.
+/// are no such classes. Classes of virtual devices are ignored, because every host has their
+/// devices.
 fn describe_disabled_classes(config: &Config) -> Option<String> {
     let host = planner::open_host(config).ok()?;
     let sources = load::each_source(&config.classes).ok()?.into_iter();
@@ -179,8 +186,8 @@ fn describe_disabled_classes(config: &Config) -> Option<String> {
     })
 }
 
-/// Removes every device from the specifications that is not among `names`. Without names, all
-/// devices stay.
+/// Removes all devices from the specifications whose names are not in `names`. If `names` is
+/// empty, no device is removed.
 fn retain_devices(generated: &mut GeneratedSpecifications, names: &[String]) {
     if names.is_empty() {
         return;
@@ -198,12 +205,12 @@ fn retain_devices(generated: &mut GeneratedSpecifications, names: &[String]) {
         .collect();
 }
 
-/// Returns whether `name` means the device: `DEVICE` or `KIND=DEVICE`.
+/// Returns whether `name` has the form `DEVICE` or `KIND=DEVICE` with these values.
 fn matches_device_name(kind: &str, device: &str, name: &str) -> bool {
     name == device || name.split_once('=') == Some((kind, device))
 }
 
-/// Returns the first name that belongs to no device of the specifications.
+/// Returns the first of `names` that no device of the specifications has.
 fn find_unknown_device<'a>(
     generated: &GeneratedSpecifications,
     names: &'a [String],
@@ -212,7 +219,7 @@ fn find_unknown_device<'a>(
     names.iter().find(|name| !is_known(name))
 }
 
-/// Returns the kind of the device with this name.
+/// Returns the CDI kind of the device with the name `name`.
 fn find_kind<'a>(generated: &'a GeneratedSpecifications, name: &str) -> Option<&'a str> {
     let mut specifications = generated.specifications.iter();
     let specification = specifications.find(|specification| {
@@ -222,8 +229,8 @@ fn find_kind<'a>(generated: &'a GeneratedSpecifications, name: &str) -> Option<&
     Some(&specification.kind)
 }
 
-/// Returns a hint for a device name that no specification has. The device may belong to a class
-/// that is not enabled. `is_all` says whether the specifications of such classes were generated too.
+/// Returns a hint for a user about a device name that no specification has. The device may belong
+/// to a class that is not enabled, unless `is_all` says that all classes were searched already.
 fn describe_unknown_device(
     name: &str,
     is_all: bool,
@@ -244,8 +251,8 @@ fn describe_unknown_device(
     })
 }
 
-/// Prints the specifications in place of writing files. Nothing on the host is changed.
-fn print(
+/// Prints the specifications. No file on the host is changed.
+fn print_specifications(
     generated: &GeneratedSpecifications,
     json: bool,
     config: &Config,
@@ -281,8 +288,9 @@ fn warn_about_disabled_classes(names: &[ClassName], config: &Config) -> Result<(
     Ok(())
 }
 
-/// Returns the specifications of classes that are not enabled but have a file in `output`,
-/// because an earlier command named them. A class that config.toml disables is left out.
+/// Returns the specifications of classes that are not enabled but have a file in the directory
+/// `output`, because an earlier command has named them. Classes that config.toml disables
+/// explicitly are left out.
 fn find_earlier_specifications(
     output: &Path,
     enabled: &GeneratedSpecifications,
@@ -309,8 +317,8 @@ fn find_earlier_specifications(
     Ok(specifications)
 }
 
-/// Generates the specifications of the named classes. Without names, the specifications are
-/// those of the enabled classes, or of every class if `all_classes` is set.
+/// Generates the specifications of the classes `names`. If `names` is empty, the specifications of
+/// all enabled classes are generated, or of all classes if `all_classes` is true.
 fn generate(
     names: &[ClassName],
     all_classes: bool,
@@ -362,24 +370,21 @@ fn change_to_json(change: &SpecificationChange) -> Value {
     }
 }
 
-/// Returns the path of the hook beside this program. The installed hook has a path that stays the
-/// same after an upgrade, so this path is preferred.
+/// Returns the path of the hook's program in the directory of this program. If that is the
+/// installed hook, the returned path is the one that stays valid after an upgrade.
 fn find_hook_program() -> Result<PathBuf, CdiError> {
     let hook = hook_beside_this_program();
     if !hook.is_file() {
         return Err(CdiError::NoHook(hook));
     }
-    let stable_path = Path::new(runtime_config::INSTALLED_HOOK);
-    let is_same = fs::canonicalize(stable_path).is_ok_and(|path| path == hook);
-    Ok(if is_same {
-        stable_path.to_owned()
-    } else {
-        hook
-    })
+    let directories = InstalledDirectories::find(Path::new("/"));
+    let stable_path = directories.map_err(CdiError::Directories)?.hook();
+    let is_same = fs::canonicalize(&stable_path).is_ok_and(|path| path == hook);
+    Ok(if is_same { stable_path } else { hook })
 }
 
-/// Prints a line and ignores errors: the remaining specifications are written even if the
-/// reader of the output has closed it.
+/// Prints a line and ignores errors, so that the remaining specifications are written even if
+/// nobody reads stdout any longer.
 fn print_line(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }

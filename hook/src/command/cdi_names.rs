@@ -1,4 +1,4 @@
-//! `boathook cdi list`: the names that engines accept.
+//! Implements `boathook cdi list`, which prints the CDI device names that engines can resolve.
 
 use device_class::inserted;
 use std::collections::BTreeSet;
@@ -7,19 +7,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
+use rooted_path::read_regular_file;
 use serde_json::{Value, json};
 
 use super::output::Style;
-use super::{CommandError, print_json};
+use super::{CommandError, cdi_yaml, print_json};
 use crate::exit::ExitCode;
 use crate::oci::read_json;
+
+/// The greatest size of a specification in bytes.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// The directories in which engines read CDI specifications by default (CDI specification,
 /// section "CDI JSON Specification"), relative to the host's root.
 const DIRECTORIES: [&str; 2] = ["etc/cdi", "var/run/cdi"];
 
-/// Prints each CDI device name with the file that describes it. A file that is not a CDI
-/// specification in JSON is reported.
+/// Prints each CDI device name with the path of its specification. A file that is no CDI
+/// specification results in a warning.
 pub(super) fn list(
     directory: Option<&Path>,
     json: bool,
@@ -42,7 +46,7 @@ pub(super) fn list(
                 );
             }
             None => crate::log::warning(&format!(
-                "{} is not read: it is no CDI specification in JSON",
+                "{} is not read: it is no CDI specification",
                 file.display()
             )),
         }
@@ -68,7 +72,7 @@ pub(super) fn list(
     Ok(ExitCode::Success)
 }
 
-/// Returns the specifications in the usual directories that can be read, with the names of their
+/// Returns the paths of the specifications in [`DIRECTORIES`], each with the names of its
 /// devices.
 pub(super) fn read_specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)> {
     find_default_files(config)
@@ -79,8 +83,8 @@ pub(super) fn read_specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)
         .collect()
 }
 
-/// Returns the files in the usual directories whose device names are unknown, because the files are
-/// not JSON.
+/// Returns the paths of the files in [`DIRECTORIES`] whose names are those of specifications, and
+/// whose texts are none, so that their device names are unknown.
 pub(super) fn find_unreadable_specifications(config: &Config) -> Vec<PathBuf> {
     find_default_files(config)
         .filter(|file| read_device_names(file).is_none())
@@ -93,21 +97,33 @@ fn find_default_files(config: &Config) -> impl Iterator<Item = PathBuf> {
         .flat_map(|directory| find_specification_files(&config.host_root.join(directory)))
 }
 
-/// Returns the paths of the specifications in a directory, sorted. The set is empty if the
-/// directory does not exist.
+/// Returns the paths of the files in `directory` that engines read as CDI specifications, according
+/// to their extension. The set is empty if the directory does not exist.
 fn find_specification_files(directory: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let is_specification = |path: &PathBuf| {
         let extension = path.extension().and_then(|extension| extension.to_str());
-        matches!(extension, Some("json" | "yaml" | "yml"))
+        matches!(extension, Some("json" | "yaml"))
     };
     inserted(entries.map(|entry| entry.path()).filter(is_specification))
 }
 
-/// Returns the names of the devices in a specification, each as `KIND=DEVICE`. Returns `None` if
-/// the file is not a CDI specification in JSON.
+/// Reads a specification in JSON or YAML. Returns `None` if the file is neither.
+pub(super) fn read_specification(file: &Path) -> Option<Value> {
+    if file
+        .extension()
+        .is_some_and(|extension| extension == "json")
+    {
+        return read_json(file);
+    }
+    let bytes = read_regular_file(file, MAX_BYTES).ok()?;
+    cdi_yaml::parse(&String::from_utf8(bytes).ok()?)
+}
+
+/// Returns the qualified names `KIND=DEVICE` of the devices in the specification `file`. Returns
+/// `None` if the file is no CDI specification.
 fn read_device_names(file: &Path) -> Option<Vec<String>> {
-    let specification: Value = read_json(file)?;
+    let specification = read_specification(file)?;
     let kind = specification["kind"].as_str()?;
     let devices = specification["devices"].as_array()?.iter();
     let names = devices.filter_map(|device| device["name"].as_str());
@@ -127,12 +143,15 @@ mod tests {
             r#"{"kind": "x.com/npu", "devices": [{"name": "0"}, {"name": "all"}]}"#,
         );
         write("a.yaml", "kind: x.com/gpu\n");
+        write("c.yaml", "kind: x.com/gpu\ndevices:\n- name: 0\n");
+        write("d.yml", "kind: x.com/gpu\ndevices:\n- name: 1\n");
         write("notes.txt", "");
         let names: Vec<_> = find_specification_files(directory.path())
             .iter()
             .map(|file| read_device_names(file))
             .collect();
         let expected = ["x.com/npu=0", "x.com/npu=all"].map(str::to_owned);
-        assert_eq!(names, [None, Some(expected.into())]);
+        let in_yaml = Some(vec!["x.com/gpu=0".to_owned()]);
+        assert_eq!(names, [None, Some(expected.into()), in_yaml]);
     }
 }

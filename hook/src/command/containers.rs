@@ -1,17 +1,21 @@
-//! Finds the containers of this host without an engine's API. The sources are the bundles of
-//! engines, the state directories of runtimes, and the processes that monitor containers, such
-//! as containerd's shims and conmon.
+//! Finds the containers of this host without the API of an engine. The sources are the bundles of
+//! engines, the state directories of runtimes, and the processes that monitor containers
+//! (containerd's shims and conmon).
 
 mod bundles;
 mod by_id;
 mod ended;
 mod name;
+mod nerdctl;
+mod podman;
 mod processes;
 mod state;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use device_class::inserted;
 use device_class::name::excerpt;
 use runtime_config::Engine;
 use serde::Serialize;
@@ -19,7 +23,7 @@ use serde::Serialize;
 pub(super) use bundles::is_same_bundle;
 use bundles::{find_matching, has_config, matches_pattern, read_bundle};
 use by_id::select_by_id_or_name;
-pub(super) use ended::EndedContainer;
+pub(super) use ended::{EndedContainer, find_docker_runtime};
 use processes::{Processes, is_in_container_cgroup};
 
 use crate::cli::ContainerSelector;
@@ -28,12 +32,12 @@ use crate::live;
 use crate::oci::Bundle;
 use crate::trust::Origin;
 
-/// The length, in characters, of the short ids that engines print.
+/// The number of characters of the short container ids that engines print.
 pub(super) const SHORT_ID: usize = 12;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Container {
-    /// The container's id. It is empty for a hypothetical container of `doctor --env`.
+    /// The container's id, which is empty for the hypothetical container of `doctor --env`.
     pub(super) id: String,
     pub(super) pid: Option<i32>,
     /// The start time of the process `pid`, as the runtime recorded it: field 22 of
@@ -44,12 +48,12 @@ pub(super) struct Container {
     /// The directory in which the container's runtime keeps the states of containers.
     #[serde(skip)]
     state_root: Option<PathBuf>,
-    /// The data that the engine keeps of a container that has ended or was refused.
+    /// The data that Docker keeps about a container that has ended or was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<EndedContainer>,
 }
 
-/// The error for a name that does not mean exactly one container.
+/// The error for an argument that does not identify exactly one container.
 pub(super) struct UnknownContainer {
     pub(super) name: String,
     pub(super) reason: String,
@@ -64,13 +68,14 @@ impl Container {
         }
     }
 
-    /// Returns whether the container does not exist, and only variables were given.
+    /// Returns whether this is the hypothetical container of `doctor --env`, which has no process
+    /// and no bundle.
     pub(super) fn is_hypothetical(&self) -> bool {
         self.pid.is_none() && self.bundle.is_none()
     }
 
-    /// Returns the name that the engine gave to the container. Returns `None` if two files of
-    /// the engine disagree.
+    /// Returns the name that the engine gave to the container. Returns `None` if no file of the
+    /// engine has a name, or if two files have different names.
     pub(super) fn name(&self, host_root: &Path) -> Option<String> {
         let mut files = name::read_names_by_file(self, host_root).into_iter();
         let first_file = files.next()?;
@@ -121,8 +126,8 @@ impl Container {
                 .iter()
                 .any(|pattern| matches_pattern(bundle, pattern))
         };
-        // CRI-O and podman keep bundles in the same place, so podman is tried first. A caller can tell
-        // the containers of CRI-O by their pod annotations.
+        // CRI-O and podman keep bundles in the same directory, and such a bundle counts as podman's.
+        // A caller can recognize the containers of CRI-O by their annotations.
         let engines = [Engine::Docker, Engine::Podman];
         let mut candidates = engines.iter().chain(Engine::ALL.iter());
         candidates
@@ -151,7 +156,7 @@ impl fmt::Display for Container {
     }
 }
 
-/// Finds the containers that the command line selects.
+/// Finds the containers that the arguments of `boathook doctor` select.
 pub(super) fn find_selected(
     selector: &ContainerSelector,
     root: Option<PathBuf>,
@@ -164,7 +169,11 @@ pub(super) fn find_selected(
     let all_containers = find_all(root.clone(), host_root, &processes);
     let selected = if let Some(id) = selector.container() {
         let container = select_by_id_or_name(id, root.as_deref(), &all_containers, host_root)
-            .or_else(|unknown| ended::find(id, host_root).ok_or(unknown))?;
+            .or_else(|unknown| ended::find(id, host_root).ok_or(unknown))
+            .map_err(|unknown| match nerdctl::find(id, host_root) {
+                Some(kept) => kept.into_unknown(),
+                None => podman::find(id, host_root).unwrap_or(unknown),
+            })?;
         vec![container]
     } else if let Some(pod) = &selector.pod {
         find_by_pod(pod, all_containers)?
@@ -193,7 +202,8 @@ pub(super) fn find_selected(
         .collect())
 }
 
-/// Finds the running containers of this host whose bundles are known.
+/// Finds the running containers of this host whose bundles are known. Each item has the container,
+/// the id of its first process, and the bundle.
 pub(super) fn find_running(
     root: Option<PathBuf>,
     host_root: &Path,
@@ -220,17 +230,18 @@ pub(super) fn find_by_id_or_name(
         .map(|container| with_current_pid(container, &processes))
 }
 
-/// Returns the id of a container that runs, or that its engine keeps. Returns `None` if there is no
-/// such container, or several.
+/// Returns the id of a container that runs, or about which Docker keeps data. Returns `None` unless
+/// exactly one container has the id or name.
 pub(super) fn find_id(id_or_name: &str, host_root: &Path) -> Option<String> {
     find_by_id_or_name(id_or_name, None, host_root)
         .ok()
         .or_else(|| ended::find(id_or_name, host_root))
         .map(|container| container.id)
+        .or_else(|| nerdctl::find(id_or_name, host_root).map(|kept| kept.id))
 }
 
-/// Returns the names by which a user may name the containers of this host: the engine's name, or
-/// the id without one.
+/// Returns the names of the running containers of this host. A container without a name is listed
+/// by its id.
 pub(super) fn list_names(host_root: &Path) -> Vec<String> {
     let processes = Processes::read();
     let all_containers = find_all(None, host_root, &processes).into_iter();
@@ -243,7 +254,33 @@ pub(super) fn list_names(host_root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the containers of a pod. The pod's sandbox is left out.
+/// Returns the names of the containers that engines of this host know, by id. The name of a pod's
+/// container has the pod in it.
+pub(super) fn read_names_by_id(host_root: &Path) -> BTreeMap<String, String> {
+    let containers = find_all(None, host_root, &Processes::read()).into_iter();
+    let found = containers.filter_map(|container| {
+        let name = container
+            .name(host_root)
+            .or_else(|| read_pod_name(&container))?;
+        Some((container.id, name))
+    });
+    let kept = nerdctl::find_all(host_root).map(|kept| (kept.id, kept.name));
+    inserted(kept.chain(ended::read_names(host_root)).chain(found))
+}
+
+fn read_pod_name(container: &Container) -> Option<String> {
+    let bundle = Bundle::read(container.bundle.as_deref()?).ok()?;
+    match Origin::from_bundle(&bundle).ok()? {
+        Origin::Pod(pod) => {
+            let (pod, container) = pod.names();
+            Some(format!("{container} of pod {pod}"))
+        }
+        Origin::NoPod | Origin::Sandbox => None,
+    }
+}
+
+/// Returns the members of `containers` that belong to the pod `pod` (`NAMESPACE/NAME`), without the
+/// pod's sandbox.
 fn find_by_pod(pod: &str, containers: Vec<Container>) -> Result<Vec<Container>, UnknownContainer> {
     let is_in_pod = |container: &Container| {
         let bundle = container.bundle.as_deref().map(Bundle::read);
@@ -254,19 +291,19 @@ fn find_by_pod(pod: &str, containers: Vec<Container>) -> Result<Vec<Container>, 
         matches!(origin, Ok(Origin::Pod(origin)) if origin.is_named(pod))
     };
     let containers: Vec<Container> = containers.into_iter().filter(is_in_pod).collect();
-    match containers.is_empty() {
-        false => Ok(containers),
-        true => Err(UnknownContainer {
-            name: pod.to_owned(),
-            reason: format!("no container of pod {} on this node", excerpt(pod)),
-            fix: "write NAMESPACE/NAME, and run this on the pod's node (kubectl get pod -o wide); \
-                  a container that was refused is gone, and `boathook log` has the reason"
-                .to_owned(),
-        }),
+    if !containers.is_empty() {
+        return Ok(containers);
     }
+    Err(UnknownContainer {
+        name: pod.to_owned(),
+        reason: format!("no container of pod {} on this node", excerpt(pod)),
+        fix: "write NAMESPACE/NAME, and run this on the pod's node (kubectl get pod -o wide); \
+              a container that was refused is gone, and `boathook log` has the reason"
+            .to_owned(),
+    })
 }
 
-/// Finds the container of a process by the process's cgroup.
+/// Finds the container to which the process `pid` belongs, by the cgroup of the process.
 fn find_by_process(
     pid: i32,
     processes: &Processes,
@@ -295,9 +332,11 @@ fn find_by_process(
     })
 }
 
-/// Returns the container with the pid of its first process, or with `None` if that has ended.
+/// Returns the container with the id of its first process, or without one if that process has
+/// ended.
 fn with_current_pid(container: Container, processes: &Processes) -> Container {
-    // Another process may have the pid of a process that has ended.
+    // The kernel may have given the id of an ended process to another process, which has a later
+    // start time.
     let is_same_process = |pid: i32| {
         let start_time = container.start_time;
         start_time.is_none_or(|start_time| read_start_time(pid) == Some(start_time))
@@ -305,7 +344,7 @@ fn with_current_pid(container: Container, processes: &Processes) -> Container {
     let still_runs = |pid: &i32| processes.cgroup(*pid).is_some() && is_same_process(*pid);
     let pid = match container.pid {
         Some(pid) => Some(pid).filter(still_runs),
-        // A shorter id could occur in the name of another container's cgroup.
+        // A shorter id could also be a part of the name of another container's cgroup.
         None if container.id.len() >= SHORT_ID => processes.find_first_process(&container.id),
         None => None,
     };
@@ -317,15 +356,15 @@ fn with_current_pid(container: Container, processes: &Processes) -> Container {
     }
 }
 
-/// Finds the containers of all sources, sorted by id.
+/// Finds the containers of all sources, sorted by id. Two entries of the same container are merged.
 fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Container> {
     let mut containers: Vec<Container> = Vec::new();
     let containers_by_state = state::find_containers(root, host_root);
-    // These are the directories in which engines keep bundles by default.
     let patterns = Engine::ALL.iter().flat_map(|engine| engine.facts().bundles);
     let bundles = patterns.flat_map(|pattern| find_matching(host_root, pattern));
     let containers_by_bundle = bundles.chain(processes.bundles()).filter_map(read_bundle);
-    // An attachment record may belong to a container whose bundle was removed.
+    // An attachment record may exist for a container that no other source has, because its bundle
+    // was removed.
     let records = live::read_records(host_root).into_iter();
     let recorded_containers = records.map(|record| Container {
         id: record.id,

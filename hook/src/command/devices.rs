@@ -1,4 +1,4 @@
-//! The devices in the output of `list` and `class check`.
+//! Prints devices in the output of `boathook list` and `boathook class check`.
 
 use std::io::{self, Write};
 
@@ -7,15 +7,16 @@ use device_class::discover::{Device, Health, Presence};
 use injection_plan::request::{RequestNames, WrittenName};
 use serde::Serialize;
 
+use super::example::ClassKind;
 use super::holders::Holder;
 use super::output::Style;
 
-/// The column of the table that says how containers request a device.
+/// The table column that says how containers request a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestColumn {
-    /// The resource, which pods request.
+    /// The column contains the resource, by which pods request the device.
     Resource,
-    /// The variable, which other containers set.
+    /// The column contains the environment variable, by which other containers request the device.
     Variable,
 }
 
@@ -24,31 +25,42 @@ pub(super) enum RequestColumn {
 pub(super) struct ListedDevice {
     pub(super) class: String,
     pub(super) id: String,
-    /// The variable by which containers request it.
+    /// The environment variable by which containers request the device.
     pub(super) variable: String,
     pub(super) resource: String,
     index: Option<String>,
     pub(super) healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// The other names by which a container may request the device, quoted as in a request. Such
-    /// a name may mean several devices.
+    /// The other names by which a container may request the device, quoted as in a request. A name
+    /// may belong to several devices.
     pub(super) aliases: Vec<String>,
-    /// The aliases that mean this device only.
+    /// The members of `aliases` that belong to this device only.
     #[serde(skip)]
     pub(super) own_aliases: Vec<String>,
+    /// The names that belong to this device alone and do not change when it is plugged in again.
+    #[serde(skip)]
+    pub(super) stable_names: Vec<String>,
+    #[serde(skip)]
+    pub(super) kind: ClassKind,
+    /// True if a container may wait for the device, which `boathook follow` gives it later.
+    #[serde(skip)]
+    is_followed: bool,
     numa: Option<u32>,
     pub(super) nodes: Vec<String>,
+    /// The network interfaces that are in the host's network namespace now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    net_interfaces: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) replicas: Option<u16>,
-    /// The containers that hold the device. `None` means that the holders are unknown, as on a
-    /// host without the kubelet's checkpoint.
+    /// The containers that hold the device. The value is `None` if they are unknown, for example on
+    /// a host without the kubelet's checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) holders: Option<Vec<Holder>>,
 }
 
 impl ListedDevice {
-    /// Creates the entry of a device. Aliases that a request could not use are left out.
+    /// Creates the entry of `device`. Aliases that cannot be used in a request are left out.
     pub(super) fn new(class: &DeviceClass, device: &Device, names: &RequestNames<'_>) -> Self {
         let aliases = device.aliases.iter();
         let aliases = aliases.filter_map(|name| names.write_name(device, name));
@@ -60,6 +72,7 @@ impl ListedDevice {
             .nodes
             .iter()
             .filter(|node| matches!(node.number, Presence::Found(_)));
+        let interfaces = device.net_interfaces.iter().flat_map(|it| &it.on_host);
         ListedDevice {
             class: class.name.to_string(),
             id: device.id.to_string(),
@@ -76,29 +89,47 @@ impl ListedDevice {
                 Health::Healthy => None,
                 Health::Unhealthy { reason } => Some(reason.clone()),
             },
+            stable_names: find_stable_names(device, own_aliases.clone()),
             own_aliases: own_aliases.map(|name| name.text.clone()).collect(),
+            kind: ClassKind::from_class(class),
+            is_followed: class.spec.follow,
             aliases: aliases.iter().map(|name| name.text.clone()).collect(),
             numa: device.numa,
             nodes: present_nodes
                 .map(|node| node.host.display().to_string())
                 .collect(),
+            net_interfaces: interfaces.map(|it| it.name.clone()).collect(),
             replicas: device.replicas,
             holders: None,
         }
     }
 
+    /// Returns the recommended value of the variable for this device: a name that does not depend on
+    /// the port of the device, with which a container also starts while the device is unplugged.
+    pub(super) fn suggest_request(&self) -> String {
+        self.suggest_request_by(self.stable_names.first().unwrap_or(&self.id))
+    }
+
+    /// Returns the recommended value of the variable for a user who calls the device `name`.
+    pub(super) fn suggest_request_by(&self, name: &str) -> String {
+        let suffix = if self.is_followed { "?" } else { "" };
+        format!("{name}{suffix}")
+    }
+
     /// Returns the text of the table cell with the containers that hold the device.
     fn holder(&self) -> String {
         let holders: Vec<_> = self.holders.iter().flatten().map(Holder::text).collect();
-        match holders.is_empty() {
-            true => "-".to_owned(),
-            false => holders.join(", "),
+        if holders.is_empty() {
+            "-".to_owned()
+        } else {
+            holders.join(", ")
         }
     }
 
     fn row(&self, column: RequestColumn) -> [String; 7] {
         let dash = || "-".to_owned();
-        let nodes = self.nodes.join(" ");
+        let nodes = self.nodes.iter().chain(&self.net_interfaces);
+        let nodes = nodes.map(String::as_str).collect::<Vec<_>>().join(" ");
         [
             self.class.clone(),
             self.id.clone(),
@@ -107,9 +138,10 @@ impl ListedDevice {
                 RequestColumn::Resource => self.resource.clone(),
                 RequestColumn::Variable => self.variable.clone(),
             },
-            match self.healthy {
-                true => "healthy".to_owned(),
-                false => "unhealthy".to_owned(),
+            if self.healthy {
+                "healthy".to_owned()
+            } else {
+                "unhealthy".to_owned()
             },
             self.numa.map_or_else(dash, |node| node.to_string()),
             if nodes.is_empty() { dash() } else { nodes },
@@ -117,14 +149,14 @@ impl ListedDevice {
     }
 }
 
-/// Returns whether a name is printed unchanged, so that a user can copy it into a request. A name
-/// of more than 255 bytes, the maximum length of a file name, is not worth copying.
+/// Returns whether a name contains no control characters and has at most 255 bytes, so that a user
+/// can copy it from the output into a request.
 fn is_printable(name: &WrittenName) -> bool {
     const MAX_BYTES: usize = 255;
     name.text.len() <= MAX_BYTES && printable::line(&name.text) == name.text
 }
 
-/// Prints devices with their resources.
+/// Prints a table of devices with a column for their resources.
 pub(super) fn print_table(
     style: Style,
     out: &mut impl Write,
@@ -162,4 +194,20 @@ pub(super) fn print_table_with(
         .map(|([a, b, c, d, e, f, g], holder)| [a, b, c, d, e, f, g, holder])
         .collect();
     style.table(out, &rows)
+}
+
+/// Returns the names of the device, without names of device nodes. The kernel numbers device nodes
+/// in the order in which devices appear, so the name of a node may belong to another device later.
+fn find_stable_names<'a>(
+    device: &Device,
+    names: impl Iterator<Item = &'a WrittenName>,
+) -> Vec<String> {
+    let is_node_name = |name: &str| {
+        let mut nodes = device.nodes.iter();
+        nodes.any(|node| node.host.file_name() == Some(name.as_ref()))
+    };
+    names
+        .map(|name| name.text.clone())
+        .filter(|name| !is_node_name(name))
+        .collect()
 }

@@ -1,17 +1,55 @@
-//! The words in which an engine's user asks for a device. Advice names the commands and keys of the
-//! engine that the container or the host has.
+//! Describes, in the words of each engine, how a user requests a device. Advice contains the
+//! commands and keys of the engine with which the user starts containers.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use device_class::config::Config;
+use device_class::config::{Config, InstalledDirectories};
 use device_class::name::LinuxCapability;
 use runtime_config::{Engine, HANDLER, program_directories};
+use serde_json::Value;
 
+use super::cdi_names;
 use super::containers::Container;
+use super::devices::ListedDevice;
+use crate::oci::read_json;
 
-/// The directory of the kubelet for device plugins, below the root of the host. Its presence shows
-/// that the host is a node of a cluster.
+/// The kubelet's directory for device plugins, relative to the host's root. It exists if the host is
+/// a node of a cluster.
 const KUBELET: &str = "var/lib/kubelet/device-plugins";
+
+/// The configuration file of Docker's daemon, relative to the host's root.
+const DOCKER_CONFIG: &str = "etc/docker/daemon.json";
+
+/// The ways by which engines of this host give devices to containers.
+pub(super) struct InstalledWays {
+    /// The engines that `boathook-init install` has configured.
+    engines: Vec<Engine>,
+    /// The CDI device names that engines can resolve.
+    cdi_names: BTreeSet<String>,
+}
+
+impl InstalledWays {
+    pub(super) fn find(config: &Config) -> Self {
+        let host_root = &config.host_root;
+        let directories = InstalledDirectories::find(host_root).unwrap_or_default();
+        let records = directories.state();
+        let records = host_root.join(records.strip_prefix("/").unwrap_or(&records));
+        let daemon: Value = read_json(&host_root.join(DOCKER_CONFIG)).unwrap_or_default();
+        let has_runtime = daemon["runtimes"][HANDLER].is_object();
+        // There is one record for each engine that was configured. A user may have written the
+        // runtime into Docker's file.
+        let is_configured = |engine: &Engine| {
+            records.join(format!("{engine}.json")).is_file()
+                || *engine == Engine::Docker && has_runtime
+        };
+        let specifications = cdi_names::read_specifications(config).into_iter();
+        InstalledWays {
+            engines: Engine::ALL.into_iter().filter(is_configured).collect(),
+            cdi_names: specifications.flat_map(|(_, names)| names).collect(),
+        }
+    }
+}
 
 /// The program or API by which a user starts containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,15 +57,15 @@ pub(super) enum Launcher {
     Pod,
     Docker,
     Podman,
-    /// containerd outside pods, as by nerdctl, and CRI-O.
+    /// containerd outside of pods, which users call by nerdctl, or CRI-O.
     Handler,
-    /// An OCI runtime that is called without an engine.
+    /// An OCI runtime that a user calls without an engine.
     Runtime,
 }
 
 impl Launcher {
-    /// Returns the launcher of a container by the place of its bundle. `is_in_a_pod` tells the
-    /// containers of a pod from others of the same engine.
+    /// Returns the launcher of a container, according to the path of its bundle. `is_in_a_pod`
+    /// distinguishes containers of pods from other containers of the same engine.
     pub(super) fn from_container(container: &Container, is_in_a_pod: bool) -> Self {
         if is_in_a_pod {
             return Launcher::Pod;
@@ -40,7 +78,7 @@ impl Launcher {
         }
     }
 
-    /// Returns the launchers that the host has, the most likely one first.
+    /// Returns the launchers that are installed on the host, in the order of their likelihood.
     pub(super) fn find_all(config: &Config) -> Vec<Self> {
         let mut launchers = Vec::new();
         if is_node(config) {
@@ -60,7 +98,8 @@ impl Launcher {
         launchers
     }
 
-    /// Returns what to write for a container that gets the devices `value` of a class.
+    /// Describes how to request the devices `value` of the class with the variable `variable` and
+    /// the resource `resource`.
     pub(super) fn describe_request(self, variable: &str, value: &str, resource: &str) -> String {
         let shell = quote_for_shell(value);
         match self {
@@ -78,7 +117,7 @@ impl Launcher {
         }
     }
 
-    /// Returns how to create a container so that its engine calls the hook.
+    /// Describes how to create a container for which the hook is called.
     pub(super) fn describe_creation(self) -> String {
         match self {
             Launcher::Pod => format!(
@@ -105,7 +144,7 @@ impl Launcher {
         }
     }
 
-    /// Returns how to give the user of a container a group of the host.
+    /// Describes how to add the host's group `group` to a container's user.
     pub(super) fn describe_group(self, group: u32) -> String {
         match self {
             Launcher::Pod => {
@@ -125,7 +164,34 @@ impl Launcher {
         }
     }
 
-    /// Returns how to give a container a capability.
+    /// Describes how to request a device with what is installed on this host. If the engine is not
+    /// configured, the text has a CDI device name, or the command that is needed before.
+    pub(super) fn describe_request_by(self, ways: &InstalledWays, device: &ListedDevice) -> String {
+        let by_variable = self.describe_request(
+            &device.variable,
+            &device.suggest_request(),
+            &device.resource,
+        );
+        let (engine, program) = match self {
+            Launcher::Docker => (Engine::Docker, "docker"),
+            Launcher::Podman => (Engine::Podman, "podman"),
+            Launcher::Pod | Launcher::Handler | Launcher::Runtime => return by_variable,
+        };
+        if ways.engines.contains(&engine) {
+            return by_variable;
+        }
+        let name = format!("{}={}", device.resource, device.id);
+        let by_name = format!("`{program} run --device {} IMAGE`", quote_for_shell(&name));
+        match self {
+            _ if ways.cdi_names.contains(&name) => by_name,
+            Launcher::Podman => {
+                format!("after `boathook cdi generate {}`: {by_name}", device.class)
+            }
+            _ => format!("after `boathook-init install --engine {engine}`: {by_variable}"),
+        }
+    }
+
+    /// Describes how to give a container the Linux capability `capability`.
     pub(super) fn describe_capability(self, capability: LinuxCapability) -> String {
         let name = capability.short_name();
         match self {
@@ -146,7 +212,7 @@ impl Launcher {
         }
     }
 
-    /// Returns how to replace a container by a new one.
+    /// Describes how to replace a container by a new one.
     pub(super) fn describe_replacement(self) -> &'static str {
         match self {
             Launcher::Pod => "delete the pod, so that a new one is created",
@@ -160,7 +226,7 @@ impl Launcher {
     }
 }
 
-/// Returns whether the host is a node of a Kubernetes cluster.
+/// Returns whether this host is a node of a Kubernetes cluster.
 pub(super) fn is_node(config: &Config) -> bool {
     let configured = config.trust.kubelet_checkpoint.parent();
     configured.is_some_and(Path::is_dir) || config.host_root.join(KUBELET).is_dir()
@@ -175,7 +241,7 @@ fn is_installed(engine: Engine, host_root: &Path) -> bool {
     })
 }
 
-/// Returns whether a text needs no quotes in a shell.
+/// Returns whether a shell reads `text` as one word without quotes.
 fn is_plain_word(text: &str) -> bool {
     let is_plain_char = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/')
@@ -183,9 +249,10 @@ fn is_plain_word(text: &str) -> bool {
 }
 
 pub(super) fn quote_for_shell(text: &str) -> String {
-    match is_plain_word(text) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
+    if is_plain_word(text) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
     }
 }
 

@@ -1,4 +1,5 @@
-//! `boathook facts`: runs the drivers' programs, and writes the driver facts.
+//! Implements `boathook facts`, which runs the programs of drivers and writes the driver facts that
+//! they report.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,20 +15,20 @@ use super::{CommandError, print_json, select_sources};
 use crate::exit::ExitCode;
 use crate::{log, planner};
 
-/// The result of the driver programs of one class.
+/// The result of running the driver's programs of one class.
 #[derive(Serialize)]
 struct ClassFacts {
     class: ClassName,
-    /// The file with the driver facts. `None` means that there are no facts.
+    /// The path of the file with the driver facts, or `None` if the programs reported none.
     file: Option<String>,
     programs: Vec<String>,
-    /// The version that the programs report about themselves.
+    /// The version that the driver's programs report.
     version: Option<String>,
     faults: Vec<String>,
 }
 
-/// Runs the driver programs of the named classes, and writes their facts. An empty list of
-/// names means all classes.
+/// Runs the driver's programs of the classes `names`, or of all classes if `names` is empty, and
+/// writes the driver facts.
 pub(super) fn run(
     names: &[ClassName],
     json: bool,
@@ -49,7 +50,8 @@ pub(super) fn run(
             command.args(arguments);
             command
         });
-        // A view of the host does not notice changes, and the programs may have made some.
+        // The host is opened again for each class, because the opened view does not show changes
+        // that the programs have made.
         let host = planner::open_host(config)?;
         let write_result = reported_facts.write(&class, root, &host);
         let file = Path::new(device_class::facts::DIRECTORY).join(class.name.as_str());
@@ -83,8 +85,9 @@ pub(super) fn run(
             log::warning(&format!("{}: {fault}", line.class));
         }
     }
-    Ok(match has_fault {
-        true => ExitCode::Failure,
-        false => ExitCode::Success,
+    Ok(if has_fault {
+        ExitCode::Failure
+    } else {
+        ExitCode::Success
     })
 }

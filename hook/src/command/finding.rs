@@ -1,4 +1,4 @@
-//! The findings of `check`, `doctor` and `class check`. A finding is one line with a verdict, a
+//! Declares the findings that `check`, `doctor` and `class check` print. A finding has a severity, a
 //! subject, a text and a fix.
 
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ pub(super) struct Finding {
     pub(super) text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fix: Option<String>,
-    /// The exit code of `doctor` for this finding. `None` means that it is not a fault.
+    /// The exit code of `boathook doctor` because of this finding, or `None` if it is no fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<ExitCode>,
 }
@@ -46,7 +46,7 @@ impl Finding {
         }
     }
 
-    /// Creates an error with the exit code that `doctor` returns for it.
+    /// Creates an error because of which `boathook doctor` returns the exit code `code`.
     pub(super) fn fault(
         fault: ExitCode,
         subject: impl Into<String>,
@@ -58,7 +58,8 @@ impl Finding {
         }
     }
 
-    /// Creates the finding that no class is installed, as an error or only a warning.
+    /// Creates the finding that no class file is installed. With `fault` it is an error with this
+    /// exit code, and otherwise a warning.
     pub(super) fn no_class_file(config: &Config, fault: Option<ExitCode>) -> Self {
         let finding = Finding {
             fault,
@@ -71,12 +72,13 @@ impl Finding {
         )
     }
 
-    /// Creates an error about something that a class needs and the host lacks.
+    /// Creates an error about a file that a class needs and that the host does not have.
     pub(super) fn unfit(subject: &str, reason: &str) -> Self {
         let finding = Finding::new(Verdict::Error, subject, reason);
-        match reason.ends_with("does not exist") {
-            true => finding.fix("install what has it, or add `optional = true` in the class"),
-            false => finding,
+        if reason.ends_with("does not exist") {
+            finding.fix("install what has it, or add `optional = true` in the class")
+        } else {
+            finding
         }
     }
 
@@ -85,7 +87,7 @@ impl Finding {
         self
     }
 
-    /// Returns the table rows of the finding.
+    /// Returns the rows of the finding in the printed table, of which the second has the fix.
     fn rows(&self) -> impl Iterator<Item = [String; 3]> {
         let verdict = match self.verdict {
             Verdict::Ok => "ok",
@@ -108,12 +110,13 @@ pub(super) fn no_class_file(config: &Config) -> String {
     format!("no class file in {}", directories.join(" or "))
 }
 
-/// Returns the exit code of a command with these findings: a failure if one is an error.
+/// Returns the exit code of a command with these findings, which is a failure if one is an error.
 pub(super) fn exit_code(findings: &[Finding]) -> ExitCode {
     let is_error = |finding: &Finding| finding.verdict == Verdict::Error;
-    match findings.iter().any(is_error) {
-        true => ExitCode::Failure,
-        false => ExitCode::Success,
+    if findings.iter().any(is_error) {
+        ExitCode::Failure
+    } else {
+        ExitCode::Success
     }
 }
 

@@ -1,4 +1,5 @@
-//! `boathook follow`: keeps the nodes of followed devices in running containers up to date.
+//! Implements `boathook follow`, which keeps the device nodes of followed devices in running
+//! containers up to date.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,30 +8,53 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use device_class::config::Config;
+use injection_plan::follower::FollowerLock;
 use nix::sched::{CloneFlags, setns};
 
 use super::CommandError;
 use crate::exit::ExitCode;
 use crate::live::Follower;
+use crate::log;
 use crate::sys::uevent::Uevents;
 
-/// Follows devices until the process is stopped. The process sleeps until the kernel or udev
-/// reports a change of a device. A container that could not be changed is tried again after
-/// `pause` seconds.
+/// Follows devices until this process is stopped. The process sleeps until the kernel or udev
+/// reports a change of a device. If a container could not be changed, the change is tried again
+/// after `pause` seconds.
 pub(super) fn run(pause: NonZeroU32, config: &Config) -> Result<ExitCode, CommandError> {
     let events = Uevents::open().map_err(CommandError::Uevents)?;
     crate::process::confine_opened()?;
+    log::keep_actions(&config.host_root);
     let mut follower = Follower::new(pause, events, config)?;
-    follower.begin();
-    // The line tells the program that started this process that it watches devices from now on.
+    let _lock = take_lock(config);
+    follower.update_all();
+    // The program that has started this process waits for this line, after which no change of a
+    // device is missed.
     writeln!(io::stdout().lock(), "following devices")?;
     loop {
-        follower.wait().map_err(CommandError::Uevents)?;
+        follower.wait_and_update().map_err(CommandError::Uevents)?;
     }
 }
 
-/// Moves this process from its pod into the namespaces of the node's first process. After the
-/// move it sees the node's files, the node's cgroup names, and udev's messages.
+/// Takes the lock by which `doctor` and `check` see that a follower runs. Without it they say that
+/// none runs, and this process follows nevertheless.
+fn take_lock(config: &Config) -> Option<FollowerLock> {
+    let directory = log::list_directories(&config.host_root)
+        .into_iter()
+        .find(|directory| log::create_own_directory(directory).is_ok())?;
+    match FollowerLock::take(&directory) {
+        Ok(lock) => Some(lock),
+        Err(error) => {
+            log::warning(&format!(
+                "{}: {error}: other commands will say that nothing follows devices",
+                directory.display()
+            ));
+            None
+        }
+    }
+}
+
+/// Moves this process from its pod into the namespaces of the node's init process, so that it sees
+/// the node's files and cgroup paths, and receives udev's messages.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn enter_node() -> Result<(), CommandError> {
     let to_error = |path: &str| {
@@ -42,8 +66,8 @@ pub(super) fn enter_node() -> Result<(), CommandError> {
         ("net", CloneFlags::CLONE_NEWNET),
         ("mnt", CloneFlags::CLONE_NEWNS),
     ];
-    // All namespaces are opened first, because /proc is another one after the mount namespace
-    // has changed.
+    // All namespaces are opened before the first one is entered, because `/proc` leads to another
+    // file system after the mount namespace has changed.
     let open_namespace = |(name, kind)| -> Result<_, CommandError> {
         let path = format!("/proc/1/ns/{name}");
         let file = File::open(&path).map_err(to_error(&path))?;

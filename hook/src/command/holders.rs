@@ -1,5 +1,5 @@
-//! Finds the containers that hold a device. The sources are the kubelet's checkpoint and the
-//! attachment records, or an inspection of all running containers.
+//! Finds the containers that hold a device, in the kubelet checkpoint and the attachment records, or
+//! by inspecting all running containers.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
+use device_class::similar;
 use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 use injection_plan::plan::{GivenBy, InjectionStep, StepUser};
 use nix::unistd::geteuid;
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 use super::CommandError;
 use super::containers::{self, SHORT_ID};
+use super::devices::ListedDevice;
 use super::running_root::{self, RunningRoot};
 use crate::apply;
 use crate::live;
@@ -24,11 +26,12 @@ use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::trust::Origin;
 
-/// The kubelet's log directory. It has a directory NAMESPACE_NAME_UID for each pod (Kubernetes,
+/// The kubelet's log directory, which has a directory `NAMESPACE_NAME_UID` for each pod (Kubernetes,
 /// pkg/kubelet/kuberuntime, `BuildPodLogsDirectory`).
 const POD_LOGS: &str = "var/log/pods";
 
-/// The maximum number of pods whose names are read. Further pods are shown without a name.
+/// The maximum number of pods whose names are read from [`POD_LOGS`]. Containers of further
+/// pods are listed without the name of the pod.
 const MAX_PODS: usize = 4096;
 
 /// The name of a class or of a resource, and the id of a device.
@@ -36,25 +39,24 @@ type Key = (String, String);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Holder {
-    /// The id under which the device was allocated. For a shared device it is a share's id.
+    /// The id under which the device was allocated. For a shared device it is the id of a share.
     device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pod_uid: Option<String>,
-    /// The container's name in its pod, or the container's id.
+    /// The container's name in its pod, or its id if it belongs to no pod.
     container: String,
     /// The name that the container's engine gave to the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// The pod as `NAMESPACE/NAME`. `None` if the node has no logs of the pod.
+    /// The pod as `NAMESPACE/NAME`, or `None` if the node has no log directory of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<String>,
-    /// The event that gave the device to the container. `None` means that the kubelet
-    /// allocated it.
+    /// The event by which the container got the device, or `None` if the kubelet allocated it.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Since>,
 }
 
-/// The event since which a container has a device.
+/// The event by which a container got a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Since {
@@ -62,9 +64,9 @@ enum Since {
     Attached,
 }
 
-/// Returns the devices of an attachment record that the container may use, or that have a node
-/// for which `is_present` is true. An unplugged device is left out: `follow` removes its nodes, but
-/// keeps the device in the record.
+/// Returns the devices of an attachment record that the container may use, or that have a node for
+/// which `is_present` returns true. An unplugged device is not returned: `follow` has removed its
+/// nodes but keeps the device in the record.
 fn held_devices(
     record: &live::AttachmentRecord,
     is_present: impl Fn(&Path) -> bool,
@@ -73,8 +75,8 @@ fn held_devices(
         let own_users = [StepUser::Device(device.device_ref())];
         let has_device = |users: &[StepUser]| users.contains(&own_users[0]);
         let mut files = record.files.iter().filter(|file| has_device(&file.users));
-        // A record has no rules and no files of its own for a device that the container could use
-        // before `attach`.
+        // The record has no rules and files of a device that the container could use already before
+        // `attach`.
         device.given_by.is_user()
             || record.rules.iter().any(|rule| rule.users == own_users)
             || files.any(|file| is_present(&file.path))
@@ -104,43 +106,67 @@ impl Holder {
 
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    /// The containers with devices from the kubelet, by resource and device id.
+    /// The containers with devices that the kubelet allocated, by resource and device id.
     by_resource: BTreeMap<Key, Vec<Holder>>,
-    /// The containers with devices from other sources, by class and device id.
+    /// The containers that got devices in another way, by class and device id.
     by_class: BTreeMap<Key, Vec<Holder>>,
     /// The containers that wait for devices.
     waiting: Vec<WaitingContainer>,
 }
 
 /// A container that waits for devices of a class.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct WaitingContainer {
     class: String,
-    /// The device, as a request has it.
+    /// The awaited device, in the form of a request.
     device: String,
     container: String,
     /// The name that the container's engine gave to the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    /// The name of a device of the host that was probably meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    did_you_mean: Option<String>,
+    /// The awaited name, of a path the last component. `None` if it is `all`.
+    #[serde(skip)]
+    awaited_name: Option<String>,
     #[serde(skip)]
     label: String,
 }
 
 impl WaitingContainer {
+    /// Finds the device of the host that was probably meant.
+    pub(super) fn with_similar(mut self, devices: &[ListedDevice]) -> Self {
+        let of_class = devices.iter().filter(|device| device.class == self.class);
+        let names = of_class.flat_map(|device| {
+            let aliases = device.own_aliases.iter().map(String::as_str);
+            std::iter::once(&*device.id).chain(aliases)
+        });
+        let chosen = self.awaited_name.as_deref();
+        let intended = chosen.and_then(|chosen| similar::find_intended(chosen, names));
+        self.did_you_mean = intended.map(str::to_owned);
+        self
+    }
+
     pub(super) fn text(&self) -> String {
         let WaitingContainer {
             class,
             device,
             label,
+            did_you_mean,
             ..
         } = self;
-        format!("{label} is waiting for {device} of {class}")
+        let similar = did_you_mean
+            .as_ref()
+            .map(|name| format!("; did you mean {name}?"));
+        let similar = similar.unwrap_or_default();
+        format!("{label} is waiting for {device} of {class}{similar}")
     }
 }
 
 impl Holders {
-    /// Reads the kubelet's checkpoint and the attachment records of running containers.
-    /// Returns `None` if the host has neither. A file that cannot be used is reported.
+    /// Reads the kubelet checkpoint and the attachment records of running containers. Returns `None`
+    /// if the host has neither. An invalid file results in a warning.
     pub(super) fn read(config: &Config) -> Option<Self> {
         let path = &config.trust.kubelet_checkpoint;
         let mut holders = Holders::default();
@@ -167,7 +193,7 @@ impl Holders {
         (!holders.by_class.is_empty()).then_some(holders)
     }
 
-    /// Inspects the running containers. A container that cannot be inspected is reported.
+    /// Inspects all running containers. A container that cannot be inspected results in a warning.
     pub(super) fn from_running(root: Option<PathBuf>, config: &Config) -> Self {
         if !geteuid().is_root() {
             log::warning("containers of other users are not looked at: run this as root");
@@ -178,7 +204,8 @@ impl Holders {
         for (container, pid, directory) in containers::find_running(root, &config.host_root) {
             records.retain(|record| record.id != container.id);
             let id = container.id.clone();
-            // The child returns a list rather than a struct, which keeps the program smaller.
+            // The child process returns a list, because the serializer of a struct would make the
+            // program larger.
             let inspection = running_root::run_in_child(|| {
                 let inspection = InspectedContainer::inspect(&id, pid, &directory, config);
                 let devices = inspection.devices.into_iter();
@@ -193,12 +220,13 @@ impl Holders {
                 let fault = "a file system in it does not answer".to_owned();
                 (Vec::new(), None, Some(fault))
             });
-            let devices = devices
-                .into_iter()
-                .map(|(key, is_attached)| match is_attached {
-                    true => (key, Since::Attached),
-                    false => (key, Since::Start),
-                });
+            let devices = devices.into_iter().map(|(key, is_attached)| {
+                if is_attached {
+                    (key, Since::Attached)
+                } else {
+                    (key, Since::Start)
+                }
+            });
             if let Some(fault) = fault {
                 let id = excerpt(&container.id);
                 log::warning(&format!(
@@ -217,7 +245,7 @@ impl Holders {
             }
             holders.add(&holder, devices);
         }
-        // The remaining records are of containers whose bundle or first process was not found.
+        // The remaining records belong to containers whose bundle or first process was not found.
         for record in records {
             let holder = Holder {
                 container: record.id.clone(),
@@ -229,7 +257,7 @@ impl Holders {
         holders
     }
 
-    /// Returns the containers that hold a device of a class, or a share of the device.
+    /// Returns the containers that hold the device `device` of `class`, or a share of it.
     pub(super) fn find_holders(&self, class: &ClassName, device: &Device) -> Vec<Holder> {
         let ids: Vec<DeviceId> = device.offered_ids();
         let find_allocations = |id: &DeviceId| {
@@ -245,7 +273,7 @@ impl Holders {
             .collect()
     }
 
-    /// Returns the containers that wait for devices of these classes.
+    /// Returns the containers that wait for devices of the given classes.
     pub(super) fn find_waiting(
         &self,
         classes: &[String],
@@ -255,16 +283,19 @@ impl Holders {
     }
 
     fn add_waiting(&mut self, holder: &Holder, record: &live::AttachmentRecord) {
-        let waiting_containers = record
-            .waiting
-            .iter()
-            .map(|awaited_device| WaitingContainer {
-                class: awaited_device.class.to_string(),
-                container: holder.container.clone(),
-                name: holder.name.clone(),
-                label: holder.text(),
-                device: excerpt(&awaited_device.awaited.to_request()),
-            });
+        let waiting_containers =
+            record
+                .awaited_requests
+                .iter()
+                .map(|awaited_device| WaitingContainer {
+                    class: awaited_device.class.to_string(),
+                    container: holder.container.clone(),
+                    name: holder.name.clone(),
+                    label: holder.text(),
+                    device: excerpt(&awaited_device.awaited.to_request()),
+                    awaited_name: awaited_device.awaited.last_component().map(str::to_owned),
+                    did_you_mean: None,
+                });
         self.waiting.extend(waiting_containers);
     }
 
@@ -280,13 +311,13 @@ impl Holders {
     }
 }
 
-/// The result of the inspection of a running container from outside.
+/// The devices that an inspection of a running container has found.
 #[derive(Default)]
 struct InspectedContainer {
     devices: Vec<(Key, Since)>,
     /// The pod as `NAMESPACE/NAME`, and the container's name in the pod.
     pod: Option<(String, String)>,
-    /// The reason why the inspection is incomplete. `None` means that it is complete.
+    /// The reason why the inspection is incomplete, or `None` if it is complete.
     fault: Option<String>,
 }
 
@@ -303,7 +334,7 @@ impl InspectedContainer {
             devices: devices.collect(),
             ..InspectedContainer::default()
         };
-        // The root cannot be opened if the container's first process has ended.
+        // The container's root cannot be opened if its first process has ended.
         if root.look(Path::new("/")).is_err() {
             return inspection;
         }
@@ -314,9 +345,9 @@ impl InspectedContainer {
         inspection
     }
 
-    /// Adds the devices that the hook gave the container at its start. The injection plan is
-    /// computed again and may have more devices than at the start, so only devices that the
-    /// container still has are added.
+    /// Adds the devices that the hook gave to the container at its start. They follow from the
+    /// injection plan, which is computed again. It may have more devices now than at the start, so
+    /// only devices whose nodes the container has are added.
     fn add_injected_devices(
         &mut self,
         root: &RunningRoot,
@@ -332,13 +363,13 @@ impl InspectedContainer {
         }
         let plan = planner::plan_for(&bundle, &Caller::Inspect, config)?;
         let look = |path: &Path| root.look(path);
-        // An unplugged device may have no step in the plan.
+        // The plan may have no step for a device that was unplugged.
         let is_present = |device: &DeviceRef| {
             let is_step_of_device =
                 |step: &&InjectionStep| step.users.iter().any(|user| user.is_device(device));
             let mut steps = plan.steps.iter().filter(is_step_of_device).peekable();
             steps.peek().is_some()
-                && steps.all(|step| apply::lacks(&step.action, &look) == Ok(None))
+                && steps.all(|step| apply::find_missing_file(&step.action, &look) == Ok(None))
         };
         for grant in &plan.grants {
             for device in grant.device_refs().filter(is_present) {
@@ -352,7 +383,7 @@ impl InspectedContainer {
     }
 }
 
-/// Returns the containers to which the kubelet allocated devices.
+/// Returns the containers to which the kubelet has allocated devices, by resource and device id.
 fn read_allocations(
     checkpoint: &KubeletCheckpoint,
     host_root: &Path,
@@ -374,7 +405,7 @@ fn read_allocations(
     holders
 }
 
-/// Returns the names of the pods that have logs on the node, by the pod's uid.
+/// Returns the names `NAMESPACE/NAME` of the pods that have a log directory on this node, by uid.
 fn read_pod_names(directory: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.take(MAX_PODS).filter_map(|entry| {

@@ -1,12 +1,12 @@
-//! `boathook list PATH`: the device with a node or link of the host, its names, and the lines to
-//! paste for a container with it.
+//! Implements `boathook list PATH`, which finds the device to which a device node or link of the host
+//! belongs, and prints its names and the commands that start a container with it.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
 use device_class::config::Config;
-use device_class::discover::{self, Device, FoundClass};
+use device_class::discover::{self, FoundClass};
 use device_class::host::{HostView, RealHost};
 use device_class::load;
 use device_class::name::excerpt;
@@ -23,7 +23,7 @@ use super::{CommandError, print_json};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// A device that a path leads to.
+/// The device to which a path leads.
 #[derive(Serialize)]
 struct NamedDevice {
     path: PathBuf,
@@ -31,13 +31,14 @@ struct NamedDevice {
     listed: ListedDevice,
     enabled: bool,
     follow: bool,
-    /// The names by which a request means this device alone, and that it keeps.
+    /// The names that belong to this device alone and do not change when it is plugged in again.
     names: Vec<String>,
-    /// The name to use: the link that was given, or a name that the device keeps in any socket.
+    /// The name that is recommended for requests: the link that the user named, or a name that does
+    /// not depend on the port of the device.
     request: String,
 }
 
-/// Prints the devices of the paths. A path that leads to no device of a class is an error.
+/// Prints the device of each path. A path that belongs to no device of a class is an error.
 pub(super) fn run(
     paths: &[PathBuf],
     json: bool,
@@ -96,32 +97,20 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Name
     };
     let names = RequestNames::new(class, &inventory);
     let listed = ListedDevice::new(class, device, &names);
-    let names = find_stable_names(device, &listed);
+    let names = listed.stable_names.clone();
     let is_node = device.nodes.iter().any(|node| node.host == path);
     let name = match is_node {
         false => text.to_owned(),
         true => names.first().unwrap_or(&listed.id).clone(),
     };
-    let suffix = if class.spec.follow { "?" } else { "" };
     Some(NamedDevice {
         path: path.to_owned(),
         enabled: class.spec.enabled,
         follow: class.spec.follow,
-        request: name + suffix,
+        request: listed.suggest_request_by(&name),
         names,
         listed,
     })
-}
-
-/// Returns the names of the device that are not names of a node. The kernel numbers nodes in the
-/// order in which devices appear, so the name of a node does not stay with its device.
-fn find_stable_names(device: &Device, listed: &ListedDevice) -> Vec<String> {
-    let is_node_name = |name: &str| {
-        let mut nodes = device.nodes.iter();
-        nodes.any(|node| node.host.file_name() == Some(name.as_ref()))
-    };
-    let names = listed.own_aliases.iter();
-    names.filter(|name| !is_node_name(name)).cloned().collect()
 }
 
 fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), CommandError> {
@@ -186,7 +175,7 @@ fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), Comman
     Ok(())
 }
 
-/// Quotes a text for a unit file (systemd.syntax(7), "Quoting").
+/// Quotes a text for a unit file of systemd (systemd.syntax(7), "Quoting").
 fn quote_for_systemd(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

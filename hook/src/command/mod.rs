@@ -1,20 +1,23 @@
-//! The commands of `boathook`, and the error that a failed command returns.
+//! Implements the commands of `boathook`, and declares the error of a failed command.
 
 mod attach;
 mod cdi;
 mod cdi_names;
+mod cdi_yaml;
 mod check;
 mod class;
 mod containers;
 mod devices;
 mod doctor;
 mod engine_words;
+mod example;
 mod facts;
 mod finding;
 mod follow;
 mod holders;
 mod list;
 mod list_path;
+mod missing_follower;
 mod node_log;
 mod output;
 mod running_root;
@@ -23,12 +26,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use device_class::config::{Config, DEFAULT_PATH};
-use device_class::load::ClassSource;
+use device_class::class::leave_out_unplanned_patterns;
+use device_class::config::{Config, DEFAULT_PATH, InstalledDirectories};
+use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use device_class::similar;
 use device_class::strict_toml::FileError;
-use injection_plan::plan::{Grant, optional_files};
+use injection_plan::plan::{Grant, InjectionPlan, optional_files};
 use printable::{Form, Printable};
 use serde::Serialize;
 
@@ -45,8 +49,8 @@ use crate::oci::{Bundle, BundleError};
 use crate::planner::{self, Caller, PlannerError};
 use crate::start::{self, StartError};
 
-/// The error of a failed command. The message names the failed operation, the container, and
-/// the fix. `main` prints it once, with its causes.
+/// The error of a failed command. Its message names the failed operation, the container, and what
+/// the user can do. `main` prints the message with those of all causes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error(transparent)]
@@ -93,7 +97,7 @@ pub(crate) enum CommandError {
     Live(#[from] LiveError),
     #[error("{reason}; {hint}")]
     NoContainer { reason: String, hint: String },
-    /// The container of `class test` could not be started.
+    /// The container of `boathook class test` could not be started.
     #[error("{0}")]
     Trial(String),
     #[error("no class file {name}.toml on this host; {hint}")]
@@ -166,12 +170,12 @@ impl From<PlannerError> for CommandError {
     }
 }
 
-/// Runs the command that the command line names, and reports its failure.
+/// Runs the command of the command line, and prints the error if it fails.
 pub fn main() -> process::ExitCode {
     let cli = Cli::parse_arguments();
     match run(&cli) {
         Ok(code) => code.into(),
-        // A reader that closes the output early, such as head(1), is not an error.
+        // A program such as head(1) may close the output before its end, which is no error.
         Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::Success.into()
         }
@@ -197,13 +201,22 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::Prestart(arguments) | Command::CreateRuntime(arguments) => {
             start::start(&arguments.options(cli)).map_err(CommandError::from)
         }
-        Command::Explain { bundle, container } => {
+        Command::Explain {
+            bundle,
+            container,
+            env,
+        } => {
             let config = load_config(cli)?;
-            let bundle = match (bundle, container) {
-                (_, Some(container)) => doctor::bundle_of(container, &config)?,
-                (bundle, None) => bundle.clone().unwrap_or_default(),
+            let directory = match (bundle, container) {
+                (_, Some(container)) => Some(doctor::find_bundle(container, &config)?),
+                (bundle, None) => bundle.clone(),
             };
-            explain(&bundle, cli, &config)
+            let Some(directory) = directory else {
+                let bundle = Bundle::from_variables(Path::new("/"), env)?;
+                print_plan(&bundle, cli, &config)?;
+                return Ok(ExitCode::Success);
+            };
+            explain(&directory, cli, &config)
         }
         Command::Attach(arguments) => attach::attach(arguments, cli.json, &load_config(cli)?),
         Command::Detach(arguments) => attach::detach(arguments, cli.json, &load_config(cli)?),
@@ -275,8 +288,18 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Starts the log for a user, and reads the configuration. The hook has its own
-/// initialization, because its messages go to the engine.
+/// Returns the path of the configuration that is read without an option.
+fn find_default_config() -> PathBuf {
+    let usual = Path::new(DEFAULT_PATH);
+    if usual.exists() {
+        return usual.to_owned();
+    }
+    let directories = InstalledDirectories::find(Path::new("/"));
+    directories.unwrap_or_default().config()
+}
+
+/// Starts the log for a user's command, and reads the configuration. The hook does this in its own
+/// way, because an engine reads its messages.
 fn load_config(cli: &Cli) -> Result<Config, CommandError> {
     log::start(LogReader::User, None, cli.log_level());
     let config = installation::configuration(cli.config.as_deref())?;
@@ -286,7 +309,7 @@ fn load_config(cli: &Cli) -> Result<Config, CommandError> {
             .iter()
             .map(|path| path.display().to_string())
             .collect();
-        let file = cli.config.as_deref().unwrap_or(Path::new(DEFAULT_PATH));
+        let file = cli.config.clone().unwrap_or_else(find_default_config);
         format!(
             "configuration {}; classes in {}; host root {}",
             if file.exists() {
@@ -301,25 +324,26 @@ fn load_config(cli: &Cli) -> Result<Config, CommandError> {
     Ok(config)
 }
 
-/// Prints the injection plan for a bundle, and changes nothing.
-fn explain(bundle: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, CommandError> {
-    let directory = bundle;
+/// Adds a warning for each requested class without a device on this host, if other classes of the
+/// same vendor have some. The container starts without a device if it requests all of them.
+fn name_other_classes(plan: &mut InjectionPlan, config: &Config) {
+    let is_without = |grant: &&Grant| grant.available == 0 && grant.waiting.is_empty();
+    let names = plan.grants.iter().filter(is_without);
+    let names: Vec<&str> = names.map(|grant| grant.class.as_str()).collect();
+    let sources = load::each_source(&config.classes).unwrap_or_default();
+    let of_names = sources.iter().flatten();
+    let of_names = of_names.filter(|source| names.contains(&source.name.as_str()));
+    let classes = of_names.filter_map(|source| config.class(source).ok());
+    let others = classes.filter_map(|class| planner::describe_other_classes(&class, config));
+    plan.warnings.extend(others);
+}
+
+/// Prints the injection plan for a bundle, and what keeps the hook from making it. Nothing is
+/// changed.
+fn explain(directory: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, CommandError> {
     let mut bundle = Bundle::read(directory)?;
     live::add_attached(&mut bundle, directory, &config.host_root);
-    let mut plan = planner::plan_for(&bundle, &Caller::Inspect, config)?;
-    if cli.json {
-        print_json(&plan)?;
-    } else {
-        if !cli.verbose {
-            plan.notes = plan
-                .notes
-                .iter()
-                .map(|note| optional_files::shorten(note).into_owned())
-                .collect();
-        }
-        // The plan contains texts from the container, so control characters are escaped.
-        write!(Printable::new(io::stdout().lock(), Form::Lines), "{plan}")?;
-    }
+    let plan = print_plan(&bundle, cli, config)?;
     let is_attached = |grant: &Grant| grant.given_by.is_user();
     let has_hook = bundle.hooks.boathook_hooks().next().is_some();
     if !has_hook && !plan.grants.iter().all(is_attached) {
@@ -336,7 +360,29 @@ fn explain(bundle: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, Comman
     Ok(ExitCode::Success)
 }
 
-/// Prints the names of the containers that run. Shell completions call this.
+/// Prints the injection plan for a bundle.
+fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPlan, CommandError> {
+    leave_out_unplanned_patterns();
+    let mut plan = planner::plan_for(bundle, &Caller::Inspect, config)?;
+    name_other_classes(&mut plan, config);
+    if cli.json {
+        print_json(&plan)?;
+    } else {
+        if !cli.verbose {
+            plan.notes = plan
+                .notes
+                .iter()
+                .map(|note| optional_files::shorten(note).into_owned())
+                .collect();
+        }
+        // Control characters are escaped, because the plan contains texts that the author of the
+        // image has chosen.
+        write!(Printable::new(io::stdout().lock(), Form::Lines), "{plan}")?;
+    }
+    Ok(plan)
+}
+
+/// Prints the names of the running containers, for completions of the shell.
 fn print_containers(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let names = containers::list_names(&config.host_root);
     if json {
@@ -350,7 +396,7 @@ fn print_containers(json: bool, config: &Config) -> Result<ExitCode, CommandErro
     Ok(ExitCode::Success)
 }
 
-/// Returns an error if one of the names belongs to no class of this host.
+/// Checks that each of the names belongs to a class of this host.
 fn check_class_names<'a>(
     names: &[ClassName],
     sources: impl Iterator<Item = &'a ClassSource> + Clone,
@@ -369,8 +415,8 @@ fn check_class_names<'a>(
     })
 }
 
-/// Returns the classes with these names, or all classes if there are no names. Files that
-/// cannot be read stay in the list, because each could be a class that the user named.
+/// Returns the classes with these names, or all classes if there are no names. Class files that
+/// cannot be read are returned too, because each could be a class that the user has named.
 fn select_sources(
     names: &[ClassName],
     mut sources: Vec<Result<ClassSource, FileError>>,

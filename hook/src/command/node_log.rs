@@ -1,24 +1,28 @@
-//! `boathook log`: the messages of hooks and of boathook-runtime on this node.
+//! Implements `boathook log`, which prints the messages of hooks and of `boathook-runtime` on this
+//! node.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
 use device_class::config::Config;
+use device_class::name::excerpt;
 use serde_json::json;
 
 use super::{CommandError, containers, print_json};
 use crate::cli::LogArguments;
 use crate::exit::ExitCode;
-use crate::log::{self, LogFollower, is_about};
+use crate::log::{self, names_container};
 
-/// The time between two looks at the log files.
+/// The time between two reads of the log files with `--follow`.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The conditions that a line of the log must meet to be printed.
 struct Filter<'a> {
-    /// The container as it was named, and its id. A container that is gone has no other name than
-    /// its id.
+    /// The name of the container on the command line, and its id. The id of a container that no
+    /// longer exists is unknown, unless the user has given it.
     container: Option<(&'a str, Option<String>)>,
     since: Option<&'a str>,
 }
@@ -34,46 +38,101 @@ impl<'a> Filter<'a> {
 
     fn matches_line(&self, line: &str) -> bool {
         let is_about_container = self.container.as_ref().is_none_or(|(name, id)| {
-            id.as_ref().is_some_and(|id| is_about(line, id)) || is_about(line, name)
+            id.as_ref().is_some_and(|id| names_container(line, id)) || names_container(line, name)
         });
         is_about_container && self.since.is_none_or(|since| line >= since)
     }
 }
 
-/// Prints the lines of the log. With `--follow` it then prints new lines until the process is stopped.
+/// The names that engines gave to containers of this host.
+struct ContainerNames<'a> {
+    host_root: &'a Path,
+    by_id: BTreeMap<String, String>,
+}
+
+impl<'a> ContainerNames<'a> {
+    fn new(host_root: &'a Path) -> Self {
+        ContainerNames {
+            host_root,
+            by_id: BTreeMap::new(),
+        }
+    }
+
+    /// Adds its name to each container in `lines`. The names are read again if the id of a container
+    /// has none yet, because the container may be new.
+    fn add_to(&mut self, lines: &mut [String]) {
+        let mut ids = lines.iter().filter_map(|line| find_container_id(line));
+        if ids.any(|id| !self.by_id.contains_key(id)) {
+            self.by_id = containers::read_names_by_id(self.host_root);
+        }
+        for line in lines {
+            let named = find_container_id(line).and_then(|id| {
+                let name = self.by_id.get(id).filter(|name| *name != id)?;
+                let short: String = id.chars().take(containers::SHORT_ID).collect();
+                let (before, after) = line.split_once(id)?;
+                Some(format!("{before}{} ({short}){after}", excerpt(name)))
+            });
+            if let Some(named) = named {
+                *line = named;
+            }
+        }
+    }
+}
+
+/// Returns the id in a line of the form `TIME boathook: [LEVEL: ]container ID: ...`.
+fn find_container_id(line: &str) -> Option<&str> {
+    let (_, message) = line.split_once(" boathook: ")?;
+    let message = ["info: ", "warning: "]
+        .iter()
+        .find_map(|level| message.strip_prefix(level))
+        .unwrap_or(message);
+    let rest = message.strip_prefix("container ")?;
+    let end = rest.find([':', ' '])?;
+    Some(&rest[..end])
+}
+
+/// Prints the lines of the log. With `--follow`, new lines are printed too, until this process is
+/// stopped.
 pub(super) fn run(
     arguments: &LogArguments,
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let filter = Filter::new(arguments, config);
-    // The follower begins before the lines are read, so that no line is lost between.
-    let mut follower = LogFollower::start(&config.host_root);
-    let mut lines = log::node_log(&config.host_root).map_err(CommandError::Log)?;
+    let mut names = ContainerNames::new(&config.host_root);
+    let (mut lines, mut follower) =
+        log::read_lines_to_follow(&config.host_root).map_err(CommandError::Log)?;
     lines.retain(|line| filter.matches_line(line));
+    if !json {
+        names.add_to(&mut lines);
+    }
     if !arguments.follow {
         if json {
             print_json(&json!({ "lines": lines }))?;
         } else {
-            print(&lines, json)?;
+            print_lines(&lines, json)?;
         }
         return Ok(ExitCode::Success);
     }
     loop {
-        print(&lines, json)?;
+        print_lines(&lines, json)?;
         sleep(PAUSE);
         lines = follower.read_lines().map_err(CommandError::Log)?;
         lines.retain(|line| filter.matches_line(line));
+        if !json {
+            names.add_to(&mut lines);
+        }
     }
 }
 
-/// Prints each line as text, or as a JSON object.
-fn print(lines: &[String], json: bool) -> Result<(), CommandError> {
+/// Prints each line of the log as text or as a JSON object.
+fn print_lines(lines: &[String], json: bool) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     for line in lines {
-        match json {
-            true => writeln!(out, "{}", json!({ "line": line }))?,
-            false => writeln!(out, "{line}")?,
+        if json {
+            writeln!(out, "{}", json!({ "line": line }))?
+        } else {
+            writeln!(out, "{line}")?
         }
     }
     Ok(())

@@ -1,26 +1,26 @@
-//! Prints tables and paragraphs on stdout. Lines are not wider than the terminal, and colours
-//! are used only on a terminal.
+//! Prints tables and paragraphs on stdout. On a terminal, lines are wrapped at its width and
+//! verdicts are coloured.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
-/// The width, in columns, of a terminal that does not report its width.
+/// The assumed width, in columns, of a terminal that does not report its width.
 const COLUMNS: usize = 80;
-/// The minimum width of the last column, in characters, even if the line is then too wide.
+/// The minimum width of a table's last column in characters. On a narrow terminal a line may
+/// therefore be wider than the terminal.
 const MIN_LAST: usize = 24;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Style {
-    /// The width, in columns, at which lines are wrapped. `None` means that the output goes to
-    /// a program or a file, and that lines are not wrapped.
+    /// The width in columns at which lines are wrapped, or `None` if the output goes to a program or
+    /// a file and lines are not wrapped.
     width: Option<usize>,
     color: bool,
 }
 
 impl Style {
-    /// Returns the style for this process's stdout. If the variable COLUMNS is set, it is used
-    /// even without a terminal, as in ps(1). NO_COLOR (no-color.org) and TERM=dumb switch
-    /// colours off.
+    /// Returns the style for stdout of this process. As in ps(1), the variable COLUMNS sets the width
+    /// even without a terminal. NO_COLOR (no-color.org) and TERM=dumb disable colours.
     pub(super) fn of_stdout() -> Self {
         let terminal = io::stdout().is_terminal();
         let columns = env::var("COLUMNS")
@@ -35,8 +35,8 @@ impl Style {
         }
     }
 
-    /// Writes a table. Each column is as wide as its widest cell; the last column wraps. The
-    /// first cell of a row is coloured if it is a verdict.
+    /// Writes a table. Each column is as wide as its widest cell, and the cells of the last column
+    /// are wrapped. The first cell of a row is coloured if it is a verdict.
     pub(super) fn table<const N: usize>(
         self,
         out: &mut impl Write,
@@ -73,14 +73,14 @@ impl Style {
         Ok(())
     }
 
-    /// Writes a paragraph, wrapped at the width.
+    /// Writes a paragraph, whose lines are wrapped at the width of the style.
     pub(super) fn text(self, out: &mut impl Write, text: &str) -> io::Result<()> {
         let lines = self.wrapped(&printable::line(text), 0);
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// Splits the text into lines that fit to the right of `before` columns. A word longer than
-    /// a line, such as a path, is not broken.
+    /// Splits a text into lines that begin after `before` columns and end at the width of the style.
+    /// A word that is longer than a line, such as a path, is not split.
     fn wrapped(self, text: &str, before: usize) -> Vec<String> {
         let Some(width) = self.width else {
             return vec![text.to_owned()];
@@ -102,7 +102,7 @@ impl Style {
         lines
     }
 
-    /// Returns the colour code of a verdict (ECMA-48, SGR), or `None` without colours.
+    /// Returns the colour code of a verdict (ECMA-48, SGR), or `None` if colours are disabled.
     fn code(self, verdict: &str) -> Option<u8> {
         let code = match verdict {
             "ok" => 32,

@@ -1,4 +1,4 @@
-//! Read-only access to the root file system of a running container.
+//! Looks up files in the root file system of a running container, without changing them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use crate::log::chain;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 
-/// Runs `look` in a child process, and returns its result. Returns `None` if the child does
-/// not answer within the limit: a container can mount a file system that never answers.
+/// Calls `look` in a child process, and returns its result. Returns `None` if the child does not
+/// answer within the time limit, because a container can mount a file system that never answers.
 pub(super) fn run_in_child<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T) -> Option<T> {
     let answer = sys::process::run_in_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
@@ -21,8 +21,8 @@ pub(super) fn run_in_child<T: Serialize + DeserializeOwned>(look: impl FnOnce() 
     serde_json::from_str(&answer.ok()??).ok()
 }
 
-/// The root of a running container. All paths are resolved inside this root, because the image
-/// may contain links that lead out of it.
+/// The root directory of a running container. All paths are resolved inside this directory, because
+/// the image may contain symbolic links that lead to files of the host.
 pub(super) struct RunningRoot {
     pub(super) pid: i32,
     path: PathBuf,
@@ -34,16 +34,18 @@ impl RunningRoot {
         RunningRoot { pid, path }
     }
 
-    /// Resolves a path in the container. Returns `None` if the path does not exist.
+    /// Resolves a path in the container. Returns `None` if there is no file at the path.
     pub(super) fn look(&self, path: &Path) -> Result<Option<Handle>, String> {
         let root = RootDir::open(&self.path, Resolver::Openat2);
         root.and_then(|root| root.lookup(path))
             .map_err(|error| chain(&error))
     }
 
-    /// Returns a line for each step of the injection plan whose result the container lacks.
+    /// Returns a line for each step of the injection plan whose file or node is missing in the
+    /// container.
     pub(super) fn missing(&self, plan: &InjectionPlan) -> Result<Vec<String>, String> {
-        let lacks = |step: &InjectionStep| apply::lacks(&step.action, &|path| self.look(path));
+        let lacks =
+            |step: &InjectionStep| apply::find_missing_file(&step.action, &|path| self.look(path));
         let steps = plan.steps.iter();
         steps.filter_map(|step| lacks(step).transpose()).collect()
     }

@@ -1,4 +1,4 @@
-//! Creates device nodes inside a root.
+//! Creates device nodes in a container.
 
 use device_class::host::{DeviceKind, DeviceNumber};
 use nix::errno::Errno;
@@ -8,7 +8,7 @@ use nix::unistd::{Gid, Uid, fchownat};
 
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
-/// Returns the device number of `handle`, or `None` if it is not a device node.
+/// Returns the device number of the open file `handle`, or `None` if it is no device node.
 pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
     let kind = match handle.kind() {
         FileKind::CharDevice => DeviceKind::Character,
@@ -18,8 +18,8 @@ pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
     let rdev = handle.stat().st_rdev;
     Some(DeviceNumber {
         kind,
-        // The casts lose nothing: the kernel's major numbers have 12 bits, and minor numbers
-        // have 20.
+        // The casts lose nothing, because the kernel's major numbers have 12 bits and its minor
+        // numbers have 20 bits.
         major: nix::sys::stat::major(rdev) as u32,
         minor: nix::sys::stat::minor(rdev) as u32,
     })
@@ -28,18 +28,18 @@ pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceAccess {
     pub mode: Mode,
-    /// The owner, as seen from the host.
+    /// The id on the host of the user that owns the device node.
     pub uid: Uid,
-    /// The group, as seen from the host.
+    /// The id on the host of the group that owns the device node.
     pub gid: Gid,
 }
 
 impl WritableDirectory {
-    /// Creates the device node `name`. An existing node of the same device is kept, with its
-    /// owner and mode.
+    /// Creates the device node `name` for `device`. An existing node of the same device is kept,
+    /// with its owner and mode.
     ///
-    /// The mode is applied exactly only if the umask is empty.
-    /// [`super::ContainerNamespace::enter`] clears it.
+    /// The mode of a new node is reduced by the umask of this process, which
+    /// [`super::ContainerNamespace::enter`] clears.
     pub fn make_device(
         &self,
         name: Name<'_>,
@@ -59,8 +59,8 @@ impl WritableDirectory {
                 return Err(Error::from_creation("create device node", path, errno));
             }
         };
-        // The name may have been replaced since. The file that it now leads to is opened and
-        // checked, and changed only through that handle.
+        // A process of the container may have replaced the new node. The file that has the name
+        // now is therefore opened and checked, and its owner is changed through the handle.
         let handle = self.directory().open_existing(name)?;
         if device_number(&handle) != Some(device) {
             return Err(self.directory().occupied_error(name, handle.kind()));

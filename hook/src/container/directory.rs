@@ -1,4 +1,4 @@
-//! A directory inside a root, for reading.
+//! Reads the entries of a directory in a container.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,14 +13,14 @@ use nix::sys::stat::Mode;
 
 use super::{Error, FileKind, HANDLE_NOFOLLOW, Handle, Name, Result};
 
-/// A handle on a directory, which is cheap to clone. The methods take single names and do not
-/// follow symbolic links. [`super::WritableDirectory`] has the methods that create or change
-/// something.
+/// A handle on a directory in a container, which is cheap to clone. Its methods take single
+/// names, do not follow symbolic links, and change nothing; [`super::WritableDirectory`] has the
+/// methods that do.
 #[derive(Clone, Debug)]
 pub struct Directory {
     fd: Rc<OwnedFd>,
-    /// The path by which the directory was opened. It is used in messages only and never
-    /// resolved again.
+    /// The path by which the directory was opened. It is only used in messages, because the path
+    /// may lead to another directory now.
     path: Rc<Path>,
 }
 
@@ -32,7 +32,8 @@ impl Directory {
         }
     }
 
-    /// Returns the path by which the directory was opened, for messages.
+    /// Returns the path by which the directory was opened. It must be used in messages only,
+    /// because it may lead to another directory now.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -41,8 +42,8 @@ impl Directory {
         self.path.join(name.as_os_str())
     }
 
-    /// Opens the entry `name`, of any kind and without following a symbolic link. Returns
-    /// `None` if it does not exist.
+    /// Opens the entry `name`, which may be a file of any kind. A symbolic link is opened itself
+    /// and not followed. Returns `None` if there is no such entry.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         match openat(&self.fd, name.as_os_str(), HANDLE_NOFOLLOW, Mode::empty()) {
             Ok(fd) => Ok(Some(Handle::new(fd, &self.path_of(name))?)),
@@ -51,8 +52,8 @@ impl Directory {
         }
     }
 
-    /// Opens the directory `name`. Returns `None` if the entry does not exist or is something else,
-    /// also a symbolic link.
+    /// Opens the directory `name`. Returns `None` if there is no such entry, or if it is a file of
+    /// another kind, such as a symbolic link to a directory.
     pub(super) fn open_directory(&self, name: Name<'_>) -> Result<Option<Self>> {
         let flags = HANDLE_NOFOLLOW | OFlag::O_DIRECTORY;
         match openat(&self.fd, name.as_os_str(), flags, Mode::empty()) {
@@ -62,8 +63,8 @@ impl Directory {
         }
     }
 
-    /// Returns the names of all entries in any order, without `.` and `..`. The call fails if
-    /// there are more than `cap`.
+    /// Returns the names of all entries without `.` and `..`, in no particular order. The call
+    /// fails if the directory has more than `cap` entries.
     pub fn list_names(&self, cap: usize) -> Result<Vec<OsString>> {
         let failed = |errno| Error::system("list", &*self.path, errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
@@ -84,8 +85,7 @@ impl Directory {
         Ok(names)
     }
 
-    /// Opens an entry that existed a moment ago. If it was removed meanwhile, that is an
-    /// error.
+    /// Opens the entry `name`, and fails with ENOENT if there is no such entry.
     pub(super) fn open_existing(&self, name: Name<'_>) -> Result<Handle> {
         self.open(name)?
             .ok_or_else(|| self.system("open", name, Errno::ENOENT))

@@ -1,4 +1,4 @@
-//! Errors of operations inside a root.
+//! Declares the error of operations on a container's files.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,8 @@ use nix::errno::Errno;
 
 use super::{FileKind, IdMapError, Refusal};
 
-/// An error of an operation on a root, or of entering its mount namespace.
+/// The error of an operation on a container's root file system, or of entering a container's
+/// mount namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -30,8 +31,7 @@ pub enum Error {
         found: FileKind,
         wanted: FileKind,
     },
-    /// A file cannot be created, because another file has its name. Callers may ignore this
-    /// error.
+    /// A file cannot be created, because a file with the same name exists.
     #[error("{} exists already: it is {found}", path.display())]
     Occupied { path: PathBuf, found: FileKind },
     #[error(
@@ -80,7 +80,7 @@ pub enum Error {
     #[error("{file} of process {pid}: {reason}")]
     IdMap {
         pid: i32,
-        /// The name of the id map: `uid_map` or `gid_map`.
+        /// The name of the invalid file in `/proc/PID`, which is `uid_map` or `gid_map`.
         file: &'static str,
         reason: IdMapError,
     },
@@ -89,13 +89,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the error of a system call that the kernel refused.
+    /// Returns an error that says that the kernel refused to do `action` with the file `path`.
     pub(super) fn system(action: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         rooted_path::Error::system(action, path, errno).into()
     }
 
-    /// Returns whether the error means that the path does not end in a directory, because the
-    /// container has another kind of file there.
+    /// Returns whether opening a directory failed because the container has another kind of file
+    /// at the path of the directory.
     pub(crate) fn means_no_directory(&self) -> bool {
         match self {
             Self::File(error) => matches!(error.errno(), Errno::ELOOP | Errno::ENOTDIR),
@@ -104,7 +104,7 @@ impl Error {
         }
     }
 
-    /// Returns the error of a failed system call that creates something.
+    /// Returns the error for a system call that failed to create the file `path`.
     pub(super) fn from_creation(action: &'static str, path: PathBuf, errno: Errno) -> Self {
         match errno {
             Errno::EROFS => Self::ReadOnly { path },

@@ -1,4 +1,4 @@
-//! A file that is read and replaced after its path was resolved once.
+//! Reads and replaces a file in a container. Its path is resolved only once for both.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,63 +11,65 @@ use rooted_path::RegularFile;
 
 use super::{Error, FileKind, Handle, Name, Procfs, Result, WritableDirectory};
 
-/// The mode of directories that are created on the way to a file.
+/// The mode of missing parent directories, which are created with a new file.
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// A file whose path was resolved once, with a symbolic link at the end followed too. The
-/// value holds the directory, the name in it, and the file that had this name.
+/// A file whose path was resolved once, including a symbolic link at the end. The value holds
+/// handles on the file and on its directory.
 ///
-/// The content, the owner and the mode are read from that file, and the name in that directory
-/// is what a replacement changes. An exchange of links in between therefore cannot make the
-/// content of one file appear in another.
+/// The content, the owner and the mode are read through the handle on the file, and a replacement
+/// changes the name in the held directory. A process of the container that exchanges symbolic
+/// links in between therefore cannot make the content of one file appear in another.
 #[derive(Debug)]
 pub struct WritableFile {
     directory: WritableDirectory,
-    /// The names of directories below `directory` that do not exist yet.
+    /// The names of the directories that must be created below `directory`, each inside the
+    /// previous one.
     missing: Vec<OsString>,
     name: OsString,
-    found: Option<Handle>,
+    existing: Option<Handle>,
 }
 
 impl WritableFile {
-    /// Holds the result of a path resolution. Fails if something is mounted on `found`.
+    /// Creates the value from a resolved path. The call fails if `existing`, the file at the
+    /// path, is a mount point.
     pub(super) fn new(
         directory: WritableDirectory,
         missing: Vec<OsString>,
         name: OsString,
-        found: Option<Handle>,
+        existing: Option<Handle>,
     ) -> Result<Self> {
-        if let Some(found) = &found {
-            directory.check_mount(found, &directory.directory().path().join(&name))?;
+        if let Some(existing) = &existing {
+            directory.check_mount(existing, &directory.directory().path().join(&name))?;
         }
         Ok(Self {
             directory,
             missing,
             name,
-            found,
+            existing,
         })
     }
 
-    /// Reads the file, which must not be larger than `cap` bytes. Returns `None` if it does
-    /// not exist.
+    /// Reads the content of the file, which must not have more than `cap` bytes. Returns `None`
+    /// if the file did not exist when its path was resolved.
     pub fn read(&self, cap: usize) -> Result<Option<Vec<u8>>> {
         let path = self.directory.directory().path().join(&self.name);
-        let found = self.found.as_ref();
-        found
-            .map(|found| read(found, self.directory.proc(), &path, cap))
+        self.existing
+            .as_ref()
+            .map(|existing| read_regular_file(existing, self.directory.proc(), &path, cap))
             .transpose()
     }
 
-    /// Replaces the file atomically by one with the content `bytes`. The new file has the
-    /// owner and permissions of the old one, or `mode` if there was none.
+    /// Replaces the file atomically by a new file with the content `bytes`. The new file has the
+    /// owner and permissions of the old file. If there was no old file, its mode is `mode`.
     pub fn replace(self, bytes: &[u8], mode: Mode) -> Result<()> {
         let directory = self.directory.create_dirs(&self.missing, PARENT_MODE)?;
-        directory.replace(Name::new(&self.name)?, self.found.as_ref(), bytes, mode)
+        directory.replace(Name::new(&self.name)?, self.existing.as_ref(), bytes, mode)
     }
 }
 
 impl WritableDirectory {
-    /// Creates the directories `names`, each inside the previous one.
+    /// Creates the directories `names`, each inside the previous one, and returns the last.
     pub(super) fn create_dirs(self, names: &[OsString], mode: Mode) -> Result<Self> {
         names.iter().try_fold(self, |directory, name| {
             directory.create_dir(Name::new(name)?, mode)
@@ -75,21 +77,28 @@ impl WritableDirectory {
     }
 }
 
-/// Reads a regular file. A file of another kind is refused before it is opened, because
-/// opening a device node in a hostile image could already do harm.
-pub(super) fn read(found: &Handle, proc: &Procfs, path: &Path, cap: usize) -> Result<Vec<u8>> {
-    if found.kind() != FileKind::Regular {
+/// Reads the regular file `handle` of at most `cap` bytes. A file of another kind is refused
+/// before it is opened for reading, because opening a device node of a hostile image could already
+/// do harm. `path` is for messages.
+pub(super) fn read_regular_file(
+    handle: &Handle,
+    proc: &Procfs,
+    path: &Path,
+    cap: usize,
+) -> Result<Vec<u8>> {
+    if handle.kind() != FileKind::Regular {
         return Err(Error::WrongKind {
             path: path.to_owned(),
-            found: found.kind(),
+            found: handle.kind(),
             wanted: FileKind::Regular,
         });
     }
-    // Reopening the handle leads to the same file, whatever its name leads to now.
+    // The handle is opened again through `/proc/self/fd`, which leads to the same file even if
+    // another file has its name now.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = File::from(proc.reopen(found, flags, path)?);
+    let file = File::from(proc.reopen(handle, flags, path)?);
     let limit = u64::try_from(cap).unwrap_or(u64::MAX).saturating_add(1);
-    let bytes = RegularFile::new(file, found.stat())
+    let bytes = RegularFile::new(file, handle.stat())
         .read(limit)
         .map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);

@@ -1,4 +1,5 @@
-//! The id maps of a user namespace, which map a container's ids to ids of the host.
+//! Parses the id maps of a user namespace, which map user and group ids of a container to ids of
+//! the host.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
@@ -9,18 +10,18 @@ struct Extent {
 
 /// The content of `/proc/PID/uid_map` or `gid_map` (user_namespaces(7)).
 ///
-/// The second column of a line has ids of the user namespace of the process that reads the
-/// file. If the reader is in the namespace of the map itself, the column has ids of the parent
+/// The second number of a line is an id of the user namespace in which the reading process is.
+/// If the reading process is in the same namespace as PID, that number is an id of the parent
 /// namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdMap(Vec<Extent>);
 
-/// The user namespace of the process that read a map.
+/// The relation of the process that read an id map to the user namespace of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapReader {
-    /// The namespace of the map itself, as for the hook of a rootless engine.
+    /// The reader is in the user namespace of the map, as the hook of a rootless engine is.
     Inside,
-    /// An ancestor of the map's namespace.
+    /// The reader is in an ancestor of the user namespace of the map.
     Outside,
 }
 
@@ -28,7 +29,7 @@ pub enum MapReader {
 pub enum IdMapError {
     #[error("line {line} is not three numbers")]
     Line {
-        /// The number of the line, counted from 1.
+        /// The number of the invalid line, counted from 1.
         line: usize,
     },
     #[error(
@@ -47,12 +48,12 @@ impl IdMap {
         extents.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns the id of the container's root, in the user namespace of the reader.
-    pub fn root(&self, reader: MapReader) -> Result<u32, IdMapError> {
-        let outside = self.map_to_outside(0).ok_or(IdMapError::NoRoot)?;
+    /// Returns the id that the container's root user has in the user namespace of the reader.
+    pub fn root_id(&self, reader: MapReader) -> Result<u32, IdMapError> {
+        let outside_id = self.map_to_outside(0).ok_or(IdMapError::NoRoot)?;
         Ok(match reader {
             MapReader::Inside => 0,
-            MapReader::Outside => outside,
+            MapReader::Outside => outside_id,
         })
     }
 
@@ -66,11 +67,11 @@ impl IdMap {
 
 fn parse_extent(line: &str) -> Option<Extent> {
     let mut fields = line.split_ascii_whitespace().map(str::parse);
-    let mut next = || fields.next()?.ok();
+    let mut next_number = || fields.next()?.ok();
     let extent = Extent {
-        inside: next()?,
-        outside: next()?,
-        count: next()?,
+        inside: next_number()?,
+        outside: next_number()?,
+        count: next_number()?,
     };
     fields.next().is_none().then_some(extent)
 }
@@ -94,9 +95,9 @@ mod tests {
             ("0 4294967295 0\n", Err(IdMapError::NoRoot)),
         ] {
             let map = IdMap::parse(text).unwrap();
-            assert_eq!(map.root(MapReader::Outside), root, "{text:?}");
+            assert_eq!(map.root_id(MapReader::Outside), root, "{text:?}");
             let inside = root.map(|_| 0);
-            assert_eq!(map.root(MapReader::Inside), inside, "{text:?}");
+            assert_eq!(map.root_id(MapReader::Inside), inside, "{text:?}");
         }
     }
 

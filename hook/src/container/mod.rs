@@ -1,16 +1,17 @@
-//! Access to a container's root file system through handles.
+//! Reads and changes the files of a container through handles.
 //!
-//! A path in a container is hostile. Any part of it may be a symbolic link to the host, or may
-//! become one between a check and the use of the path (CVE-2024-0132, CVE-2024-0133,
-//! CVE-2024-0134, CVE-2025-23267). Each path is therefore resolved exactly once, inside the
-//! root, to an `O_PATH` handle. All further operations use handles and single names.
+//! A path in a container is hostile. Any component may be a symbolic link that leads to the
+//! host, or may become one between the check and the use of the path (CVE-2024-0132,
+//! CVE-2024-0133, CVE-2024-0134, CVE-2025-23267). Each path is therefore resolved exactly once,
+//! inside the container's root, to an `O_PATH` handle. All further operations use handles and
+//! single names.
 //!
-//! The order of use is [`ContainerNamespace::from_pid`] while the process is still in the
-//! host's mount namespace, then [`ContainerNamespace::enter`], then the operations of
+//! A caller first uses [`ContainerNamespace::from_pid`], while this process is still in the
+//! host's mount namespace, then [`ContainerNamespace::enter`], and then the operations of
 //! [`ContainerRoot`] and [`Directory`].
 //!
-//! Paths of the host are resolved in the same way inside a tree such as `/host`; see
-//! [`crate::mount::SourceRoot`].
+//! [`crate::mount::SourceRoot`] resolves paths of the host in the same way, inside a directory
+//! such as `/host`.
 
 mod creator;
 mod device;
@@ -47,7 +48,7 @@ pub use root::ContainerRoot;
 pub use rooted_path::{FileKind, Name, Resolver};
 pub(crate) use rooted_path::{HANDLE, HANDLE_NOFOLLOW, Handle, Identity, RootDir};
 pub(crate) use target::Target;
-pub(crate) use writable::link_text;
+pub(crate) use writable::read_link_target;
 
-/// The result of an operation inside a root.
+/// The result of an operation on a container's files.
 pub type Result<T> = std::result::Result<T, Error>;

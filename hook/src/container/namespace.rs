@@ -1,4 +1,4 @@
-//! Enters a container's mount namespace.
+//! Finds a container's root file system and enters the container's mount namespace.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -10,19 +10,20 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
 use rooted_path::split_leaf;
 
-use super::process::{find_thread_of_ended_leader, read_parent_pid, start_time};
+use super::process::{find_thread_of_ended_leader, read_parent_pid, read_process_start_time};
 use super::procfs::read_proc;
-use super::root::RootFacts;
+use super::root::RootProperties;
 use super::{
     ContainerRoot, Directory, Error, FileKind, FileOwner, HANDLE, Handle, IdMap, IdMapError,
     Identity, MapReader, Procfs, Resolver, Result, RootDir,
 };
 
-/// The size limit of an id map in bytes. The kernel allows 340 lines.
+/// The size limit of `/proc/PID/uid_map` in bytes. The kernel allows 340 lines
+/// (user_namespaces(7)).
 const MAP_CAP: u64 = 32 << 10;
 
-/// The size limit of `/proc/PID/cgroup` in bytes. The file has one line per hierarchy, and
-/// each is shorter than a path may be.
+/// The size limit of `/proc/PID/cgroup` in bytes. The file has a line of at most some 4 KiB
+/// (PATH_MAX) for each of about 15 hierarchies.
 const MEMBERSHIP_CAP: u64 = 256 << 10;
 
 /// The inode number of the initial user namespace (`USER_NS_INIT_INO` of
@@ -33,16 +34,16 @@ pub(crate) const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 #[derive(Debug)]
 pub struct ContainerNamespace {
     pid: i32,
-    /// The directory of the container's first process in `/proc`.
+    /// A handle on `/proc/PID` of the container's first process.
     process: OwnedFd,
-    /// The directory of another thread, if the first thread has ended and others run. Only a
+    /// A handle on `/proc/PID/task/TID` of another thread if the main thread has ended. Only a
     /// living thread has namespaces, a root and a working directory.
     thread: Option<OwnedFd>,
-    mounts: OwnedFd,
+    mount_namespace: OwnedFd,
     location: RootLocation,
     root: Handle,
-    facts: RootFacts,
-    /// Whether the container's user namespace is below that of the host.
+    properties: RootProperties,
+    /// True if the container's user namespace is a descendant of the host's.
     has_own_user_namespace: bool,
     proc: Rc<Procfs>,
 }
@@ -50,39 +51,39 @@ pub struct ContainerNamespace {
 /// The location of the container's root in its mount namespace.
 #[derive(Debug)]
 enum RootLocation {
-    /// While the container is being created: the path at which the engine has mounted the
-    /// root.
+    /// The path at which the engine has mounted the root of a container that is being created.
     Path(PathBuf),
-    /// While the container runs: the root directory of its first process.
+    /// The root directory of the first process of a running container.
     Root(RootDir),
 }
 
 impl ContainerNamespace {
-    /// Opens the mount namespace of a container that is being created, and reads the ids of
-    /// its root user. `pid` is its first process, as the engine passed it, and `rootfs` is the
-    /// path of its root on the host.
+    /// Opens the mount namespace of a container that is being created. `pid` is the container's
+    /// first process, which the engine passed to the hook, and `rootfs` is the path of the
+    /// container's root on the host.
     ///
-    /// All files are read through one handle on the process. If the process ends and another
-    /// gets its number, the reads fail.
+    /// All files of `/proc/PID` are read through one handle. If the process ends and another
+    /// process gets its number, the reads fail.
     ///
     /// # Errors
     /// * [`Error::SameNamespace`] if the process has no mount namespace of its own
-    /// * [`Error::IdMap`] if its user namespace has no root user
-    /// * [`Error::RootChanged`] if `rootfs` is another directory in it than on the host
+    /// * [`Error::IdMap`] if the container's user namespace has no root user
+    /// * [`Error::RootChanged`] if `rootfs` is another directory in the container's mount
+    ///   namespace than on the host
     /// * [`Error::File`] if a file cannot be opened or read
     pub fn from_pid(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let proc = Procfs::open()?;
-        let process = proc.process(pid)?;
+        let process = proc.open_process(pid)?;
         Self::open(proc, process, None, pid, rootfs, |_, process, root| {
             check_root(process, rootfs, resolver, root)?;
             Ok((RootLocation::Path(rootfs.to_owned()), root))
         })
     }
 
-    /// Opens the mount namespace of a container that runs. Its first process can have changed
-    /// its root; it is refused if the root is not the directory that the engine created. A
-    /// process with the same number that was not started at `started` is refused too. `rootfs`
-    /// may be a mount that exists only in the mount namespace of the engine's monitor process,
+    /// Opens the mount namespace of a running container whose first process is `pid`. The call
+    /// fails if the process has changed its root to a directory other than `rootfs`, which the
+    /// engine created, or if the process was not started at the time `started`. `rootfs` may be a
+    /// mount that exists only in the mount namespace of the engine's monitor process, which is
     /// the parent of the container's first process.
     ///
     /// # Errors
@@ -94,8 +95,10 @@ impl ContainerNamespace {
         resolver: Resolver,
     ) -> Result<Self> {
         let proc = Procfs::open()?;
-        let process = proc.process(pid)?;
-        if started.is_some_and(|started| start_time(&process, pid).ok() != Some(started)) {
+        let process = proc.open_process(pid)?;
+        if started
+            .is_some_and(|started| read_process_start_time(&process, pid).ok() != Some(started))
+        {
             return Err(Error::OtherProcess { pid });
         }
         let thread = find_thread_of_ended_leader(&process, pid)?;
@@ -126,35 +129,37 @@ impl ContainerNamespace {
         thread: Option<OwnedFd>,
         pid: i32,
         rootfs: &Path,
-        location: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(RootLocation, Identity)>,
+        locate: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(RootLocation, Identity)>,
     ) -> Result<Self> {
-        let living = thread.as_ref().unwrap_or(&process);
+        let living_thread = thread.as_ref().unwrap_or(&process);
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        let mounts = openat(living, "ns/mnt", flags, Mode::empty())
+        let mount_namespace = openat(living_thread, "ns/mnt", flags, Mode::empty())
             .map_err(|errno| system(format!("/proc/{pid}/ns/mnt").into(), errno))?;
-        let own_namespace = namespace_identity(proc.own_process(), pid, "ns/mnt")?;
-        if fstat(&mounts).is_ok_and(|stat| Identity::from_stat(&stat) == own_namespace) {
+        let own_mount_namespace = identify_proc_file(proc.own_process(), pid, "ns/mnt")?;
+        if fstat(&mount_namespace)
+            .is_ok_and(|stat| Identity::from_stat(&stat) == own_mount_namespace)
+        {
             return Err(Error::SameNamespace { pid });
         }
-        let users = namespace_identity(living, pid, "ns/user")?;
-        let own_users = namespace_identity(proc.own_process(), pid, "ns/user")?;
-        let has_own_user_namespace =
-            own_users.is_inode(INITIAL_USER_NAMESPACE) && users != own_users;
-        let reader = if users == own_users {
+        let user_namespace = identify_proc_file(living_thread, pid, "ns/user")?;
+        let own_user_namespace = identify_proc_file(proc.own_process(), pid, "ns/user")?;
+        let has_own_user_namespace = own_user_namespace.is_inode(INITIAL_USER_NAMESPACE)
+            && user_namespace != own_user_namespace;
+        let reader = if user_namespace == own_user_namespace {
             MapReader::Inside
         } else {
             MapReader::Outside
         };
-        let uids = read_map(living, pid, "uid_map")?;
-        let gids = read_map(living, pid, "gid_map")?;
+        let uids = read_map(living_thread, pid, "uid_map")?;
+        let gids = read_map(living_thread, pid, "gid_map")?;
         let owner = FileOwner::from_maps(&uids, &gids, reader)
             .map_err(|(file, reason)| Error::IdMap { pid, file, reason })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
-        let (location, identity) = location(&proc, living, root.identity())?;
+        let (location, identity) = locate(&proc, living_thread, root.identity())?;
         let host_root = stat("/").map_err(|errno| system("/".into(), errno))?;
-        let facts = RootFacts {
+        let properties = RootProperties {
             owner,
-            can_make_devices: users.is_inode(INITIAL_USER_NAMESPACE),
+            can_make_devices: user_namespace.is_inode(INITIAL_USER_NAMESPACE),
             is_host_root: identity == Identity::from_stat(&host_root),
             tmpfs: Vec::new(),
         };
@@ -162,10 +167,10 @@ impl ContainerNamespace {
             pid,
             process,
             thread,
-            mounts,
+            mount_namespace,
             location,
             root,
-            facts,
+            properties,
             has_own_user_namespace,
             proc: Rc::new(proc),
         })
@@ -173,25 +178,26 @@ impl ContainerNamespace {
 
     /// Returns the owner of files that are created in the container.
     pub fn owner(&self) -> FileOwner {
-        self.facts.owner
+        self.properties.owner
     }
 
-    /// Returns whether the container is in a user namespace of its own while this process is
-    /// in the host's. The engine then protects the host's users from it, which a rootless
-    /// engine does not.
+    /// Returns whether the container has a user namespace of its own and this process is in the
+    /// initial one. Such an engine runs as root and protects the host's users from the container.
+    /// A rootless engine starts the hook in the container's user namespace, and the result is
+    /// false.
     pub fn has_own_user_namespace(&self) -> bool {
         self.has_own_user_namespace
     }
 
-    /// Returns the content of `/proc/PID/cgroup`: the cgroup of the process in each hierarchy.
-    /// The file is read through the handle on the process, so it belongs to the process of
-    /// this namespace.
+    /// Returns the content of `/proc/PID/cgroup`, which has the cgroup of the process in each
+    /// hierarchy. The file is read through the handle on the process, so it cannot be that of a
+    /// later process with the same number.
     pub fn read_cgroups(&self) -> Result<Vec<u8>> {
         let path = || PathBuf::from(format!("/proc/{}/cgroup", self.pid));
-        let living = self.thread.as_ref().unwrap_or(&self.process);
-        let bytes = read_proc(living, "cgroup", MEMBERSHIP_CAP + 1, path)?;
-        // The file is refused if it is longer, because a path that is cut short is the path of
-        // another cgroup.
+        let living_thread = self.thread.as_ref().unwrap_or(&self.process);
+        let bytes = read_proc(living_thread, "cgroup", MEMBERSHIP_CAP + 1, path)?;
+        // A longer file is refused, because a path that is cut short is the path of another
+        // cgroup.
         if bytes.len() as u64 > MEMBERSHIP_CAP {
             return Err(Error::system("read", path(), Errno::EFBIG));
         }
@@ -200,24 +206,25 @@ impl ContainerNamespace {
 
     pub(crate) fn open_network_namespace(&self) -> Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        let living = self.thread.as_ref().unwrap_or(&self.process);
-        openat(living, "ns/net", flags, Mode::empty())
+        let living_thread = self.thread.as_ref().unwrap_or(&self.process);
+        openat(living_thread, "ns/net", flags, Mode::empty())
             .map_err(|errno| system(format!("/proc/{}/ns/net", self.pid).into(), errno))
     }
 
-    /// Returns whether a device node that is created in the container can be opened there.
+    /// Returns whether the container is in the initial user namespace. In any other one the
+    /// kernel does not let a process open a device node that was created there.
     pub(crate) fn can_make_devices(&self) -> bool {
-        self.facts.can_make_devices
+        self.properties.can_make_devices
     }
 
-    /// Returns the time at which the process was started, in clock ticks since the boot (field
-    /// 22 of `/proc/PID/stat`). Fails if the process has ended.
+    /// Returns the start time of the container's first process in clock ticks since the boot
+    /// (field 22 of `/proc/PID/stat`). The call fails if the process has ended.
     pub fn read_start_time(&self) -> Result<u64> {
-        start_time(&self.process, self.pid)
+        read_process_start_time(&self.process, self.pid)
     }
 
-    /// Opens a file of a container that runs, without entering its namespace. Returns `None`
-    /// if the file does not exist, or if the container does not run yet.
+    /// Opens a file of a running container without entering the container's mount namespace.
+    /// Returns `None` if the file does not exist, or if the container does not run yet.
     pub fn open_file(&self, path: &Path) -> Result<Option<Handle>> {
         match &self.location {
             RootLocation::Root(root) => Ok(root.lookup(path)?),
@@ -225,8 +232,8 @@ impl ContainerNamespace {
         }
     }
 
-    /// Opens a file of a container that runs, without following a symbolic link at the end of
-    /// the path.
+    /// Does the same as [`Self::open_file`], but opens a symbolic link at the end of the path
+    /// itself instead of following it.
     pub fn open_entry(&self, path: &Path) -> Result<Option<Handle>> {
         let (parent, name) = split_leaf(path)?;
         match self.open_file(parent)? {
@@ -237,36 +244,35 @@ impl ContainerNamespace {
         }
     }
 
-    /// Moves this process into the mount namespace, and opens the container's root there as it
-    /// is before pivot_root. `tmpfs` are the paths at which the runtime mounts a new tmpfs,
-    /// according to config.json.
+    /// Moves this process into the container's mount namespace, which it cannot leave again, and
+    /// opens the container's root there. `tmpfs` has the paths at which the runtime mounts a new
+    /// tmpfs, according to config.json.
     ///
-    /// A handle that was opened on the host leads to the host's mounts, so the path of the
-    /// root is resolved again. The result must be the same directory as on the host, to which
-    /// this value holds a handle. [`Self::from_pid`] has checked that already, before anything
-    /// was changed; the second check finds a replacement that happened since.
+    /// A handle that was opened on the host leads to the host's mounts, so the path of the root
+    /// is resolved again in the container's mount namespace. The result must be the directory to
+    /// which this value holds a handle. [`Self::from_pid`] has checked that before anything was
+    /// changed; the second check detects a later replacement.
     ///
-    /// A process cannot leave the namespace again. The umask is cleared, so that modes apply
-    /// exactly. Files are created as the container's root user until the returned root is
-    /// dropped.
+    /// The umask of this process is cleared, so that new files have exactly the given modes.
+    /// Files belong to the container's root user until the returned root is dropped.
     ///
     /// # Errors
     /// [`Error::RootChanged`] if the root was replaced, and [`Error::Enter`] if the kernel
-    /// refuses, for example because the process has more than one thread.
+    /// refuses setns(2), for example because this process has more than one thread.
     pub fn enter(&self, tmpfs: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
         let proc = match self.location {
             RootLocation::Path(_) => Rc::clone(&self.proc),
-            // This process may be a child of the process that opened the namespace. It needs
-            // handles on its own files in `/proc`.
+            // This process may be a child of the process that opened the namespace, so it needs
+            // new handles on its own files in `/proc`.
             RootLocation::Root(_) => Rc::new(Procfs::open()?),
         };
-        setns(&self.mounts, CloneFlags::CLONE_NEWNS).map_err(|errno| Error::Enter {
+        setns(&self.mount_namespace, CloneFlags::CLONE_NEWNS).map_err(|errno| Error::Enter {
             pid: self.pid,
             errno,
         })?;
         umask(Mode::empty());
         let root = match &self.location {
-            // The root was checked when it was opened, and its handle cannot lead to another
+            // `from_running` has checked this root, and its handle cannot lead to another
             // directory.
             RootLocation::Root(root) => RootDir::new(root.handle()?.into_fd(), resolver),
             RootLocation::Path(path) => {
@@ -279,16 +285,16 @@ impl ContainerNamespace {
                 root
             }
         };
-        let facts = RootFacts {
+        let properties = RootProperties {
             tmpfs: tmpfs.to_vec(),
-            ..self.facts
+            ..self.properties
         };
-        ContainerRoot::new(root, facts, proc)
+        ContainerRoot::new(root, properties, proc)
     }
 }
 
-/// Checks that `rootfs` is the directory `expected` in the mount namespace of `process`,
-/// without entering the namespace.
+/// Checks, without entering a namespace, that the path `rootfs` leads to the directory `expected`
+/// in the mount namespace of `process`.
 fn check_root(
     process: &OwnedFd,
     rootfs: &Path,
@@ -306,10 +312,10 @@ fn check_root(
     }
 }
 
-/// Returns the identity of `rootfs` in the mount namespace of the parent process. podman
-/// mounts the root of a container with its own user namespace only in the namespace of conmon.
-/// The result counts only if the parent has the same user namespace and root directory as this
-/// process, because then only root can have mounted anything there.
+/// Returns the identity of `rootfs` in the mount namespace of the parent of `process`. podman
+/// mounts the root of a container with its own user namespace only in the mount namespace of
+/// conmon, the parent. Returns `None` if the parent has another user namespace or root directory
+/// than this process, because a user other than root could then have mounted a file system there.
 fn identify_root_in_parent(
     proc: &Procfs,
     process: &OwnedFd,
@@ -317,28 +323,26 @@ fn identify_root_in_parent(
     rootfs: &Path,
     resolver: Resolver,
 ) -> Option<Identity> {
-    let number = || read_parent_pid(process, pid).ok();
-    let parent = number()?;
-    let directory = proc.process(parent).ok()?;
-    let same = |file| {
-        let (root_in_container, here) = (
-            namespace_identity(&directory, parent, file),
-            namespace_identity(proc.own_process(), pid, file),
-        );
-        root_in_container
-            .ok()
-            .is_some_and(|root_in_container| Some(root_in_container) == here.ok())
+    let read_parent = || read_parent_pid(process, pid).ok();
+    let parent_pid = read_parent()?;
+    let parent = proc.open_process(parent_pid).ok()?;
+    let is_shared = |file| {
+        let identity_of_parent = identify_proc_file(&parent, parent_pid, file).ok();
+        let own_identity = identify_proc_file(proc.own_process(), pid, file).ok();
+        identity_of_parent.is_some() && identity_of_parent == own_identity
     };
-    // The parent may have ended, and another process may have got its number.
-    if !same("ns/user") || !same("root") || number() != Some(parent) {
+    // The parent may have ended since its number was read, and another process may have got the
+    // number, so the number of the parent is read again.
+    if !is_shared("ns/user") || !is_shared("root") || read_parent() != Some(parent_pid) {
         return None;
     }
-    let top = openat(&directory, "root", HANDLE, Mode::empty()).ok()?;
-    let found = RootDir::new(top, resolver).lookup(rootfs).ok()??;
-    Some(found.identity())
+    let parent_root = openat(&parent, "root", HANDLE, Mode::empty()).ok()?;
+    let directory = RootDir::new(parent_root, resolver).lookup(rootfs).ok()??;
+    Some(directory.identity())
 }
 
-fn namespace_identity(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
+/// Returns the identity of the namespace or directory to which `/proc/PID/FILE` leads.
+fn identify_proc_file(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
     match fstatat(process, file, AtFlags::empty()) {
         Ok(stat) => Ok(Identity::from_stat(&stat)),
         Err(errno) => Err(system(format!("/proc/{pid}/{file}").into(), errno)),
@@ -353,7 +357,7 @@ fn read_map(process: &OwnedFd, pid: i32, file: &'static str) -> Result<IdMap> {
     let bytes = read_proc(process, file, MAP_CAP, || {
         format!("/proc/{pid}/{file}").into()
     })?;
-    // Text that is not UTF-8 is reported as an error in the first line.
+    // A file that is not UTF-8 is reported as an error in the first line.
     let text = std::str::from_utf8(&bytes).map_err(|_| IdMapError::Line { line: 1 });
     text.and_then(IdMap::parse)
         .map_err(|reason| Error::IdMap { pid, file, reason })

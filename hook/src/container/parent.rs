@@ -1,4 +1,4 @@
-//! The directory of a path's last component.
+//! Creates and opens entries of a directory in a container, as far as the hook may write to it.
 
 use std::path::Path;
 
@@ -11,28 +11,28 @@ use super::{
     WritableDirectory, device_number,
 };
 
-/// The directory of a path's last component, resolved once. If the hook may not write to the
-/// directory, no entry is created in it. Its existing files can still be mount points, because
-/// a mount changes nothing in the file below. The value is cheap to clone.
+/// The parent directory of a path, which was resolved once. In a directory that the hook may not
+/// write to, no entry is created, but existing files can be used as mount points, because a mount
+/// does not change the file that it covers. The value is cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Parent {
     Writable(WritableDirectory),
-    /// The directory must not be changed.
+    /// The hook must not create, change or remove entries of this directory.
     Protected(Directory, Refusal),
 }
 
 impl Parent {
-    /// Opens the entry `name` without following a symbolic link. Returns `None` if there is no
-    /// such entry.
+    /// Opens the entry `name`. A symbolic link is opened itself and not followed. Returns `None`
+    /// if there is no such entry.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         self.directory().open(name)
     }
 
-    /// Returns a mount point for a source of this kind: the existing file, or a new directory
-    /// or empty file. See [`WritableDirectory::mount_point`].
+    /// Returns `name` as a mount point for a file of the kind `source`. If `name` does not exist,
+    /// a directory or an empty file is created. See [`WritableDirectory::mount_point`].
     ///
     /// # Errors
-    /// [`super::Error::NotWritable`] if the file does not exist and the directory must not be
+    /// [`super::Error::NotWritable`] if `name` does not exist and the directory must not be
     /// changed.
     pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
         match self {
@@ -43,12 +43,13 @@ impl Parent {
         }
     }
 
-    /// Returns the existing file `name` as a mount point, or `None` if it does not exist.
+    /// Returns the entry `name` as a mount point for a file of the kind `source`, or `None` if
+    /// there is no such entry.
     pub fn existing_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Option<Target>> {
         self.directory().existing_mount_point(name, source)
     }
 
-    /// Returns the identity of the directory itself.
+    /// Returns the device and inode number of the directory itself.
     pub fn identity(&self) -> Result<Identity> {
         let directory = self.directory();
         let stat =
@@ -56,16 +57,18 @@ impl Parent {
         Ok(Identity::from_stat(&stat))
     }
 
-    /// Creates a symbolic link. See [`WritableDirectory::symlink`].
+    /// Creates the symbolic link `name` to `target`. See [`WritableDirectory::symlink`].
     pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
         self.writable(name)?.symlink(name, target)
     }
 
-    /// Creates a symbolic link, or returns the kind of the file that has the name already. An
-    /// existing link with the same text is kept, as if it had been created.
+    /// Creates the symbolic link `name` to `target`, and returns `None`. If another file has the
+    /// name, nothing is changed and its kind is returned. An existing link to `target` counts as
+    /// created.
     ///
     /// # Errors
-    /// [`super::Error::NotWritable`] if no file has the name and the directory must not be changed.
+    /// [`super::Error::NotWritable`] if `name` does not exist and the directory must not be
+    /// changed.
     pub fn symlink_or_find(&self, name: Name<'_>, target: &Path) -> Result<Option<FileKind>> {
         match self {
             Self::Writable(directory) => directory.symlink_or_find(name, target),
@@ -81,18 +84,18 @@ impl Parent {
         self.writable(name)?.redirect_link(name, target)
     }
 
-    /// Returns whether `found`, an entry of this directory, is a mount point.
-    pub(crate) fn is_mounted(&self, found: &Handle, proc: &Procfs) -> Result<bool> {
-        Ok(proc.mount_id(found)? != proc.mount_id(self.directory())?)
+    /// Returns whether `entry`, an open entry of this directory, is a mount point.
+    pub(crate) fn is_mounted(&self, entry: &Handle, proc: &Procfs) -> Result<bool> {
+        Ok(proc.mount_id(entry)? != proc.mount_id(self.directory())?)
     }
 
-    /// Removes an entry; a directory must be empty. See [`WritableDirectory::remove`].
+    /// Removes the file or the empty directory `name`. See [`WritableDirectory::remove`].
     pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
         self.writable(name)?.remove(name, kind)
     }
 
-    /// Creates a device node, or uses an existing one of the same device. See
-    /// [`WritableDirectory::make_device`].
+    /// Creates the device node `name` for `device`, or keeps an existing node of the same device.
+    /// See [`WritableDirectory::make_device`].
     pub fn make_device(
         &self,
         name: Name<'_>,

@@ -1,17 +1,18 @@
-//! Decides where the hook may write. No other module makes this decision.
+//! Decides to which directories of a container the hook may write. No other module makes this
+//! decision.
 //!
-//! A volume belongs to other containers or to the host, and a link in an image can lead any
-//! path into a volume. The policy therefore examines a directory handle and not a path. Only
-//! [`WritableDirectory`] has operations that create or change anything, and only this module
-//! creates one, for a directory
+//! A volume belongs to other containers or to the host, and a symbolic link in an image can lead
+//! any path into a volume. The policy therefore examines a directory handle and not a path. Only
+//! [`WritableDirectory`] has operations that create or change files, and only this module
+//! creates a [`WritableDirectory`], for a directory
 //!
 //! - on the mount of the container's root file system,
 //! - on a tmpfs that the runtime creates for this container, according to config.json (`/dev`,
 //!   and `/run` with some engines), or
 //! - on a file system that the hook itself mounted.
 //!
-//! Mounts are compared by id. Two mounts that exist at the same time have different ids, and
-//! each mount that is compared here is kept in existence by an open handle.
+//! Mounts are compared by their ids. Two mounts that exist at the same time have different ids,
+//! and an open handle keeps each compared mount in existence.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,15 +21,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
-use rooted_path::{LastLink, Resolved, Walk};
+use rooted_path::{LastLink, ResolvedPath, Walk};
 
 use super::{Directory, Error, FileKind, Handle, Procfs, Result, RootDir};
 
-/// The reason for which a directory must not be written to.
+/// The reason for which the hook must not write to a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The directory is on a mount that does not belong to the container alone, such as a
-    /// volume.
+    /// The directory is on a volume or another mount that the container may share.
     OtherMount,
     HostRoot,
 }
@@ -52,7 +52,8 @@ pub struct WritableDirectory {
 }
 
 impl WritableDirectory {
-    /// Returns the root directory of a file system that the hook has just mounted.
+    /// Returns `root` as writable. `root` must be the root directory of a file system that the
+    /// hook itself has mounted.
     pub(crate) fn on_own_mount(root: OwnedFd, path: &Path, proc: &Rc<Procfs>) -> Result<Self> {
         Ok(Self {
             mount: proc.mount_id(&root)?,
@@ -61,8 +62,8 @@ impl WritableDirectory {
         })
     }
 
-    /// Makes `directory` writable, which was found in this one. Fails if it is on another
-    /// mount.
+    /// Returns `directory`, a subdirectory of this one, as writable. The call fails if
+    /// `directory` is on another mount.
     pub(super) fn make_writable(&self, directory: Directory) -> Result<Self> {
         self.check_mount(&directory, directory.path())?;
         Ok(Self {
@@ -72,8 +73,8 @@ impl WritableDirectory {
         })
     }
 
-    /// Checks that `file`, which was found in this directory, is on the same mount. A
-    /// different mount means that something is mounted on it.
+    /// Checks that `file`, an entry of this directory, is no mount point. `path` is for the
+    /// error.
     pub(super) fn check_mount(&self, file: impl AsFd, path: &Path) -> Result<()> {
         if self.proc.mount_id(file)? == self.mount {
             return Ok(());
@@ -81,12 +82,11 @@ impl WritableDirectory {
         Err(Refusal::OtherMount.into_error(path))
     }
 
-    /// Returns the directory for reading.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// Returns the id of the mount that the directory is on.
+    /// Returns the id of the mount that contains the directory.
     pub(super) fn mount(&self) -> u64 {
         self.mount
     }
@@ -111,7 +111,7 @@ impl Refusal {
     }
 }
 
-/// The mounts of one container to which the hook may write.
+/// The rules for the mounts of one container to which the hook may write.
 #[derive(Debug)]
 pub(super) struct WritePolicy {
     proc: Rc<Procfs>,
@@ -119,14 +119,15 @@ pub(super) struct WritePolicy {
     is_host_root: bool,
     /// The paths at which the runtime mounts a new tmpfs, according to config.json.
     tmpfs: Vec<PathBuf>,
-    /// The ids of those tmpfs mounts that were found. The handles keep the ids from being
-    /// reused.
+    /// The ids of the tmpfs mounts that were found at `tmpfs`, with open handles on the mounts.
+    /// The kernel reuses the id of a mount only when no handle is open.
     found_tmpfs: RefCell<Vec<(u64, Handle)>>,
 }
 
 impl WritePolicy {
-    /// Creates the policy for the container whose root directory is `root`. The caller must
-    /// keep `root` open as long as the policy is used.
+    /// Creates the policy for the container whose root directory is `root`. The caller must keep
+    /// `root` open as long as it uses the policy, so that the kernel does not reuse the mount's
+    /// id.
     pub(super) fn new(
         root: &RootDir,
         is_host_root: bool,
@@ -142,8 +143,8 @@ impl WritePolicy {
         })
     }
 
-    /// Makes `directory` writable if the policy allows it. Otherwise returns it with the
-    /// reason.
+    /// Returns `directory` as writable if the policy allows that, and otherwise `directory` with
+    /// the reason for the refusal.
     pub(super) fn admit(
         &self,
         root: &RootDir,
@@ -178,13 +179,13 @@ impl WritePolicy {
         Ok(false)
     }
 
-    /// Returns a handle on the tmpfs at `path`, if it is the mount `mount` and the one that
-    /// the runtime created there.
+    /// Returns a handle on the tmpfs at `path` if the tmpfs has the mount id `mount` and the
+    /// runtime created it.
     ///
-    /// A link in the image can lead the path of another volume to the same place, or this
-    /// mount to another path. The tree of mounts shows both: the tmpfs is found without
-    /// following a link, and its parent mount is the root file system. Therefore no other
-    /// mount is above it, and none covers it.
+    /// A symbolic link in the image can lead the mount point of a volume to `path`, or the mount
+    /// point of the tmpfs to another path. Two conditions exclude both cases: no component of
+    /// `path` is a symbolic link, and the tmpfs is mounted directly on the container's root file
+    /// system.
     fn open_own_tmpfs(&self, root: &RootDir, path: &Path, mount: u64) -> Result<Option<Handle>> {
         let Some((parent, top)) = walk_without_links(root, path) else {
             return Ok(None);
@@ -192,14 +193,14 @@ impl WritePolicy {
         let parent = parent.as_ref().map_or(root.as_fd(), AsFd::as_fd);
         let is_own = self.proc.mount_id(&top)? == mount
             && self.proc.mount_id(parent)? == self.root_mount
-            && fstatfs(&top).is_ok_and(|found_tmpfs| found_tmpfs.filesystem_type() == TMPFS_MAGIC)
+            && fstatfs(&top).is_ok_and(|statfs| statfs.filesystem_type() == TMPFS_MAGIC)
             && self.proc.is_mounted_on(&top, root)?;
         Ok(is_own.then_some(top))
     }
 }
 
-/// Walks to `path` without following a symbolic link. Returns the handle of its parent
-/// directory, or `None` for the root, and the handle of the file.
+/// Opens the file `path` and its parent directory. The parent is `None` if it is the root. The
+/// result is `None` if the file does not exist or a component of `path` is a symbolic link.
 fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Handle)> {
     let mut walk = Walk::new(root.as_fd(), path, LastLink::Follow).ok()?;
     while let Some(step) = walk.step().ok()? {
@@ -207,7 +208,7 @@ fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Ha
             return None;
         }
     }
-    let Resolved {
+    let ResolvedPath {
         mut trail, missing, ..
     } = walk.finish().ok()?;
     let top = trail.pop().filter(|_| missing.is_empty())?;

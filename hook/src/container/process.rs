@@ -1,4 +1,4 @@
-//! The state and the start time of a container's first process, as `/proc` shows them.
+//! Reads the state and the start time of a container's first process from `/proc`.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -12,31 +12,31 @@ use nix::sys::stat::Mode;
 use super::procfs::{Procfs, read_proc};
 use super::{Error, HANDLE, Result};
 
-/// The size limit of `stat` and `status` in bytes.
+/// The size limit of `/proc/PID/stat` and `/proc/PID/status` in bytes.
 const STATUS_CAP: u64 = 64 << 10;
 
-/// The states in `stat` of a thread that has ended: zombie and dead.
-const ENDED: [char; 2] = ['Z', 'X'];
+/// The states of a thread that has ended, zombie and dead, in `/proc/PID/stat`.
+const ENDED_STATES: [char; 2] = ['Z', 'X'];
 
-/// The state of a process that is identified by its number and its start time.
+/// The state of a process. Its id and its start time together identify the process, because the
+/// kernel reuses ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessState {
     /// At least one thread of the process lives.
     Running,
-    /// All threads of the process have ended. Another process may have its number.
+    /// All threads of the process have ended. Another process may have its id now.
     Ended,
-    /// The state is not known, because `/proc` could not be read.
+    /// The state is unknown, because `/proc` could not be read.
     Unknown,
 }
 
-/// Returns the state of the process that had the number `pid` and was started at `started`,
-/// field 22 of `/proc/PID/stat`.
+/// Returns the state of the process with the id `pid` that was started at the time `started`, in
+/// clock ticks since the boot (field 22 of `/proc/PID/stat`).
 pub(crate) fn process_state(pid: i32, started: u64) -> ProcessState {
-    // The read is repeated once, because a single failed call does not prove that the process
-    // has ended.
+    // A single failed read does not prove that the process has ended, so it is repeated once.
     for _ in 0..2 {
         match find_start_time(pid) {
-            Ok(found) if found == started => return ProcessState::Running,
+            Ok(start_time) if start_time == started => return ProcessState::Running,
             Ok(_) => return ProcessState::Ended,
             Err(Error::File(error)) if [Errno::ENOENT, Errno::ESRCH].contains(&error.errno()) => {}
             Err(_) => return ProcessState::Unknown,
@@ -45,45 +45,48 @@ pub(crate) fn process_state(pid: i32, started: u64) -> ProcessState {
     ProcessState::Ended
 }
 
-/// Returns the start time of the process with this number, or `None` if no thread of it lives.
+/// Returns the start time of the process with the id `pid` in clock ticks since the boot, or
+/// `None` if all threads of the process have ended.
 pub(crate) fn read_start_time(pid: i32) -> Option<u64> {
     find_start_time(pid).ok()
 }
 
 fn find_start_time(pid: i32) -> Result<u64> {
-    start_time(&Procfs::open()?.process(pid)?, pid)
+    read_process_start_time(&Procfs::open()?.open_process(pid)?, pid)
 }
 
-/// Returns whether the process is the init process of a PID namespace below that of this
-/// process. When an init process ends, the kernel ends all other processes of its namespace
-/// (pid_namespaces(7)).
+/// Returns whether the process with the id `pid` is the init process of a descendant of this
+/// process's PID namespace. When an init process ends, the kernel kills all other processes of
+/// its namespace (pid_namespaces(7)).
 pub(crate) fn is_init(pid: i32) -> bool {
     let read_status = || {
-        let process = Procfs::open()?.process(pid)?;
+        let process = Procfs::open()?.open_process(pid)?;
         let path = || PathBuf::from(format!("/proc/{pid}/status"));
         read_proc(&process, "status", STATUS_CAP, path)
     };
     let status = read_status().unwrap_or_default();
     let text = String::from_utf8_lossy(&status);
     let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let numbers: Vec<&str> = line.into_iter().flat_map(str::split_whitespace).collect();
-    numbers.len() > 1 && numbers.last() == Some(&"1")
+    let pids: Vec<&str> = line.into_iter().flat_map(str::split_whitespace).collect();
+    pids.len() > 1 && pids.last() == Some(&"1")
 }
 
-/// Returns the start time of a process, in clock ticks since the boot.
-pub(super) fn start_time(process: &OwnedFd, pid: i32) -> Result<u64> {
+/// Returns the start time of a process in clock ticks since the boot. `process` is a handle on
+/// `/proc/PID`, and `pid` is for messages.
+pub(super) fn read_process_start_time(process: &OwnedFd, pid: i32) -> Result<u64> {
     read_stat_field(process, pid, 22)
 }
 
-/// Returns the process number of the parent.
+/// Returns the id of the parent process. `process` is a handle on `/proc/PID`, and `pid` is for
+/// messages.
 pub(super) fn read_parent_pid(process: &OwnedFd, pid: i32) -> Result<i32> {
     read_stat_field(process, pid, 4)
 }
 
-/// Reads a field of `stat` with a number of at least 4, counted from 1 as in proc_pid_stat(5).
-/// Fails if all threads of the process have ended, even if the process is still listed. A
-/// process whose first thread has ended while others run is alive; any program can get into
-/// this state with pthread_exit(3).
+/// Reads the field `number` of `/proc/PID/stat`, which must be at least 4 (proc_pid_stat(5)). The
+/// call fails if all threads of the process have ended, even if `/proc` still lists it. A process
+/// whose main thread has ended while others run is alive; a program gets into this state by
+/// calling pthread_exit(3) in the main thread.
 fn read_stat_field<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Result<T> {
     let stat = read_stat(process, pid)?;
     let mut fields = split_fields(&stat);
@@ -94,8 +97,8 @@ fn read_stat_field<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Re
     field.ok_or_else(|| system(format!("/proc/{pid}/stat").into(), Errno::ESRCH))
 }
 
-/// Returns the directory of a living thread if the first thread of the process has ended, and
-/// `None` if it lives.
+/// Returns a handle on `/proc/PID/task/TID` of a living thread if the main thread of the process
+/// has ended, and `None` if the main thread lives.
 pub(super) fn find_thread_of_ended_leader(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
     let stat = read_stat(process, pid)?;
     if split_fields(&stat).is_none_or(has_ended) {
@@ -105,7 +108,8 @@ pub(super) fn find_thread_of_ended_leader(process: &OwnedFd, pid: i32) -> Result
     }
 }
 
-/// Returns the directory of the first living thread of a process, or `None` if all have ended.
+/// Returns a handle on `/proc/PID/task/TID` of the first living thread of a process, or `None` if
+/// all threads have ended.
 fn find_living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
     let failed = |errno| system(format!("/proc/{pid}/task").into(), errno);
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -125,7 +129,7 @@ fn find_living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
             HANDLE | OFlag::O_DIRECTORY,
             Mode::empty(),
         );
-        // A thread may end at any time; one that cannot be read is skipped.
+        // A thread that cannot be read has ended since the directory was listed.
         if let Ok(thread) = opened
             && let Ok(stat) = read_stat(&thread, pid)
             && split_fields(&stat).is_some_and(|fields| !has_ended(fields))
@@ -142,15 +146,15 @@ fn read_stat(process: &OwnedFd, pid: i32) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the fields of `stat` from the third, the state. The search starts at the end,
-/// because the second field is a name that the program chooses and may contain spaces and
-/// parentheses.
+/// Returns the fields of `/proc/PID/stat` from the third one, the state. The search starts at the
+/// end, because the second field is a name in parentheses that the program chooses, and that may
+/// itself contain spaces and parentheses.
 fn split_fields(stat: &str) -> Option<&str> {
     stat.rsplit_once(") ").map(|(_, fields)| fields)
 }
 
 fn has_ended(fields: &str) -> bool {
-    fields.starts_with(ENDED)
+    fields.starts_with(ENDED_STATES)
 }
 
 fn system(path: PathBuf, errno: Errno) -> Error {
@@ -175,7 +179,7 @@ mod tests {
     fn a_process_that_is_not_waited_for_has_ended() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let process = Procfs::open().unwrap().process(pid).unwrap();
+        let process = Procfs::open().unwrap().open_process(pid).unwrap();
         let is_zombie =
             || read_stat(&process, pid).is_ok_and(|it| split_fields(&it).is_some_and(has_ended));
         while !is_zombie() {

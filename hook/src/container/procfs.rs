@@ -1,10 +1,9 @@
-//! The host's `/proc`, held by handles.
+//! Reads the host's `/proc` through handles.
 //!
-//! After setns(2), the path `/proc` leads to the file that the container's mount namespace has at
-//! this path. Before pivot_root that is a copy of the host's, but no code here relies on it. The
-//! handles are opened before setns(2), and checked to be on the kernel's proc file system. They
-//! show the calling process in its current state: `mountinfo` lists the mounts of the namespace
-//! that it has entered.
+//! After setns(2), the path `/proc` leads to a file of the container, which could be anything.
+//! Therefore handles on `/proc` are opened before setns(2), and checked to be on a proc file
+//! system. They show the current state of this process: after setns(2), `mountinfo` lists the
+//! mounts of the container.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,13 +20,13 @@ use super::{Error, HANDLE, Result};
 use crate::mountinfo::MountLine;
 use crate::sys::statmount;
 
-/// The size limit of `mountinfo` in bytes: enough for some hundred thousand mounts.
+/// The size limit of `/proc/PID/mountinfo` in bytes, which is sufficient for some 200,000 mounts.
 const MOUNTINFO_CAP: u64 = 64 << 20;
 
-/// The size limit of other files of `/proc` in bytes.
+/// The size limit of all files in `/proc` except for `mountinfo`, in bytes.
 const SMALL_CAP: u64 = 64 << 10;
 
-/// Handles on `/proc` and on the calling process's directory in it.
+/// Handles on `/proc`, `/proc/self` and `/proc/self/fd`.
 #[derive(Debug)]
 pub(crate) struct Procfs {
     root: OwnedFd,
@@ -36,7 +35,8 @@ pub(crate) struct Procfs {
 }
 
 impl Procfs {
-    /// Opens `/proc` in the current mount namespace, which must still be that of the host.
+    /// Opens `/proc` in the current mount namespace, which must still be that of the host. The
+    /// call fails if `/proc` is no proc file system.
     pub(crate) fn open() -> Result<Self> {
         let flags = HANDLE | OFlag::O_DIRECTORY;
         let failed = |path: &str, errno| Error::system("open", path, errno);
@@ -56,9 +56,9 @@ impl Procfs {
         })
     }
 
-    /// Opens the directory of process `pid`. If the process ends, the handle never leads to
-    /// another process with the same number.
-    pub(super) fn process(&self, pid: i32) -> Result<OwnedFd> {
+    /// Opens the directory of the process with the id `pid`. If the process ends, the handle
+    /// never leads to a later process with the same id.
+    pub(super) fn open_process(&self, pid: i32) -> Result<OwnedFd> {
         let name = pid.to_string();
         openat(
             &self.root,
@@ -69,7 +69,8 @@ impl Procfs {
         .map_err(|errno| Error::system("open", Path::new("/proc").join(name), errno))
     }
 
-    /// Opens the file of an `O_PATH` handle for reading or writing.
+    /// Opens the file to which the `O_PATH` handle leads again, with `flags`, so that it can be
+    /// read or written. `path` is for messages.
     pub(super) fn reopen(&self, handle: impl AsFd, flags: OFlag, path: &Path) -> Result<OwnedFd> {
         let number = handle.as_fd().as_raw_fd().to_string();
         openat(
@@ -81,14 +82,15 @@ impl Procfs {
         .map_err(|errno| Error::system("open", path, errno))
     }
 
-    /// Makes `/proc/self/fd` the working directory, so that the number of a descriptor is a
-    /// path to its file. This is the only way to give a handle to mount(2) and umount2(2).
+    /// Makes `/proc/self/fd` the working directory, so that the number of a descriptor is a path
+    /// of the open file. mount(2) and umount2(2) take only paths, and this is the way to pass a
+    /// handle to them.
     pub(crate) fn enter_descriptors(&self) -> Result<()> {
         fchdir(&self.descriptors)
             .map_err(|errno| Error::system("change directory to", "/proc/self/fd", errno))
     }
 
-    /// Returns the id of the mount that `file` is in, as in `mountinfo`.
+    /// Returns the id of the mount that contains `file`, as in the first field of `mountinfo`.
     pub(crate) fn mount_id(&self, file: impl AsFd) -> Result<u64> {
         if let Ok(Some(id)) = statmount::mount_id(&file, statmount::MOUNT_ID) {
             return Ok(id);
@@ -104,26 +106,26 @@ impl Procfs {
         })
     }
 
-    /// Returns whether the mount that `file` is in is mounted directly on the mount that
-    /// `below` is in.
+    /// Returns whether the parent of the mount that contains `file` is the mount that contains
+    /// `below`.
     pub(super) fn is_mounted_on(&self, file: impl AsFd, below: impl AsFd) -> Result<bool> {
         if let Ok(Some(is_mounted)) = query_is_mounted_on(&file, &below) {
             return Ok(is_mounted);
         }
         let (id, parent) = (self.mount_id(file)?, self.mount_id(below)?);
-        let text = self.mountinfo()?;
+        let text = self.read_mountinfo()?;
         let mut lines = text
             .split(|byte| *byte == b'\n')
             .filter_map(MountLine::split);
         Ok(lines.any(|line| (line.id, line.parent) == (id, parent)))
     }
 
-    /// Reads the list of all mounts of the current mount namespace.
-    pub(crate) fn mountinfo(&self) -> Result<Vec<u8>> {
+    /// Reads `/proc/self/mountinfo`, the list of all mounts of the current mount namespace.
+    pub(crate) fn read_mountinfo(&self) -> Result<Vec<u8>> {
         self.read("mountinfo", MOUNTINFO_CAP)
     }
 
-    /// Returns a handle on the directory of the calling process.
+    /// Returns the handle on `/proc/self`.
     pub(crate) fn own_process(&self) -> &OwnedFd {
         &self.own_process
     }
@@ -135,17 +137,20 @@ impl Procfs {
     }
 }
 
-/// Does the same as [`Procfs::is_mounted_on`] by `statmount`. Returns `None` if the kernel has
-/// no unique ids of mounts.
+/// Does the same as [`Procfs::is_mounted_on`] with statmount(2), without reading the list of all
+/// mounts. Returns `None` if the kernel has no unique mount ids (before Linux 6.8).
 fn query_is_mounted_on(file: impl AsFd, below: impl AsFd) -> nix::Result<Option<bool>> {
-    let unique = |file| statmount::mount_id(file, statmount::UNIQUE_MOUNT_ID);
-    Ok(match (unique(file.as_fd())?, unique(below.as_fd())?) {
-        (Some(id), Some(below)) => Some(statmount::query_mount(id)?.parent == below),
-        _ => None,
-    })
+    let unique_id = |file| statmount::mount_id(file, statmount::UNIQUE_MOUNT_ID);
+    Ok(
+        match (unique_id(file.as_fd())?, unique_id(below.as_fd())?) {
+            (Some(id), Some(below)) => Some(statmount::query_mount(id)?.parent == below),
+            _ => None,
+        },
+    )
 }
 
-/// Reads at most `cap` bytes of the file `name` in a directory of `/proc`.
+/// Reads the first `cap` bytes of the file `name` in `directory`, a directory of `/proc`. `path`
+/// returns the path of the file for messages.
 pub(super) fn read_proc(
     directory: impl AsFd,
     name: &str,
@@ -159,7 +164,7 @@ pub(super) fn read_proc(
         Mode::empty(),
     )
     .map_err(|errno| Error::system("open", path(), errno))?;
-    // Most of these files fit into this buffer and need only one read.
+    // Most files of `/proc` have fewer than 4096 bytes, so a single read is sufficient.
     let mut bytes = Vec::with_capacity(4096);
     File::from(fd)
         .take(cap)

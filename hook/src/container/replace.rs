@@ -1,4 +1,5 @@
-//! Replaces a file atomically.
+//! Replaces a file of a container atomically: a new file is written under a temporary name, and
+//! then renamed.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -12,19 +13,22 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
-/// The number of random names to try. A directory in which all of them exist is hostile.
-const ATTEMPTS: usize = 8;
+/// The maximum number of random names that are tried for a temporary file. That all of them exist
+/// can only be an attack.
+const MAX_NAME_ATTEMPTS: usize = 8;
 
-/// The bits of the old file's mode that the new file takes. Part of the content comes from the
-/// image, so set-user-id and similar bits are never set.
+/// The bits of the mode that a new file takes over from the file that it replaces. The
+/// set-user-id, set-group-id and sticky bits are left out, because a part of the content comes
+/// from the image.
 const PERMISSIONS: Mode = Mode::from_bits_truncate(0o777);
 
 impl WritableDirectory {
-    /// Replaces the file `name` atomically by a new one with the content `bytes`. The new file
-    /// has the permissions and owner of `old`, the existing file, or `mode` if there is none.
+    /// Replaces the file `name` atomically by a new file with the content `bytes`. The new file
+    /// has the permissions and the owner of `old`, the existing file. If there is none, its mode
+    /// is `mode`.
     ///
-    /// The name itself is replaced. A symbolic link that is created there at the same time is
-    /// not followed.
+    /// If a process of the container creates a symbolic link at `name` at the same time, the
+    /// link is replaced and not followed.
     pub(super) fn replace(
         &self,
         name: Name<'_>,
@@ -55,14 +59,15 @@ impl WritableDirectory {
         }
     }
 
-    /// Calls `create` with random names until one does not exist yet.
+    /// Calls `create` with random file names until it does not fail with EEXIST. Returns the
+    /// created file and its name. `name` is the name of the file to replace, for messages.
     pub(super) fn create_temporary<T>(
         &self,
         name: Name<'_>,
         create: impl Fn(&str) -> nix::Result<T>,
     ) -> Result<(T, String)> {
-        for _ in 0..ATTEMPTS {
-            let temporary = format!(".boathook-{:016x}", random());
+        for _ in 0..MAX_NAME_ATTEMPTS {
+            let temporary = format!(".boathook-{:016x}", random_number());
             match create(&temporary) {
                 Ok(created) => return Ok((created, temporary)),
                 Err(Errno::EEXIST) => {}
@@ -89,8 +94,7 @@ impl WritableDirectory {
     }
 
     fn remove_temporary(&self, temporary: &str) {
-        // The caller reports the first error, so a failure to remove the temporary file is
-        // ignored.
+        // The caller reports an earlier error, so a failure to remove the file is ignored.
         let _ = unlinkat(self, temporary, UnlinkatFlags::NoRemoveDir);
     }
 
@@ -120,8 +124,8 @@ impl WritableDirectory {
     }
 }
 
-/// Returns an unpredictable number. The seed of the standard library's hash maps comes from
-/// the kernel's random source.
-fn random() -> u64 {
+/// Returns an unpredictable number: the hash of nothing with the random seed of the standard
+/// library's hash maps, which comes from getrandom(2).
+fn random_number() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,4 +1,4 @@
-//! The operations on a container's root.
+//! Resolves paths inside a container's root directory.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use device_class::host::DeviceNumber;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use rooted_path::{LastLink, Resolved, Walk, Waypoint, split_leaf};
+use rooted_path::{LastLink, ResolvedPath, Walk, Waypoint, split_leaf};
 
 use super::creator::FileOwnerGuard;
 use super::policy::WritePolicy;
@@ -20,8 +20,8 @@ use super::{
 
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// A container's root directory. Every symbolic link is followed inside it, so that no path
-/// leads out of it. Absolute and relative paths both start at the root.
+/// A container's root directory. Absolute and relative paths both start at this directory, and
+/// symbolic links are resolved inside it, so that no path leads to a file of the host.
 #[derive(Debug)]
 pub struct ContainerRoot {
     root: RootDir,
@@ -29,13 +29,13 @@ pub struct ContainerRoot {
     owner: FileOwner,
     can_make_devices: bool,
     proc: Rc<Procfs>,
-    _creator: Option<FileOwnerGuard>,
+    _owner_guard: Option<FileOwnerGuard>,
 }
 
-/// Properties of a container's root that were determined before its mount namespace was
-/// entered.
+/// The properties of a container's root that must be determined before this process enters the
+/// container's mount namespace.
 #[derive(Debug)]
-pub(super) struct RootFacts {
+pub(super) struct RootProperties {
     pub(super) owner: FileOwner,
     pub(super) can_make_devices: bool,
     pub(super) is_host_root: bool,
@@ -44,38 +44,38 @@ pub(super) struct RootFacts {
 }
 
 impl ContainerRoot {
-    /// Opens the directory `rootfs` of the current mount namespace as a root. This is for
-    /// tests, and for a namespace that was entered in another way. Files are created as the
-    /// user of the process.
+    /// Opens the directory `rootfs` of the current mount namespace as a container's root. New
+    /// files belong to the user of this process. Tests use this function, and so do callers that
+    /// have entered the namespace in another way than [`super::ContainerNamespace::enter`].
     pub fn open(rootfs: &Path, resolver: Resolver) -> Result<Self> {
-        let facts = RootFacts {
+        let properties = RootProperties {
             owner: FileOwner::ROOT,
             can_make_devices: true,
             is_host_root: false,
             tmpfs: Vec::new(),
         };
         let root = RootDir::open(rootfs, resolver)?;
-        Self::new(root, facts, Rc::new(Procfs::open()?))
+        Self::new(root, properties, Rc::new(Procfs::open()?))
     }
 
-    pub(super) fn new(root: RootDir, facts: RootFacts, proc: Rc<Procfs>) -> Result<Self> {
+    pub(super) fn new(root: RootDir, properties: RootProperties, proc: Rc<Procfs>) -> Result<Self> {
         Ok(Self {
-            policy: WritePolicy::new(&root, facts.is_host_root, facts.tmpfs, &proc)?,
+            policy: WritePolicy::new(&root, properties.is_host_root, properties.tmpfs, &proc)?,
             root,
-            owner: facts.owner,
-            can_make_devices: facts.can_make_devices,
+            owner: properties.owner,
+            can_make_devices: properties.can_make_devices,
             proc,
-            _creator: facts.owner.assume()?,
+            _owner_guard: properties.owner.assume()?,
         })
     }
 
-    /// Returns the owner of new files.
+    /// Returns the owner that new files get.
     pub fn owner(&self) -> FileOwner {
         self.owner
     }
 
-    /// Returns whether a device node that is created here can be opened. In a user namespace
-    /// it cannot.
+    /// Returns whether processes of the container can open device nodes that are created here.
+    /// The kernel does not permit that in a user namespace other than the initial one.
     pub fn can_make_devices(&self) -> bool {
         self.can_make_devices
     }
@@ -84,36 +84,35 @@ impl ContainerRoot {
         &self.proc
     }
 
-    /// Resolves `path`. Returns `None` if the file does not exist.
+    /// Opens the file `path` as an `O_PATH` handle. Returns `None` if the file does not exist.
     pub fn resolve(&self, path: &Path) -> Result<Option<Handle>> {
         Ok(self.root.lookup(path)?)
     }
 
-    /// Opens the directory `path` for reading. Returns `None` if it does not exist or is not a
-    /// directory.
+    /// Opens the directory `path`. Returns `None` if there is no file or another kind of file at
+    /// the path.
     pub fn existing_directory(&self, path: &Path) -> Result<Option<Directory>> {
         let found = self.root.lookup(path)?;
         let directory = found.filter(|found| found.kind() == FileKind::Directory);
         Ok(directory.map(|found| Directory::new(found.into_fd(), path)))
     }
 
-    /// Resolves the parent directory of `path`, creating missing directories. Returns the
-    /// parent and the last component.
+    /// Opens the parent directory of `path`, and creates it if it is missing. Returns the parent
+    /// and the last component of `path`.
     pub fn parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {
         let (parent, name) = split_leaf(path)?;
         Ok((self.directory(parent, PARENT_MODE)?, name))
     }
 
-    /// Resolves the parent directory of `path` without creating anything. Returns `None` if it
-    /// does not exist.
+    /// Opens the parent directory of `path`. Returns `None` if the parent does not exist.
     pub fn existing_parent<'p>(&self, path: &'p Path) -> Result<Option<(Parent, Name<'p>)>> {
         let (parent, name) = split_leaf(path)?;
         let parent = self.existing_directory_as_parent(parent)?;
         Ok(parent.map(|parent| (parent, name)))
     }
 
-    /// Resolves the directory `path` without creating anything, for its entries. Returns `None`
-    /// if it does not exist or is not a directory.
+    /// Opens the directory `path`, so that entries can be created in it. Returns `None` if there
+    /// is no file or another kind of file at the path.
     pub fn existing_directory_as_parent(&self, path: &Path) -> Result<Option<Parent>> {
         let Some(directory) = self.existing_directory(path)? else {
             return Ok(None);
@@ -124,11 +123,12 @@ impl ContainerRoot {
         }))
     }
 
-    /// Resolves the directory `path`, creating missing directories with `mode`.
+    /// Opens the directory `path`, and creates it and its parents with `mode` if they are
+    /// missing.
     ///
     /// # Errors
-    /// The errors of [`Self::parent`], and [`Error::NotWritable`] also if the directory exists
-    /// but may not be written to.
+    /// The errors of [`Self::parent`], and [`Error::NotWritable`] if the directory exists but the
+    /// hook may not write to it.
     pub fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<WritableDirectory> {
         match self.directory(path, mode)? {
             Parent::Writable(directory) => Ok(directory),
@@ -136,14 +136,15 @@ impl ContainerRoot {
         }
     }
 
-    /// Returns the mount point at `path` for a source of this kind. See
-    /// [`Parent::mount_point`].
+    /// Returns the mount point at `path` for a file of the kind `source`, and creates it if it is
+    /// missing. See [`Parent::mount_point`].
     pub fn mount_point(&self, path: &Path, source: FileKind) -> Result<Target> {
         let (parent, name) = self.parent(path)?;
         parent.mount_point(name, source)
     }
 
-    /// Returns the mount point at `path`, or `None` if it does not exist. Nothing is created.
+    /// Returns the mount point at `path` for a file of the kind `source`, or `None` if there is
+    /// no file at the path.
     pub fn existing_mount_point(&self, path: &Path, source: FileKind) -> Result<Option<Target>> {
         let (parent, name) = split_leaf(path)?;
         match self.root.lookup(parent)? {
@@ -154,13 +155,13 @@ impl ContainerRoot {
         }
     }
 
-    /// Creates the symbolic link `path` with the text `target`. See [`Parent::symlink`].
+    /// Creates the symbolic link `path` to `target`. See [`Parent::symlink`].
     pub fn symlink(&self, path: &Path, target: &Path) -> Result<()> {
         let (parent, name) = self.parent(path)?;
         parent.symlink(name, target)
     }
 
-    /// Creates the device node `path`. See [`Parent::make_device`].
+    /// Creates the device node `path` for `device`. See [`Parent::make_device`].
     pub fn make_device(
         &self,
         path: &Path,
@@ -171,31 +172,31 @@ impl ContainerRoot {
         parent.make_device(name, device, access)
     }
 
-    /// Reads the regular file `path`, which must not be larger than `cap` bytes. Returns
-    /// `None` if it does not exist.
+    /// Reads the regular file `path`, which must not have more than `cap` bytes. Returns `None`
+    /// if the file does not exist.
     pub fn read_file(&self, path: &Path, cap: usize) -> Result<Option<Vec<u8>>> {
-        let found = self.root.lookup(path)?;
-        found
-            .map(|found| file::read(&found, &self.proc, path, cap))
+        let handle = self.root.lookup(path)?;
+        handle
+            .map(|handle| file::read_regular_file(&handle, &self.proc, path, cap))
             .transpose()
     }
 
-    /// Finds the file `path` for reading and replacing. The file need not exist.
+    /// Resolves `path` to a file that can be read and replaced. The file need not exist.
     ///
-    /// If `path` is a symbolic link, the result is the target of the link inside the root, and
-    /// a replacement keeps the link.
+    /// If `path` is a symbolic link, the result is the file to which the link leads, and a
+    /// replacement keeps the link.
     ///
     /// # Errors
     /// [`Error::NotWritable`] if the file is on a mount that may not be written to, or is a
     /// mount point itself; [`Error::Dangling`] if a link leads to a missing file;
     /// [`Error::WrongKind`] if the path is a directory.
     pub fn file(&self, path: &Path) -> Result<WritableFile> {
-        let Resolved {
+        let ResolvedPath {
             mut trail,
             mut missing,
             ..
         } = self.resolve_to_create(path)?;
-        let (name, found) = match (missing.pop(), trail.pop()) {
+        let (name, existing) = match (missing.pop(), trail.pop()) {
             (Some(name), directory) => {
                 trail.extend(directory);
                 (name, None)
@@ -212,21 +213,22 @@ impl ContainerRoot {
         let parent = path.parent().unwrap_or(Path::new("/"));
         let directory = Directory::new(self.last_handle(trail)?.into_fd(), parent);
         match self.policy.admit(&self.root, directory)? {
-            Ok(directory) => WritableFile::new(directory, missing, name, found),
+            Ok(directory) => WritableFile::new(directory, missing, name, existing),
             Err((_, refusal)) => Err(refusal.into_error(path)),
         }
     }
 
     fn directory(&self, path: &Path, mode: Mode) -> Result<Parent> {
-        // Most directories exist, and the kernel resolves them in one call.
+        // Most directories exist, and a single openat2(2) opens them.
         let flags = HANDLE | OFlag::O_DIRECTORY;
         let (handle, missing) = match self.root.open_file(path, flags) {
             Ok(Some(fd)) => return self.admit(Directory::new(fd, path), &[], path, mode),
             Ok(None) => {
-                let Resolved { trail, missing, .. } = self.resolve_to_create(path)?;
+                let ResolvedPath { trail, missing, .. } = self.resolve_to_create(path)?;
                 (self.last_handle(trail)?, missing)
             }
-            // The lookup tells a file in the place of the directory from one on the way.
+            // Opening fails with ENOTDIR for a file at `path` and for a file in the place of a
+            // parent. The lookup finds only the former.
             Err(error) => (self.root.lookup(path)?.ok_or(error)?, Vec::new()),
         };
         if handle.kind() != FileKind::Directory {
@@ -236,14 +238,13 @@ impl ContainerRoot {
                 wanted: FileKind::Directory,
             });
         }
-        // The last existing directory, for messages only.
         let existing_path = path.ancestors().nth(missing.len()).unwrap_or(path);
         let directory = Directory::new(handle.into_fd(), existing_path);
         self.admit(directory, &missing, path, mode)
     }
 
-    /// Asks the policy for a directory, and creates the directories `missing` below it. `path` is
-    /// the path of the last of them.
+    /// Asks the policy whether the hook may write to `directory`, and creates the directories
+    /// `missing` below it, each inside the previous one. `path` is the path of the last one.
     fn admit(
         &self,
         directory: Directory,
@@ -258,8 +259,10 @@ impl ContainerRoot {
         }
     }
 
-    /// Resolves `path` as far as it exists. The caller may create the missing components.
-    fn resolve_to_create(&self, path: &Path) -> Result<Resolved> {
+    /// Resolves `path` as far as its components exist, so that the caller can create the others.
+    /// The call fails if a symbolic link leads to a missing file, or if a missing component is
+    /// followed by `..`.
+    fn resolve_to_create(&self, path: &Path) -> Result<ResolvedPath> {
         let end = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
         match end.missing.first() {
             Some(missing) if end.is_dangling => Err(Error::Dangling {
@@ -273,7 +276,8 @@ impl ContainerRoot {
         }
     }
 
-    /// Returns the last file of a trail, or the root if the trail is empty.
+    /// Returns the handle of the last file in `trail`, or a handle on the root if `trail` is
+    /// empty.
     fn last_handle(&self, mut trail: Vec<Waypoint>) -> Result<Handle> {
         match trail.pop() {
             Some(last) => Ok(last.handle),

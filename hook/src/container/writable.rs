@@ -1,6 +1,6 @@
-//! Creates and removes directories, empty files and links in a writable directory.
+//! Creates and removes directories, empty files and symbolic links in a directory of a container.
 //!
-//! Each operation is one or two system calls on a single name, and does not follow a symbolic
+//! Each operation makes one or two system calls with a single file name, and follows no symbolic
 //! link.
 
 use std::os::fd::OwnedFd;
@@ -14,11 +14,11 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 impl WritableDirectory {
-    /// Creates the directory `name` with `mode`, or opens the existing one.
+    /// Creates the directory `name` with `mode`, or opens the existing directory.
     ///
     /// # Errors
-    /// [`Error::Occupied`] if the name exists and is not a directory, including a link to a
-    /// directory; [`Error::NotWritable`] if something is mounted on the directory.
+    /// [`Error::Occupied`] if `name` exists and is no directory (a symbolic link to a directory is
+    /// none); [`Error::NotWritable`] if the directory is a mount point.
     pub fn create_dir(&self, name: Name<'_>, mode: Mode) -> Result<Self> {
         self.make_dir(name, mode)?;
         match self.directory().open_directory(name)? {
@@ -30,7 +30,8 @@ impl WritableDirectory {
         }
     }
 
-    /// Creates the file `name` with the content `bytes` and `mode`. The name must not exist.
+    /// Creates the file `name` with the content `bytes` and `mode`. The call fails if `name`
+    /// exists.
     pub fn write_new(&self, name: Name<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
         match self.directory().open(name)? {
             Some(found) => Err(self.directory().occupied_error(name, found.kind())),
@@ -38,11 +39,10 @@ impl WritableDirectory {
         }
     }
 
-    /// Creates the symbolic link `name` with the text `target`. An existing link with the same
-    /// text is kept.
+    /// Creates the symbolic link `name` to `target`. An existing link to `target` is kept.
     ///
     /// # Errors
-    /// [`Error::Occupied`] if the name exists, including a link with another text.
+    /// [`Error::Occupied`] if another file or a symbolic link to another target has the name.
     pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
         match symlinkat(target, self, name.as_os_str()) {
             Ok(()) => return Ok(()),
@@ -59,8 +59,9 @@ impl WritableDirectory {
         Err(self.directory().occupied_error(name, found.kind()))
     }
 
-    /// Creates the symbolic link `name` with the text `target`, or returns the kind of the file
-    /// that has the name. An existing link with the same text is kept, as if it had been created.
+    /// Creates the symbolic link `name` to `target`, and returns `None`. If another file has the
+    /// name, nothing is changed and its kind is returned. An existing link to `target` counts as
+    /// created.
     pub(super) fn symlink_or_find(
         &self,
         name: Name<'_>,
@@ -73,7 +74,8 @@ impl WritableDirectory {
         }
     }
 
-    /// Removes the entry `name`, which is of this kind. A directory must be empty.
+    /// Removes the entry `name`, whose kind is `kind`. The call fails for a directory that is not
+    /// empty.
     pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
         let flag = match kind {
             FileKind::Directory => UnlinkatFlags::RemoveDir,
@@ -83,8 +85,8 @@ impl WritableDirectory {
             .map_err(|errno| self.directory().system("remove", name, errno))
     }
 
-    /// Makes the existing symbolic link `name` lead to `target`. The former target of the link
-    /// is not changed.
+    /// Replaces the existing symbolic link `name` atomically by a link to `target`. The file to
+    /// which the old link leads is not changed.
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
         let found = self.directory().open_existing(name)?;
         if found.kind() != FileKind::Symlink {
@@ -102,7 +104,7 @@ impl WritableDirectory {
         self.rename_over(&temporary, name)
     }
 
-    /// Creates the directory `name`. Returns false if the name exists already.
+    /// Creates the directory `name`. Returns false if the name exists.
     pub(super) fn make_dir(&self, name: Name<'_>, mode: Mode) -> Result<bool> {
         match mkdirat(self, name.as_os_str(), mode) {
             Ok(()) => Ok(true),
@@ -114,9 +116,9 @@ impl WritableDirectory {
         }
     }
 
-    /// Creates the file `name`. Returns `None` if the name exists already. The file is opened
-    /// for reading, because a descriptor for writing would keep the file system from becoming
-    /// read-only.
+    /// Creates the empty file `name`, and returns `None` if the name exists. The file is opened
+    /// for reading, because the runtime cannot remount a file system read-only while a file is
+    /// open for writing.
     pub(super) fn make_file(&self, name: Name<'_>, mode: Mode) -> Result<Option<OwnedFd>> {
         let flags =
             OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
@@ -131,12 +133,12 @@ impl WritableDirectory {
     }
 }
 
-fn is_link_to(found: &Handle, target: &Path) -> bool {
-    link_text(found).as_deref() == Some(target)
+fn is_link_to(file: &Handle, target: &Path) -> bool {
+    read_link_target(file).as_deref() == Some(target)
 }
 
-/// Returns the text of a symbolic link, or `None` if `found` is not one.
-pub(crate) fn link_text(found: &Handle) -> Option<PathBuf> {
-    let is_link = found.kind() == FileKind::Symlink;
-    is_link.then(|| readlinkat(found, "").ok().map(PathBuf::from))?
+/// Returns the target of a symbolic link, or `None` if `file` is no symbolic link.
+pub(crate) fn read_link_target(file: &Handle) -> Option<PathBuf> {
+    let is_link = file.kind() == FileKind::Symlink;
+    is_link.then(|| readlinkat(file, "").ok().map(PathBuf::from))?
 }

@@ -1,4 +1,5 @@
-//! The attachment record of a container that the hook starts, for `follow` and `detach`.
+//! Writes the attachment record of a container that the hook starts. `follow` and `detach` read it
+//! later. The container itself is not changed here.
 
 use std::io;
 use std::path::Path;
@@ -9,35 +10,36 @@ use injection_plan::plan::{Action, GivenBy, InjectionPlan, StepUser};
 use crate::apply::{StaleNode, is_granted_by_cdi};
 use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::container;
-use crate::live::container::{lock, record_files, record_files::LockedRecord, spec_rules};
+use crate::live::container::{list_spec_rules, lock, record_files, record_files::LockedRecord};
 use crate::live::record::{
-    AttachedDevice, AttachmentRecord, AwaitedDevice, CreatedFile, RecordedRule, add_host_nodes,
-    device_rules, rules_of_steps,
+    AttachedDevice, AttachmentRecord, AwaitedRequest, CreatedFile, RecordedRule, add_host_nodes,
+    list_step_rules, to_device_rules,
 };
 use crate::oci::{Bundle, State};
 
-/// Records what the hook gives a container that it starts, if any of the devices is followed, if it
-/// waits for devices, or if the kernel hides device programs. Returns the recorded rules. This process must be in the
-/// host's mount namespace.
+/// Records the devices, rules and nodes that the hook gives a container that it starts, if any of
+/// the devices is followed, if the container waits for devices, or if the kernel hides device
+/// programs. Returns the recorded rules. This process must be in the host's mount namespace.
 pub(crate) fn write_at_start(
     state: &State,
     bundle: &Bundle,
     plan: &InjectionPlan,
     root: &Path,
 ) -> io::Result<Vec<DeviceRule>> {
-    let devices = followed_devices(plan);
+    let devices = list_followed_devices(plan);
     let hides = hides_new_programs();
-    let waiting = AwaitedDevice::find_all(plan);
-    if devices.is_empty() && waiting.is_empty() && !hides {
+    let awaited_requests = AwaitedRequest::from_plan(plan);
+    if devices.is_empty() && awaited_requests.is_empty() && !hides {
         return Ok(Vec::new());
     }
     // A node that a class has for all its devices together is followed with them.
-    let is_followed = |user: &StepUser| devices.iter().any(|device| device.is_user(user));
-    // A CDI specification and the wrapper runtime have the engine make nodes and rules, which are
-    // recorded. What the container's user had the engine make is not: it stays.
+    let is_followed = |user: &StepUser| devices.iter().any(|device| device.matches_user(user));
+    // The record has the nodes and rules that the engine made for a CDI specification or for the
+    // wrapper runtime. It does not have those that the container's user requested from the engine,
+    // because these stay.
     let spec = &bundle.spec_devices;
     let (mut steps, mut files, mut rules) = (Vec::new(), Vec::new(), Vec::new());
-    // The hook denies these, and an update of the container must not allow them again.
+    // The hook denies these rules, and an update of the container must not allow them again.
     let mut revoked = Vec::new();
     for StaleNode {
         node,
@@ -45,7 +47,7 @@ pub(crate) fn write_at_start(
         step,
     } in StaleNode::find_all(plan, bundle)
     {
-        files.extend(CreatedFile::nodes(&node.path, node.number, step));
+        files.extend(CreatedFile::from_node(&node.path, node.number, step));
         let stale = stale.into_iter();
         revoked.extend(stale.map(|rule| RecordedRule::for_step(rule, step)));
     }
@@ -64,7 +66,8 @@ pub(crate) fn write_at_start(
                 .collect();
             if by_cdi {
                 let nodes = nodes.iter();
-                files.extend(nodes.flat_map(|it| CreatedFile::nodes(&it.path, it.number, step)));
+                files
+                    .extend(nodes.flat_map(|it| CreatedFile::from_node(&it.path, it.number, step)));
             } else if !nodes.is_empty() {
                 continue;
             }
@@ -74,9 +77,9 @@ pub(crate) fn write_at_start(
         }
         steps.push(step.clone());
     }
-    files.extend(CreatedFile::from_start(&steps));
+    files.extend(CreatedFile::from_steps(&steps));
     files.retain(|file: &CreatedFile| file.users.iter().all(is_followed));
-    rules.extend(rules_of_steps(&steps).map(|mut rule| {
+    rules.extend(list_step_rules(&steps).map(|mut rule| {
         // A rule that others need as well stays, whatever becomes of the devices.
         if !rule.users.iter().all(is_followed) {
             rule.users.clear();
@@ -86,33 +89,37 @@ pub(crate) fn write_at_start(
     let record_file = LockedRecord::open(root, &state.id, lock::COMMAND_LIMIT)?;
     // The hook is called twice if the container requests devices by CDI and by itself.
     let is_called_twice = !bundle.cdi.is_empty() && bundle.hooks.reads_requests(None);
+    let start_time = container::read_start_time(state.pid).ok_or_else(|| {
+        let reason = format!("process {} has no start time in /proc", state.pid);
+        io::Error::new(io::ErrorKind::NotFound, reason)
+    })?;
     let mut new = AttachmentRecord {
         id: state.id.clone(),
         pid: state.pid,
-        start_time: container::read_start_time(state.pid).unwrap_or_default(),
+        start_time,
         is_init: container::is_init(state.pid),
         bundle: bundle.directory.clone(),
-        spec_rules: Some(spec_rules(bundle)),
+        spec_rules: Some(list_spec_rules(bundle)),
         has_all_rules: hides || !is_called_twice,
         ..AttachmentRecord::default()
     };
     new.set_cgroup(DeviceCgroup::from_pid(state.pid).ok().flatten().as_ref());
-    let mut record = record_file.read_or_start(new)?;
+    let mut record = record_file.read_or_create(new)?;
     add_host_nodes(&mut rules, &plan.steps, root);
-    record.add(devices, rules, files);
-    for awaited in waiting {
-        if !record.waiting.contains(&awaited) {
-            record.waiting.push(awaited);
+    record.add_content(devices, rules, files);
+    for awaited in awaited_requests {
+        if !record.awaited_requests.contains(&awaited) {
+            record.awaited_requests.push(awaited);
         }
     }
     record.revoked_spec_rules.extend(revoked);
     record_file.save(&record)?;
     drop(record_file);
-    record_files::prune(root);
-    Ok(device_rules(&record.rules))
+    record_files::prune_records(root);
+    Ok(to_device_rules(&record.rules))
 }
 
-fn followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
+fn list_followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
     let followed = plan.grants.iter().filter(|grant| grant.follow);
     let devices = followed.flat_map(|grant| {
         grant.devices.iter().map(|device| AttachedDevice {
@@ -136,17 +143,14 @@ mod tests {
 
     use super::*;
 
-    /// crun may report its working directory as the bundle.
-    #[test]
-    fn the_bundle_is_where_the_configuration_was_read() {
-        let top = tempfile::tempdir().unwrap();
-        fs::create_dir(top.path().join("run")).unwrap();
+    /// Records a container with a followed device, whose first process is `pid`, below `top`.
+    fn write_record(top: &Path, pid: u32) -> io::Result<Vec<DeviceRule>> {
+        fs::create_dir_all(top.join("run")).unwrap();
         let config = r#"{"root": {"path": "rootfs"}}"#;
-        fs::write(top.path().join("config.json"), config).unwrap();
-        let me = std::process::id();
-        let rootfs = top.path().join("rootfs");
+        fs::write(top.join("config.json"), config).unwrap();
+        let rootfs = top.join("rootfs");
         let said = format!(
-            r#"{{"ociVersion":"1.0","id":"c1","status":"created","pid":{me},"bundle":"/","root":{rootfs:?}}}"#
+            r#"{{"ociVersion":"1.0","id":"c1","status":"created","pid":{pid},"bundle":"/","root":{rootfs:?}}}"#
         );
         let state = State::read(said.as_bytes()).unwrap();
         let bundle = Bundle::from_state(&state).unwrap();
@@ -160,13 +164,31 @@ mod tests {
             authorized_by: String::new(),
             follow: true,
             waiting: Vec::new(),
+            similar: [].into(),
+            detached: Vec::new(),
             names: [].into(),
             places: [].into(),
         });
-        write_at_start(&state, &bundle, &plan, top.path()).unwrap();
-        let [record] = &record_files::read_all(top.path())[..] else {
+        write_at_start(&state, &bundle, &plan, top)
+    }
+
+    /// crun may report its working directory as the bundle.
+    #[test]
+    fn the_bundle_is_where_the_configuration_was_read() {
+        let top = tempfile::tempdir().unwrap();
+        write_record(top.path(), std::process::id()).unwrap();
+        let [record] = &record_files::read_records(top.path())[..] else {
             panic!("one record");
         };
         assert_eq!(record.bundle, top.path());
+    }
+
+    /// A record without the start time could be taken for that of another process with this id.
+    #[test]
+    fn no_record_is_written_without_the_start_time() {
+        let top = tempfile::tempdir().unwrap();
+        let error = write_record(top.path(), 0x3fff_ffff).unwrap_err();
+        assert!(error.to_string().contains("no start time"), "{error}");
+        assert_eq!(record_files::find_record(top.path(), "c1").unwrap(), None);
     }
 }

@@ -1,4 +1,5 @@
-//! `boathook attach`: gives devices to a container that runs.
+//! `boathook attach`: plans which devices, files and rules a running container lacks, and adds them.
+//! Devices with network interfaces are refused.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,20 +19,20 @@ use crate::oci::{AttachRequest, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
 
-/// Devices that are to be attached to a container, which this process has locked.
-pub(crate) struct Attaching {
+/// The plan to attach devices to a container, which this process has locked.
+pub(crate) struct PlannedAttachment {
     container: LockedContainer,
     /// The steps that the container lacks.
     pub(crate) plan: InjectionPlan,
-    /// All rules that the container has afterwards.
+    /// The device rules that the container has after the attachment.
     all_rules: Vec<DeviceRule>,
-    /// The steps for all that the container has afterwards.
+    /// The steps for all devices that the container has after the attachment.
     all_steps: Vec<InjectionStep>,
     devices: Vec<AttachedDevice>,
 }
 
-impl Attaching {
-    /// Plans what a container that runs lacks for devices. Changes nothing.
+impl PlannedAttachment {
+    /// Plans the attachment of devices to a container that runs. Nothing is changed.
     pub(crate) fn plan(
         location: &ContainerLocation,
         requested: &[CdiGrant],
@@ -40,7 +41,7 @@ impl Attaching {
     ) -> Result<Self, LiveError> {
         let mut locked = LockedContainer::open(location, config)?;
         Stage::Planning.begin();
-        let known = locked.record.attached_grants();
+        let attached = locked.record.attached_grants();
         let requested: Vec<AttachRequest> = requested
             .iter()
             .map(|grant| AttachRequest {
@@ -49,24 +50,26 @@ impl Attaching {
             })
             .collect();
         let bundle = &mut locked.container.bundle;
-        // The plan has the container's other devices as well: the libraries and masks are for
-        // all devices together.
-        bundle.attached = [known.clone(), requested.clone()].concat();
-        let mut earlier: Vec<&ClassName> = known.iter().map(|it| &it.grant.class).collect();
-        let mut unplanned = None;
+        // The plan includes the container's other devices, because libraries and masks are for all
+        // devices together.
+        bundle.attached = [attached.clone(), requested.clone()].concat();
+        let mut earlier_classes: Vec<&ClassName> =
+            attached.iter().map(|it| &it.grant.class).collect();
+        let mut planner_error = None;
         let mut plan = match planner::plan_for(bundle, &Caller::ChangeRunning, config) {
             Ok(plan) => plan,
-            // Alone, the device would cover one that the container has at this path.
+            // Without the other devices in its plan, the device would cover the one that the
+            // container has at this path.
             Err(error) if error.is_conflict() => return Err(error.into()),
             Err(error) => {
-                earlier.clear();
+                earlier_classes.clear();
                 bundle.attached = requested;
                 let mut plan = planner::plan_for(bundle, &Caller::Attach, config)?;
                 plan.warnings.push(format!(
                     "the container's other devices are left as they are: {}",
                     crate::log::chain(&error)
                 ));
-                unplanned = Some(error);
+                planner_error = Some(error);
                 plan
             }
         };
@@ -77,9 +80,9 @@ impl Attaching {
             if !grant.given_by.is_user() {
                 return false;
             }
-            match earlier.iter().position(is_class) {
+            match earlier_classes.iter().position(is_class) {
                 Some(position) => {
-                    earlier.swap_remove(position);
+                    earlier_classes.swap_remove(position);
                     false
                 }
                 None => true,
@@ -104,21 +107,29 @@ impl Attaching {
         // The container's own request may mean more today than at its start, such as `all`.
         let has_device = |users: &[StepUser]| {
             let mut all = locked.record.devices.iter().chain(&devices);
-            all.any(|device| device.is_among(users))
+            all.any(|device| device.is_needed_by_any(users))
         };
         plan.steps.retain(|step| match &step.action {
             Action::Allow { .. }
             | Action::Node { .. }
             | Action::MakeNode { .. }
             | Action::Link { .. }
+            | Action::NetInterfaces { .. }
             | Action::Prepare(_) => has_device(&step.users),
             _ => true,
         });
-        let all_rules = apply::rules_of(&plan);
+        if let Some(step) = plan
+            .steps
+            .iter()
+            .find(|step| is_net_interface(&step.action))
+        {
+            return Err(LiveError::NetInterface(step.user_labels.clone()));
+        }
+        let all_rules = apply::list_rules(&plan);
         let all_steps = plan.steps.clone();
         locked.retain_missing_steps(&mut plan, &devices, &AttachmentRecord::default(), config)?;
         // A new injected directory would cover that of the container's other devices.
-        if let Some(error) = unplanned
+        if let Some(error) = planner_error
             && plan.steps.iter().any(|step| is_injected(&step.action))
             && locked
                 .container
@@ -128,7 +139,7 @@ impl Attaching {
         {
             return Err(error.into());
         }
-        Ok(Attaching {
+        Ok(PlannedAttachment {
             container: locked,
             plan,
             all_rules,
@@ -144,25 +155,28 @@ impl Attaching {
     }
 }
 
-/// Attaches the devices and records them, or changes nothing. Returns warnings.
-pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String>, LiveError> {
-    let Attaching {
+/// Attaches the devices and records them. If this fails, the container is as before. Returns
+/// warnings.
+pub(crate) fn attach(
+    planned: PlannedAttachment,
+    config: &Config,
+) -> Result<Vec<String>, LiveError> {
+    let PlannedAttachment {
         container,
         plan,
         all_rules,
         all_steps,
         devices,
-    } = attaching;
+    } = planned;
     let record = &container.record;
     if plan.steps.is_empty() {
-        // The container may have all of it for another device alone. It stays as long as one of
-        // the two is attached.
+        // The container may have the rules and files for another device only. They stay as long as
+        // one of the two devices is attached.
         let mut with_users = record.clone();
-        with_users.add(devices, Vec::new(), Vec::new());
+        with_users.add_content(devices, Vec::new(), Vec::new());
         with_users.add_users(&all_steps);
         if (&with_users.rules, &with_users.files) != (&record.rules, &record.files) {
-            container.check_unchanged()?;
-            container.record_file.save(&with_users)?;
+            container.save_if_unchanged(&with_users)?;
         }
         return Ok(Vec::new());
     }
@@ -170,14 +184,14 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
         let mut known = record.devices.iter();
         !known.any(|known| known.device_ref() == device.device_ref())
     };
-    let nothing = record.without_content();
+    let empty_record = record.without_content();
     let new_devices = AttachmentRecord {
         devices: devices.iter().filter(is_new).cloned().collect(),
-        ..nothing.clone()
+        ..empty_record.clone()
     };
     let change = ContainerChange {
-        stale: &nothing,
-        keep: &[],
+        stale: &empty_record,
+        kept_rules: &[],
         plan: &plan,
         all_rules: &all_rules,
         all_steps: &all_steps,
@@ -190,4 +204,8 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
         announce_devices(&new_devices, DeviceChange::Attached, config);
     }
     Ok(warnings)
+}
+
+fn is_net_interface(action: &Action) -> bool {
+    matches!(action, Action::NetInterfaces { .. })
 }

@@ -15,11 +15,14 @@ use injection_plan::request::{DeviceList, Item};
 use crate::live::LiveError;
 use crate::live::announce::{DeviceChange, announce_devices};
 use crate::live::container::{
-    lock, open_by, open_by::OpenBy, record_files, record_files::LockedRecord, require_root,
+    device_holders::{DeviceHolder, find_device_holders},
+    lock, record_files,
+    record_files::LockedRecord,
+    require_root,
 };
-use crate::live::reconcile::remove_files_of;
+use crate::live::reconcile::remove_container_files;
 use crate::live::record::{
-    AttachedDevice, AttachmentRecord, AwaitedDevice, RecordedRule, device_rules,
+    AttachedDevice, AttachmentRecord, AwaitedRequest, CreatedFile, to_device_rules,
 };
 use crate::log;
 use crate::oci::{AttachRequest, Bundle, CdiGrant};
@@ -28,17 +31,17 @@ use crate::sys::deadline::{self, Deadline, Stage};
 
 /// The result of detaching devices.
 #[derive(Default)]
-pub(crate) struct Detached {
+pub(crate) struct DetachResult {
     pub(crate) devices: Vec<AttachedDevice>,
-    /// The devices that the container does not wait for any more.
-    pub(crate) waiting: Vec<AwaitedDevice>,
+    /// The requests whose devices the container does not wait for any more.
+    pub(crate) ended_requests: Vec<AwaitedRequest>,
     /// Whether files were removed that an earlier `detach` could not remove.
-    pub(crate) removed_rest: bool,
+    pub(crate) has_removed_remaining_files: bool,
     /// The reason for which device nodes and files stay in the container's mount namespace.
     pub(crate) not_removed: Option<LiveError>,
     pub(crate) warnings: Vec<String>,
     /// The processes that have a detached device open. They can use it until they close it.
-    pub(crate) open_by: Vec<OpenBy>,
+    pub(crate) holders: Vec<DeviceHolder>,
 }
 
 /// Detaches devices from the container `id`, if `accepts_bundle` accepts the directory of its
@@ -48,83 +51,93 @@ pub(crate) fn detach(
     accepts_bundle: impl Fn(&Path) -> bool,
     named: &[CdiGrant],
     config: &Config,
-) -> Result<Detached, LiveError> {
+) -> Result<DetachResult, LiveError> {
     require_root()?;
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-    // Another process may hold the lock and never end. Then the rules are revoked without it.
+    // Another process may hold the lock and never end. Then the rules are revoked without the lock.
     let record_file = LockedRecord::open(&config.host_root, id, lock::COMMAND_LIMIT);
     let record = match &record_file {
         Ok(record_file) => record_file.read()?,
-        Err(_) => record_files::find(&config.host_root, id)?,
+        Err(_) => record_files::find_record(&config.host_root, id)?,
     };
     let record = record.filter(|record| !record.has_ended() && accepts_bundle(&record.bundle));
     Stage::Planning.begin();
     let Some(record) = record else {
         return match named.first() {
-            Some(grant) => Err(not_attached(
+            Some(grant) => Err(not_attached_error(
                 grant,
                 grant.devices.as_str(),
                 &AttachmentRecord::default(),
             )),
-            None => Ok(Detached::default()),
+            None => Ok(DetachResult::default()),
         };
     };
-    let (devices, not_awaited) = find_named(&record, named, config)?;
-    let mut left = record.clone();
-    let mut taken = left.take(|device| devices.contains(&device.device_ref()));
-    left.end_waiting(&not_awaited, &taken.devices);
-    taken.waiting = not_awaited;
+    let (devices, ended_requests) = find_named_devices(&record, named, config)?;
+    let mut kept = record.clone();
+    let mut taken = kept.remove_devices(|device| devices.contains(&device.device_ref()));
+    kept.end_requests(&ended_requests, &taken.devices);
+    taken.awaited_requests = ended_requests;
     if !taken.has_content() {
-        return Ok(Detached::default());
+        return Ok(DetachResult::default());
     }
     Stage::Rules.begin();
-    let warnings = match record.revoke(&taken.rules, &left) {
+    let warnings = match record.revoke(&taken.rules, &kept) {
         Ok(warnings) => warnings,
         Err(error) => {
-            let allowed = record.still_allowed(&taken.rules, &left);
-            let is_revoked =
-                |rule: &RecordedRule| taken.rules.contains(rule) && !allowed.contains(rule);
-            let mut record = record;
-            record.rules.retain(|rule| !is_revoked(rule));
-            let saved = match &record_file {
-                Ok(record_file) => record_file.save(&record),
-                Err(_) => record_files::save_without_lock(&config.host_root, &record),
-            };
+            let allowed = record.find_still_allowed(&taken.rules, &kept);
+            let mut revoked = taken.rules;
+            revoked.retain(|rule| !allowed.contains(rule));
+            let change = |current: &mut AttachmentRecord| current.remove_revoked(&revoked);
+            let saved = record_files::update_without_lock(&config.host_root, &record, change);
             warn_if_not_saved(id, saved);
             return Err(error);
         }
     };
     deadline.cancel();
-    left.remove_revoked(&taken.rules);
-    let mut with_files = left.clone();
-    with_files.add(Vec::new(), Vec::new(), taken.files.clone());
+    // The files stay recorded until they are removed.
+    let keep_files = |current: &mut AttachmentRecord| {
+        current.remove_devices(|device| devices.contains(&device.device_ref()));
+        current.end_requests(&taken.awaited_requests, &taken.devices);
+        current.remove_revoked(&taken.rules);
+        current.add_content(Vec::new(), Vec::new(), taken.files.clone());
+    };
     let record_file = record_file.map_err(|error| {
         // When the lock is released, `follow` must not set the revoked rules again.
-        let saved = record_files::save_without_lock(&config.host_root, &with_files);
+        let saved = record_files::update_without_lock(&config.host_root, &record, keep_files);
         warn_if_not_saved(id, saved);
-        LiveError::OnlyRevoked(error)
+        // The process that has the lock may have allowed them again, by the record as it was.
+        if let Err(error) = record.revoke(&taken.rules, &kept) {
+            log::warning(&format!("container {id}: {}", log::chain(&error)));
+        }
+        LiveError::FilesRemain(error)
     })?;
-    record_file
-        .save(&with_files)
-        .map_err(LiveError::OnlyRevoked)?;
-    let not_removed = match remove_files_of(&record, &taken) {
+    let with_files = record_file
+        .update(&record, keep_files)
+        .map_err(LiveError::FilesRemain)?;
+    let not_removed = match remove_container_files(&record, &taken) {
         Err(error) if !record.has_ended() => Some(error),
         _ => {
-            record_file.merge_detached(&with_files, &mut left);
-            record_file.save(&left).map_err(LiveError::OnlyRevoked)?;
+            if let Some(with_files) = with_files {
+                let mut without_files = with_files.clone();
+                let is_kept = |file: &CreatedFile| !taken.files.contains(file);
+                without_files.files.retain(is_kept);
+                record_file
+                    .save_merged(&with_files, &mut without_files)
+                    .map_err(LiveError::FilesRemain)?;
+            }
             None
         }
     };
     drop(record_file);
-    let open_by = open_by::find(&record, &device_rules(&taken.rules));
+    let holders = find_device_holders(&record, &to_device_rules(&taken.rules));
     announce_devices(&taken, DeviceChange::Detached, config);
-    Ok(Detached {
-        removed_rest: taken.devices.is_empty() && taken.waiting.is_empty(),
+    Ok(DetachResult {
+        has_removed_remaining_files: taken.devices.is_empty() && taken.awaited_requests.is_empty(),
         devices: taken.devices,
-        waiting: taken.waiting,
+        ended_requests: taken.awaited_requests,
         not_removed,
         warnings,
-        open_by,
+        holders,
     })
 }
 
@@ -137,10 +150,17 @@ fn warn_if_not_saved(id: &str, saved: io::Result<()>) {
 }
 
 impl AttachmentRecord {
-    /// Ends the waiting for `ended`, and for devices that came later and were detached.
-    fn end_waiting(&mut self, ended: &[AwaitedDevice], detached: &[AttachedDevice]) {
-        self.waiting.retain(|awaited| !ended.contains(awaited));
-        for awaited in self.waiting.iter_mut().filter(|it| it.is_for_all()) {
+    /// Moves `ended` from the awaited to the ended requests, and notes in the others which
+    /// devices came after the container's start and were detached, so that they are not given again.
+    fn end_requests(&mut self, ended: &[AwaitedRequest], detached: &[AttachedDevice]) {
+        self.awaited_requests
+            .retain(|awaited| !ended.contains(awaited));
+        self.ended_requests.extend(ended.iter().cloned());
+        for awaited in self
+            .awaited_requests
+            .iter_mut()
+            .filter(|it| it.is_for_all())
+        {
             let late = detached.iter().filter(|it| it.class == awaited.class);
             for device in late.map(|it| &it.device) {
                 if !awaited.detached.contains(device) {
@@ -148,25 +168,33 @@ impl AttachmentRecord {
                 }
             }
         }
+        // A device that is awaited no longer by its name or by `all` is not given again.
+        let is_awaited = |device: &AttachedDevice| {
+            let mut waiting = self.awaited_requests.iter();
+            waiting.any(|awaited| awaited.class == device.class && awaited.is_for_all())
+        };
+        let late = detached.iter().filter(|it| it.late && !is_awaited(it));
+        let late: Vec<_> = late.map(AwaitedRequest::from_late).collect();
+        self.ended_requests.extend(late);
     }
 }
 
-/// Returns the attached devices that the user named, and what the container is not to
-/// wait for any more; or all without a name.
-fn find_named(
+/// Returns the attached devices that the user named, and the awaited requests that end. If the user
+/// named nothing, returns all of both.
+fn find_named_devices(
     record: &AttachmentRecord,
     named: &[CdiGrant],
     config: &Config,
-) -> Result<(BTreeSet<DeviceRef>, Vec<AwaitedDevice>), LiveError> {
+) -> Result<(BTreeSet<DeviceRef>, Vec<AwaitedRequest>), LiveError> {
     let (mut devices, mut awaited) = (BTreeSet::new(), Vec::new());
     if named.is_empty() {
         let attached = record.devices.iter().filter(|it| it.is_detachable());
         devices.extend(attached.map(AttachedDevice::device_ref));
-        awaited.clone_from(&record.waiting);
+        awaited.clone_from(&record.awaited_requests);
     }
     for grant in named {
         // The whole text may be one device's name or the words with which it was attached.
-        let whole = find_attached(record, grant, grant.devices.as_str());
+        let whole = find_attached_devices(record, grant, grant.devices.as_str());
         if !whole.is_empty() && grant.devices.as_str() != "all" {
             devices.extend(whole);
             continue;
@@ -174,23 +202,28 @@ fn find_named(
         for item in grant.devices.items() {
             let may_be_word = item.text != "all" || !item.is_quoted;
             let mut found = if may_be_word {
-                find_attached(record, grant, &item.text)
+                find_attached_devices(record, grant, &item.text)
             } else {
                 Vec::new()
             };
             if found.is_empty() {
                 // The device may have been attached by another of its names.
-                let ids = find_ids(record, grant, item, config);
+                let ids = find_host_ids(record, grant, item, config);
                 found = ids
                     .iter()
-                    .flat_map(|id| find_attached(record, grant, id.as_str()))
+                    .flat_map(|id| find_attached_devices(record, grant, id.as_str()))
                     .collect();
             }
-            let of_class = record.waiting.iter();
-            let of_class = of_class.filter(|it| it.class == grant.class);
-            let ended: Vec<_> = of_class.filter(|it| it.is_named(item)).cloned().collect();
+            let awaited_of_class = record
+                .awaited_requests
+                .iter()
+                .filter(|request| request.class == grant.class);
+            let ended: Vec<_> = awaited_of_class
+                .filter(|it| it.matches_item(item))
+                .cloned()
+                .collect();
             if found.is_empty() && ended.is_empty() {
-                return Err(not_attached(grant, &item.text, record));
+                return Err(not_attached_error(grant, &item.text, record));
             }
             devices.extend(found);
             awaited.extend(ended);
@@ -199,9 +232,13 @@ fn find_named(
     Ok((devices, awaited))
 }
 
-/// Returns the attached devices of the grant's class that have this id. Without any,
-/// returns those that were attached by this name.
-fn find_attached(record: &AttachmentRecord, grant: &CdiGrant, name: &str) -> Vec<DeviceRef> {
+/// Returns the attached devices of the grant's class that have this id. If there are none, returns
+/// the devices that were attached by this name.
+fn find_attached_devices(
+    record: &AttachmentRecord,
+    grant: &CdiGrant,
+    name: &str,
+) -> Vec<DeviceRef> {
     let attached = record
         .devices
         .iter()
@@ -220,10 +257,10 @@ fn find_attached(record: &AttachmentRecord, grant: &CdiGrant, name: &str) -> Vec
     if by_id.is_empty() { by_name } else { by_id }
 }
 
-fn not_attached(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -> LiveError {
+fn not_attached_error(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -> LiveError {
     let attached = record.devices.iter().filter(|it| it.is_detachable());
     let attached = attached.map(|device| format!("{}={}", device.class, device.label()));
-    let awaited = record.waiting.iter();
+    let awaited = record.awaited_requests.iter();
     let awaited = awaited.map(|it| format!("{}={}", it.class, it.awaited.to_request()));
     let attached: Vec<String> = attached.chain(awaited).collect();
     let attached = if attached.is_empty() {
@@ -235,9 +272,9 @@ fn not_attached(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -> Live
     LiveError::NotAttached(format!("{class}={name} is not attached to it; {attached}"))
 }
 
-/// Returns the ids of the devices that a name means on this host now. Returns none if the name
-/// means nothing or the host does not have the devices.
-fn find_ids(
+/// Returns the ids of the devices to which a name leads on this host now. The list is empty if the
+/// name is unknown or the host does not have the devices.
+fn find_host_ids(
     record: &AttachmentRecord,
     grant: &CdiGrant,
     item: &Item,

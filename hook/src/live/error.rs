@@ -1,4 +1,4 @@
-//! The reasons for which a running container is not changed.
+//! The errors of changes of running containers.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::sys::deadline;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
     #[error("the container has ended; nothing of it is changed")]
-    Ended,
+    ContainerEnded,
     #[error(
         "its first process has ended while others of it go on: devices can only be taken away from \
          it, with `boathook detach`"
@@ -27,7 +27,7 @@ pub(crate) enum LiveError {
          first",
         bundle.display()
     )]
-    SameId { bundle: PathBuf },
+    IdInUse { bundle: PathBuf },
     #[error(
         "this needs root: run it with sudo, or with `podman unshare` for a container of your own \
          rootless podman"
@@ -38,23 +38,28 @@ pub(crate) enum LiveError {
          that decides what is mounted there: for a container of rootless podman its user runs this \
          with `podman unshare`"
     )]
-    OwnUsers,
+    ForeignUserNamespace,
     #[error("the record of what is attached cannot be used")]
     LockedRecord(#[from] io::Error),
     #[error(
         "its device rules are revoked, but not all that was attached is removed; run this again \
          later"
     )]
-    OnlyRevoked(#[source] io::Error),
+    FilesRemain(#[source] io::Error),
     #[error(
         "devices were detached from the container meanwhile, and nothing else is changed: run this \
          again"
     )]
-    DetachedMeanwhile,
+    ConcurrentDetach,
     #[error("{}", .0)]
     NotAttached(String),
     #[error("no device of this host is meant, and nothing is attached{}", .0)]
     NoDevice(String),
+    #[error(
+        "{0} has a network interface, which a container gets only when it is started: set the \
+         variable of its class, and create the container again"
+    )]
+    NetInterface(String),
     #[error(transparent)]
     Bundle(#[from] BundleError),
     #[error(transparent)]
@@ -64,7 +69,7 @@ pub(crate) enum LiveError {
          and what the hook gave the container at its start is not recorded; its device rules are \
          left as they are: start the container again, best with net.core.bpf_jit_harden below 2"
     )]
-    Hidden,
+    HiddenProgram,
     #[error(transparent)]
     Apply(Box<ApplyError>),
     #[error("in the container")]
@@ -74,19 +79,19 @@ pub(crate) enum LiveError {
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
     #[error("cannot look at the container: {0}")]
-    Look(String),
+    Inspection(String),
     /// An error in a child process, which reports it as text.
     #[error("{0}")]
-    InContainer(String),
+    ChildProcess(String),
     #[error(
         "the container did not let it be changed within {} seconds",
         deadline::SECONDS
     )]
-    TooSlow,
+    Timeout,
     #[error("cannot send messages in a container's network namespace")]
-    Network(#[source] Errno),
+    NetworkNamespace(#[source] Errno),
     #[error("cannot watch containers' cgroups")]
-    Watch(#[source] Errno),
+    CgroupWatch(#[source] Errno),
     #[error("cannot start a process")]
     Fork(#[source] Errno),
 }

@@ -1,7 +1,7 @@
 //! Devices of containers that run: `attach`, `detach` and `refresh`, which a user starts, and
 //! `follow`, which keeps containers up to date while devices come and go.
 //!
-//! The modules are floors. Each uses those above it in this list, and none below it:
+//! The modules are layers. A module uses only modules of the layers above its own in this list:
 //!
 //! 1. [`record`]: the attachment record of one container, which says what devices it is to have
 //!    and what was changed in it for them.
@@ -9,10 +9,10 @@
 //!    its device rules. This process stays in the host's namespaces. A child process enters the
 //!    container, which may do anything meanwhile, and is ended if the container keeps it waiting.
 //! 3. [`reconcile`]: compares the desired devices with the host and with what the container has,
-//!    and changes the container and its record, or nothing.
-//! 4. [`announce`]: tells the programs of containers about devices that came and went.
-//! 5. The verbs: [`attach`], [`detach`], [`refresh`] and [`follow`], and [`at_start`], which the
-//!    hook calls.
+//!    and changes the container and its record. If a change fails, it is undone.
+//! 4. [`announce`]: sends uevents about added and removed devices to the programs of containers.
+//! 5. The operations: [`attach`], [`detach`], [`refresh`] and [`follow`], and [`at_start`], which
+//!    the hook calls.
 
 mod announce;
 mod at_start;
@@ -26,14 +26,13 @@ mod record;
 mod refresh;
 
 pub(crate) use at_start::write_at_start;
-pub(crate) use attach::{Attaching, attach};
+pub(crate) use attach::{PlannedAttachment, attach};
 pub(crate) use container::ContainerLocation;
 pub(crate) use container::record_files::{
-    add_attached, find as find_record, prune as prune_records, read_all as read_records,
-    read_all_and_report as read_and_report_records,
+    add_attached, find_record, prune_records, read_and_report_records, read_records,
 };
-pub(crate) use detach::{Detached, detach};
+pub(crate) use detach::{DetachResult, detach};
 pub(crate) use error::LiveError;
 pub(crate) use follow::{Follower, catch_up};
 pub(crate) use record::{AttachedDevice, AttachmentRecord};
-pub(crate) use refresh::{Refreshing, refresh};
+pub(crate) use refresh::{PlannedRefresh, refresh};

@@ -1,30 +1,34 @@
-//! The configuration of musl's loader.
+//! Generates the configuration file of musl's loader, so that it finds the hook's libraries.
 //!
-//! `/etc/ld-musl-ARCH.path` lists directories, separated by newlines or colons, that are
-//! searched after RPATH. If the file exists it *replaces* the built-in list, even if it is
-//! empty. A new file must therefore repeat the built-in list, or the programs of the container
-//! do not find the container's own libraries.
+//! `/etc/ld-musl-ARCH.path` lists directories, separated by newlines or colons, that the loader
+//! searches after RPATH. An existing file *replaces* the built-in list, even if it is empty. A
+//! new file must therefore repeat the built-in list, or the container's programs do not find the
+//! container's own libraries.
 
 use super::LibraryDir;
 
-/// The list that is built into musl (`ldso/dynlink.c`), in the same order.
+/// The directories that musl searches without a configuration file, in their order
+/// (`ldso/dynlink.c`).
 const BUILT_IN: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
 
-/// Returns the path of the configuration file for an architecture, in musl's notation.
+/// Returns the path of the configuration file for `arch`, musl's name of an architecture.
 pub(crate) fn path_file(arch: &str) -> String {
     format!("/etc/ld-musl-{arch}.path")
 }
 
-/// Returns the text that the file must have so that `directories` are searched, or `None` if
-/// it already lists all of them at any position.
+/// Returns a content of the configuration file that makes musl's loader search `directories`, or
+/// `None` if the existing content lists all of them already.
 ///
-/// Missing directories are inserted at the beginning, in their order. The rest is kept byte
+/// Missing directories are inserted at the beginning, in their order, and the rest is kept byte
 /// for byte. An empty file gets only the missing directories.
-pub(crate) fn path(existing: Option<&[u8]>, directories: &[LibraryDir]) -> Option<Vec<u8>> {
+pub(crate) fn update_path_file(
+    existing: Option<&[u8]>,
+    directories: &[LibraryDir],
+) -> Option<Vec<u8>> {
     let rest = existing.unwrap_or(BUILT_IN);
-    // The loader reads the file as a C string, which ends at the first NUL.
-    let read = rest.split(|byte| *byte == 0).next().unwrap_or_default();
-    let listed: Vec<&[u8]> = read.split(|byte| matches!(byte, b'\n' | b':')).collect();
+    // musl's loader reads the file as a C string, which ends at the first NUL byte.
+    let text = rest.split(|byte| *byte == 0).next().unwrap_or_default();
+    let listed: Vec<&[u8]> = text.split(|byte| matches!(byte, b'\n' | b':')).collect();
     let missing: Vec<&LibraryDir> = directories
         .iter()
         .filter(|directory| !listed.contains(&directory.as_bytes()))
@@ -32,8 +36,8 @@ pub(crate) fn path(existing: Option<&[u8]>, directories: &[LibraryDir]) -> Optio
     if missing.is_empty() {
         return None;
     }
-    let ours = missing
+    let missing_lines = missing
         .iter()
         .flat_map(|directory| [directory.as_bytes(), b"\n"]);
-    Some(ours.chain([rest]).flatten().copied().collect())
+    Some(missing_lines.chain([rest]).flatten().copied().collect())
 }

@@ -1,17 +1,17 @@
-//! A line of the node's log: its time, and the container that it names.
+//! Selects lines of the node's log by their time and by the container that they name.
 
 use super::time;
 
-/// Returns whether a line names the container. The id is compared with whole words, because the
-/// id of another container may contain the same letters.
-pub(crate) fn is_about(line: &str, id: &str) -> bool {
+/// Returns whether a line of the log contains the container id `id` as a whole word. A part of a
+/// word does not count, because the id of another container may contain the same letters.
+pub(crate) fn names_container(line: &str, id: &str) -> bool {
     let mut words = line.split(|c: char| !(c.is_alphanumeric() || "_.-/".contains(c)));
     words.any(|word| word == id)
 }
 
-/// Parses the earliest time of lines to show. It is a span such as `30s`, `10m`, `2h` or `3d`, or
-/// a time as the log has it, whole or its beginning, such as `2026-11-28`. Returns the text with
-/// which the beginning of each line is compared.
+/// Parses the value of `--since`: a span such as `30s`, `10m`, `2h` or `3d`, or a time in the
+/// format of the log, of which the end may be missing, such as `2026-11-28`. Returns the time in
+/// the format of the log, so that a comparison of texts finds the lines that are not older.
 pub(crate) fn parse_since(text: &str) -> Result<String, String> {
     const SECONDS: [(char, i64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
     let mut units = SECONDS.iter();
@@ -23,14 +23,15 @@ pub(crate) fn parse_since(text: &str) -> Result<String, String> {
     if let Some(span) = span {
         return Ok(time::before_now(span));
     }
-    let is_of_time = |c: char| c.is_ascii_digit() || "-:TZ".contains(c);
-    match text.starts_with("20") && text.len() >= 10 && text.chars().all(is_of_time) {
-        true => Ok(text.to_owned()),
-        false => Err(
+    let is_time_character = |c: char| c.is_ascii_digit() || "-:TZ".contains(c);
+    if text.starts_with("20") && text.len() >= 10 && text.chars().all(is_time_character) {
+        Ok(text.to_owned())
+    } else {
+        Err(
             "write a span such as 30s, 10m, 2h or 3d, or a time of the log such as \
-                      2026-11-28T09:30:00Z"
+             2026-11-28T09:30:00Z"
                 .to_owned(),
-        ),
+        )
     }
 }
 
@@ -41,9 +42,12 @@ mod tests {
     #[test]
     fn a_line_is_about_the_container_that_it_names() {
         let line = "2026-11-22 boathook: container c1: env X=9: no device";
-        assert!(is_about(line, "c1"));
-        assert!(!is_about(line, "c"));
-        assert!(!is_about("boathook: container 4fc1aa: no device", "c1"));
+        assert!(names_container(line, "c1"));
+        assert!(!names_container(line, "c"));
+        assert!(!names_container(
+            "boathook: container 4fc1aa: no device",
+            "c1"
+        ));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Messages for users and administrators. Each message is one line on stderr. Messages of the
-//! hook and the wrapper also go to the node's log ([`node`]) and to syslog, because some
-//! runtimes (crun) discard the stderr of their hooks.
+//! Writes messages for users and administrators. Each message is one line on stderr. Messages of
+//! the hook and of `boathook-runtime` also go to the node's log ([`node`]) and to syslog, because
+//! crun discards the stderr of hooks.
 //!
 //! Every message passes [`printable::line`] once, so that no text of an image reaches a
 //! terminal or a log file as an additional line or as an escape sequence.
@@ -19,17 +19,17 @@ use std::sync::OnceLock;
 use device_class::config::{Config, LogLevel};
 use node::NodeLog;
 
-pub(crate) use follower::LogFollower;
-pub(crate) use line::{is_about, parse_since};
-pub(crate) use node::lines as node_log;
-pub(crate) use node::{create_own_directory, list_directories};
+pub(crate) use line::{names_container, parse_since};
+pub(crate) use node::read_lines as read_node_log;
+pub(crate) use node::{create_own_directory, list_directories, read_lines_to_follow};
 pub(crate) use time::now;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogReader {
-    /// A user at a terminal. Messages go to stderr alone.
+    /// A user has started this program, and reads its messages on stderr.
     User,
-    /// An engine, which may discard stderr. Messages also go to the node's log and to syslog.
+    /// A container engine has started this program, and may discard its stderr. Messages also
+    /// go to the node's log and to syslog.
     Engine,
 }
 
@@ -41,18 +41,19 @@ fn prefix(level: LogLevel) -> &'static str {
     }
 }
 
-/// The destinations of messages, and the level from which on they are written.
+/// The destinations of messages, and the least severe level that is written.
 struct Log {
     reader: LogReader,
     level: LogLevel,
-    /// The root directory of the host, below which the node's log is.
+    /// The directory at which this process sees the root of the host. It contains the node's log.
     host_root: PathBuf,
     node: OnceLock<NodeLog>,
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Sets the destinations of messages and their level, once for the whole process.
+/// Sets the destinations and the level of messages. Only the first call in a process has an
+/// effect.
 pub(crate) fn start(reader: LogReader, config: Option<&Config>, level: Option<LogLevel>) {
     let level = level.or(config.map(|config| config.log_level));
     let host_root = config.map_or(Path::new("/"), |config| &config.host_root);
@@ -64,9 +65,9 @@ pub(crate) fn start(reader: LogReader, config: Option<&Config>, level: Option<Lo
     });
 }
 
-/// Opens the node's log and syslog, unless a message has opened them already. A process calls
-/// this before it enters the mount namespace of a container, where the same paths are files of
-/// the container.
+/// Opens the node's log and syslog, unless that was done already. A process must call this
+/// function before it enters a container's mount namespace, where the same paths lead to files
+/// of the container.
 pub(crate) fn open() {
     if let Some(log) = LOG.get()
         && log.reader == LogReader::Engine
@@ -79,23 +80,57 @@ pub(crate) fn error(message: &str) {
     write(LogLevel::Error, message);
 }
 
-/// Reports a condition that an administrator should know.
+/// Writes a message about a condition that an administrator should know.
 pub(crate) fn warning(message: &str) {
     write(LogLevel::Warning, message);
 }
 
-/// Reports an action. The message is built only if the log level includes it.
+/// Writes a message about an action. `message` is called only if the level includes
+/// informational messages.
 pub(crate) fn info(message: impl FnOnce() -> String) {
     if LOG.get().is_some_and(|log| log.level == LogLevel::Info) {
         write(LogLevel::Info, &message());
     }
 }
 
-/// Reports a change that a service made by itself, so that its journal says what it did. The
-/// message is left out only if the log is limited to errors.
+/// The root of the host whose log gets the actions of this process, if a user or a service manager
+/// has started it.
+static ACTION_LOG: OnceLock<PathBuf> = OnceLock::new();
+
+/// From now on, [`report_action`] and [`record_action`] also write to the log of the host whose root
+/// directory is `host_root`. They are called in the host's mount namespace only.
+pub(crate) fn keep_actions(host_root: &Path) {
+    ACTION_LOG.get_or_init(|| host_root.to_owned());
+}
+
+/// Writes a message about a change that a service has made without a user's command, so that its
+/// journal contains the change, and the node's log after [`keep_actions`]. The message is left out
+/// only if the level is limited to errors.
 pub(crate) fn report_action(message: &str) {
     if LOG.get().is_none_or(|log| log.level >= LogLevel::Warning) {
         write_line(LogLevel::Info, message);
+        append_action(message);
+    }
+}
+
+/// Writes a message about a container that was changed as requested, so that `boathook log` shows
+/// it. Only with informational messages is it written to stderr too, because the program has
+/// succeeded. The message is left out if the level is limited to errors.
+pub(crate) fn record_action(message: &str) {
+    let level = LOG.get().map_or(LogLevel::default(), |log| log.level);
+    match level {
+        LogLevel::Error => {}
+        LogLevel::Warning => {
+            write_to_node(LogLevel::Info, &to_line(LogLevel::Info, message));
+            append_action(message);
+        }
+        LogLevel::Info => report_action(message),
+    }
+}
+
+fn append_action(message: &str) {
+    if let Some(root) = ACTION_LOG.get() {
+        node::append(root, &to_line(LogLevel::Info, message));
     }
 }
 
@@ -106,17 +141,25 @@ fn write(level: LogLevel, message: &str) {
 }
 
 fn write_line(level: LogLevel, message: &str) {
-    let line = format!("{}{}", prefix(level), printable::line(message));
+    let line = to_line(level, message);
     // A failure to write to stderr must not keep the message from the node's log and syslog.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    write_to_node(level, &line);
+}
+
+fn to_line(level: LogLevel, message: &str) -> String {
+    format!("{}{}", prefix(level), printable::line(message))
+}
+
+fn write_to_node(level: LogLevel, line: &str) {
     open();
     if let Some(node) = LOG.get().and_then(|log| log.node.get()) {
-        node.write(level, &line);
+        node.write(level, line);
     }
 }
 
-/// Returns an error with all its causes, separated by `: `. This requires that no message
-/// repeats the message of its cause.
+/// Returns the message of `error` and the messages of all its causes, separated by `: `. The
+/// message of an error must not repeat that of its cause.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |&error| error.source());
     let messages: Vec<String> = causes.map(ToString::to_string).collect();

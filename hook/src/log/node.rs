@@ -1,7 +1,8 @@
-//! The node's log `/run/boathook/log`, which `boathook log` prints, and syslog.
+//! Writes messages to the node's log `/run/boathook/log` and to syslog, and reads the node's log
+//! for `boathook log`.
 //!
-//! Logging must not delay or stop a container. Writes do not block, the log file has a size
-//! limit, and a destination that cannot be opened is skipped.
+//! Logging must not delay or prevent the start of a container. Writes do not block, the size of a
+//! log file is limited, and a destination that cannot be opened is skipped.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -14,25 +15,27 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
+use super::follower::{LogFollower, Position};
 use super::now;
 use crate::oci::open_regular;
 use crate::process;
 
-/// The directory of the log, below the root of the host. Only root can read it, because
-/// messages name containers and their devices.
+/// The path of the log's directory, relative to the root of the host. Only root can read the
+/// directory, because messages name containers and their devices.
 const DIRECTORY: &str = "run/boathook";
 pub(super) const NAME: &str = "log";
-/// The previous log file, which is kept when a new one is started.
+/// The name of the previous log file. The one before it is deleted.
 pub(super) const PREVIOUS: &str = "log.1";
-/// The size limit of a log file in bytes. A larger file is renamed to [`PREVIOUS`], so that at
-/// most two files exist.
+/// The size in bytes from which a log file is full. It is then renamed to [`PREVIOUS`], and a new
+/// file is created.
 const MAX_FILE_SIZE: u64 = 256 * 1024;
-/// The most bytes that are read of a file. It may be larger than its limit by one message.
+/// The maximum number of bytes that are read of a log file, which can exceed [`MAX_FILE_SIZE`] by
+/// the messages of one process.
 pub(super) const MAX_READ: u64 = 2 * MAX_FILE_SIZE;
 
-/// The socket of syslog or journald, below the root of the host.
+/// The path of the socket of syslog or journald, relative to the root of the host.
 const SYSLOG: &str = "dev/log";
-/// The facility `LOG_DAEMON` (syslog(3)). The severity is added to it.
+/// The code of the facility `LOG_DAEMON` (syslog(3)), to which the code of the severity is added.
 const FACILITY: u8 = 3 << 3;
 
 pub(super) struct NodeLog {
@@ -41,12 +44,10 @@ pub(super) struct NodeLog {
 }
 
 impl NodeLog {
-    /// Opens the log file and the syslog socket, as far as they exist on the host whose root
-    /// is `root`.
+    /// Opens the log file and the syslog socket of the host whose root directory is `root`. A
+    /// destination that cannot be opened is skipped.
     pub(super) fn open(root: &Path) -> Self {
-        let file = list_directories(root)
-            .iter()
-            .find_map(|directory| open(directory).ok());
+        let file = open_first_log(root);
         if let Some(file) = &file {
             crate::sys::deadline::also_report_to(file);
         }
@@ -61,12 +62,10 @@ impl NodeLog {
         }
     }
 
-    /// Writes a message to both destinations. The log file needs the time in the line; syslog
-    /// adds it by itself.
+    /// Writes a message to the log file, with the time, and to syslog, which adds the time itself.
     pub(super) fn write(&self, level: LogLevel, line: &str) {
-        if let Some(mut file) = self.file.as_ref() {
-            // The line is written by one call, so that lines of concurrent hooks do not mix.
-            let _ = file.write_all(format!("{} {line}\n", now()).as_bytes());
+        if let Some(file) = &self.file {
+            write_line(file, line);
         }
         if let Some(syslog) = &self.syslog {
             let severity = match level {
@@ -79,9 +78,30 @@ impl NodeLog {
     }
 }
 
-/// Returns the directories that can have a log: that of the node, and that of the user who
-/// runs a rootless engine. Root in a user namespace may not write to the directory of the
-/// node.
+/// Appends a line with the time to the log file of the host whose root directory is `root`. The
+/// file is opened for each line, because a process that runs for long would otherwise write to a
+/// file that hooks have renamed and deleted.
+pub(super) fn append(root: &Path, line: &str) {
+    if let Some(file) = open_first_log(root) {
+        write_line(&file, line);
+    }
+}
+
+fn write_line(mut file: &File, line: &str) {
+    // A line is written by a single write(2), so that lines of concurrent hooks do not mix.
+    let _ = file.write_all(format!("{} {line}\n", now()).as_bytes());
+}
+
+fn open_first_log(root: &Path) -> Option<File> {
+    let directories = list_directories(root);
+    directories
+        .iter()
+        .find_map(|directory| open_log(directory).ok())
+}
+
+/// Returns the directories that can contain a log. The first is the node's. The second is that of
+/// the user who runs a rootless engine: this user's processes may not write to the first, even as
+/// root of a user namespace.
 pub(crate) fn list_directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.join(DIRECTORY)];
     if let Some(uid) = process::host_user().filter(|uid| *uid != 0) {
@@ -90,7 +110,8 @@ pub(crate) fn list_directories(root: &Path) -> Vec<PathBuf> {
     directories
 }
 
-/// Creates a directory that only this user can write to, or checks the existing one.
+/// Creates a directory to which only this user can write, or checks that an existing directory is
+/// one.
 ///
 /// # Errors
 /// The call fails if the directory belongs to another user, or if other users may write to it.
@@ -100,37 +121,38 @@ pub(crate) fn create_own_directory(directory: &Path) -> io::Result<()> {
         _ => {}
     }
     let metadata = fs::symlink_metadata(directory)?;
-    let is_ours = metadata.is_dir() && metadata.uid() == geteuid().as_raw();
-    if is_ours && metadata.mode() & 0o022 == 0 {
+    let is_own_directory = metadata.is_dir() && metadata.uid() == geteuid().as_raw();
+    if is_own_directory && metadata.mode() & 0o022 == 0 {
         Ok(())
     } else {
         Err(io::Error::other("not a directory of this user alone"))
     }
 }
 
-/// Opens the log in `directory` for appending, and starts a new file if the old one is full.
-fn open(directory: &Path) -> io::Result<File> {
+/// Opens the log file in `directory` for appending. A full file is renamed, and a new one is
+/// created.
+fn open_log(directory: &Path) -> io::Result<File> {
     create_own_directory(directory)?;
     let path = directory.join(NAME);
-    let file = append_to(&path)?;
-    let opened = file.metadata()?;
-    if opened.len() < MAX_FILE_SIZE {
+    let file = open_for_appending(&path)?;
+    let metadata = file.metadata()?;
+    if metadata.len() < MAX_FILE_SIZE {
         return Ok(file);
     }
-    // The file is renamed only if the name still leads to it: a concurrent hook may have
-    // started a new file.
-    if fs::symlink_metadata(&path).is_ok_and(|named| named.ino() == opened.ino()) {
+    // A concurrent hook may have renamed the full file already. Then the new file has its name
+    // and must not be renamed.
+    if fs::symlink_metadata(&path).is_ok_and(|current| current.ino() == metadata.ino()) {
         fs::rename(&path, directory.join(PREVIOUS))?;
     }
-    append_to(&path)
+    open_for_appending(&path)
 }
 
-fn append_to(path: &Path) -> io::Result<File> {
+fn open_for_appending(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_WRONLY
         | OFlag::O_APPEND
         | OFlag::O_CREAT
         | OFlag::O_NOFOLLOW
-        // `O_NONBLOCK` keeps the call from waiting for a reader if the file is a pipe.
+        // With O_NONBLOCK, opening a pipe does not wait for a process that reads from the pipe.
         | OFlag::O_NONBLOCK
         | OFlag::O_NOCTTY
         | OFlag::O_CLOEXEC;
@@ -146,35 +168,61 @@ fn append_to(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns the kept messages of the host whose root is `root`, oldest first. A user who may
-/// not read the log of the node gets a warning, and the messages of the user's own rootless
-/// engine.
-pub(crate) fn lines(root: &Path) -> io::Result<Vec<String>> {
+/// Returns the logged messages of the host whose root directory is `root`, oldest first.
+pub(crate) fn read_lines(root: &Path) -> io::Result<Vec<String>> {
+    read_lines_to_follow(root).map(|(lines, _)| lines)
+}
+
+/// Returns the logged messages, oldest first, and a follower that begins after the last of them,
+/// so that no line is lost or read twice. A user who may not read the node's log gets a warning
+/// and the messages of the user's own rootless engine.
+pub(crate) fn read_lines_to_follow(root: &Path) -> io::Result<(Vec<String>, LogFollower)> {
     let directories = list_directories(root);
-    let has_own = directories.len() > 1;
-    let mut lines = Vec::new();
-    for (index, directory) in directories.iter().enumerate() {
-        match read_lines_in(directory) {
+    let has_user_log = directories.len() > 1;
+    let (mut lines, mut positions) = (Vec::new(), Vec::new());
+    for (index, directory) in directories.into_iter().enumerate() {
+        match read_lines_in(&directory) {
             Err(error)
-                if index == 0 && has_own && error.kind() == io::ErrorKind::PermissionDenied =>
+                if index == 0
+                    && has_user_log
+                    && error.kind() == io::ErrorKind::PermissionDenied =>
             {
                 super::warning(&format!(
                     "{error}; run as root to see the messages of root's engines"
                 ));
             }
-            read => lines.extend(read?),
+            read => {
+                let (added, position) = read?;
+                lines.extend(added);
+                positions.push(position);
+            }
         }
     }
-    Ok(lines)
+    Ok((lines, LogFollower(positions)))
 }
 
-fn read_lines_in(directory: &Path) -> io::Result<Vec<String>> {
+/// Returns the complete lines of a directory's two log files, and the position up to which the
+/// current file was read.
+fn read_lines_in(directory: &Path) -> io::Result<(Vec<String>, Position)> {
     let mut lines = Vec::new();
-    for path in [PREVIOUS, NAME].map(|name| directory.join(name)) {
+    let mut position = Position {
+        directory: directory.to_owned(),
+        inode: 0,
+        offset: 0,
+    };
+    for name in [PREVIOUS, NAME] {
+        let path = directory.join(name);
         match open_regular(&path) {
             Ok(file) => {
+                let inode = file.metadata()?.ino();
                 let mut bytes = Vec::new();
                 file.take(MAX_READ).read_to_end(&mut bytes)?;
+                if name == NAME {
+                    // A line whose end has not been written yet is left for the follower.
+                    let end = bytes.iter().rposition(|byte| *byte == b'\n');
+                    bytes.truncate(end.map_or(0, |end| end + 1));
+                    (position.inode, position.offset) = (inode, bytes.len() as u64);
+                }
                 let text = String::from_utf8_lossy(&bytes);
                 lines.extend(text.lines().map(printable::line));
             }
@@ -185,7 +233,7 @@ fn read_lines_in(directory: &Path) -> io::Result<Vec<String>> {
             }
         }
     }
-    Ok(lines)
+    Ok((lines, position))
 }
 
 #[cfg(test)]
@@ -195,7 +243,7 @@ mod tests {
     use super::*;
 
     fn printed(directory: &Path) -> String {
-        let lines = read_lines_in(directory).unwrap();
+        let (lines, _) = read_lines_in(directory).unwrap();
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
@@ -206,7 +254,7 @@ mod tests {
         assert_eq!(printed(&directory), "");
         let line = format!("{}\n", "x".repeat(1023));
         for count in 0..700 {
-            let mut file = open(&directory).unwrap();
+            let mut file = open_log(&directory).unwrap();
             file.write_all(format!("{count:04} {line}").as_bytes())
                 .unwrap();
         }
@@ -231,19 +279,19 @@ mod tests {
         let elsewhere = top.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         symlink(&elsewhere, &directory).unwrap();
-        assert!(open(&directory).is_err(), "a link");
+        assert!(open_log(&directory).is_err(), "a link");
         fs::remove_file(&directory).unwrap();
 
         fs::create_dir(&directory).unwrap();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(open(&directory).is_err(), "writable by others");
+        assert!(open_log(&directory).is_err(), "writable by others");
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
 
         symlink("../target", directory.join(NAME)).unwrap();
-        assert!(open(&directory).is_err(), "a link as the file");
+        assert!(open_log(&directory).is_err(), "a link as the file");
         fs::remove_file(directory.join(NAME)).unwrap();
         nix::unistd::mkfifo(&directory.join(NAME), Mode::from_bits_truncate(0o600)).unwrap();
-        assert!(open(&directory).is_err(), "a FIFO");
+        assert!(open_log(&directory).is_err(), "a FIFO");
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         assert!(!top.path().join("target").exists());
     }

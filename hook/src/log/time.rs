@@ -1,4 +1,4 @@
-//! The time stamp of log messages. No decision depends on it.
+//! Formats the time stamps of log messages. No decision of the hook depends on them.
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -7,23 +7,27 @@ pub(crate) fn now() -> String {
     before_now(0)
 }
 
-/// Returns the time some seconds ago, in the format of [`now`].
+/// Returns the time `seconds` seconds ago in UTC, in the format of RFC 3339.
 pub(super) fn before_now(seconds: i64) -> String {
     let since_epoch = clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec());
-    rfc3339(since_epoch - seconds)
+    format_rfc3339(since_epoch - seconds)
 }
 
-fn rfc3339(since_epoch: i64) -> String {
-    let (year, month, day) = date(since_epoch.div_euclid(86_400));
-    let of_day = since_epoch.rem_euclid(86_400);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+fn format_rfc3339(since_epoch: i64) -> String {
+    let (year, month, day) = convert_day(since_epoch.div_euclid(86_400));
+    let since_midnight = since_epoch.rem_euclid(86_400);
+    let (hour, minute, second) = (
+        since_midnight / 3600,
+        since_midnight / 60 % 60,
+        since_midnight % 60,
+    );
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Converts a day, counted from 1970-01-01, into year, month and day of the Gregorian
-/// calendar. The calculation uses years that begin in March, so that the leap day is the last
-/// day of a year.
-fn date(day: i64) -> (i64, i64, i64) {
+/// Converts a number of days since 1970-01-01 into the year, month and day of the Gregorian
+/// calendar. The calculation counts years from March, so that the leap day is the last day of a
+/// year.
+fn convert_day(day: i64) -> (i64, i64, i64) {
     const DAYS_BEFORE_1970: i64 = 719_468;
     const DAYS_OF_400_YEARS: i64 = 146_097;
     let since_year_0 = day + DAYS_BEFORE_1970;
@@ -57,7 +61,7 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
             (-1, "1969-12-31T23:59:59Z"),
         ] {
-            assert_eq!(rfc3339(since_epoch), expected);
+            assert_eq!(format_rfc3339(since_epoch), expected);
         }
     }
 }

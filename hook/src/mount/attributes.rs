@@ -1,4 +1,5 @@
-//! The restrictions of a mount: read-only, and no set-user-id programs, devices or programs.
+//! Converts the restrictions of a mount (read-only, no set-user-id programs, no devices, no
+//! execution) to the flags of system calls.
 
 pub use injection_plan::plan::MountAttributes as Attributes;
 use nix::mount::MsFlags;

@@ -35,7 +35,7 @@ pub(super) fn bind(
     propagation: &mut Propagation,
     proc: &Procfs,
 ) -> Result<()> {
-    propagation.remember()?;
+    propagation.read_mounts()?;
     proc.enter_descriptors().map_err(Error::Host)?;
     let mut flags = MsFlags::MS_BIND;
     flags.set(MsFlags::MS_REC, depth == Depth::Recursive);
@@ -46,11 +46,11 @@ pub(super) fn bind(
         flags,
         NONE,
     )
-    .map_err(|errno| system("mount on", target, errno))?;
+    .map_err(|errno| system_error("mount on", target, errno))?;
 
     let top = target.open_top().map_err(Error::Container)?;
     let id = propagation.mount_id(&top)?;
-    if top.identity() != source.identity() || propagation.knows(id)? {
+    if top.identity() != source.identity() || propagation.is_known(id)? {
         return Err(Error::Exchanged {
             path: target.path(),
         });
@@ -69,13 +69,13 @@ pub(super) fn bind(
         // The first error is the one to report.
         let _ = umount2(&descriptor_path(&top)[..], MntFlags::MNT_DETACH);
     }
-    propagation.add_ours(id);
+    propagation.add_own_mount(id);
     finished
 }
 
 /// Restricts a mount of the file at `path` that is attached in a mount namespace of this
 /// process alone, where no other process can use it meanwhile.
-pub(super) fn restrict_unseen(
+pub(super) fn restrict_private(
     mount: &OwnedFd,
     path: &Path,
     attributes: Attributes,
@@ -95,9 +95,9 @@ pub(super) fn restrict_unseen(
     remount(mount, attributes).map_err(|errno| Error::system("restrict the mount of", path, errno))
 }
 
-/// Unmounts the mount that [`restrict_unseen`] has restricted. A copy of it that was made
+/// Unmounts the mount that [`restrict_private`] has restricted. A copy of it that was made
 /// before keeps the restrictions.
-pub(super) fn unmount_unseen(mount: &OwnedFd) -> nix::Result<()> {
+pub(super) fn unmount_private(mount: &OwnedFd) -> nix::Result<()> {
     umount2(&descriptor_path(mount)[..], MntFlags::MNT_DETACH)
 }
 
@@ -109,7 +109,7 @@ pub(super) fn tmpfs(
     propagation: &mut Propagation,
     proc: &Procfs,
 ) -> Result<OwnedFd> {
-    propagation.remember()?;
+    propagation.read_mounts()?;
     proc.enter_descriptors().map_err(Error::Host)?;
     let tmpfs = Some("tmpfs");
     mount(
@@ -119,16 +119,16 @@ pub(super) fn tmpfs(
         attributes::flags(attributes),
         Some(data),
     )
-    .map_err(|errno| system("mount a tmpfs on", target, errno))?;
+    .map_err(|errno| system_error("mount a tmpfs on", target, errno))?;
     let top = target.open_top().map_err(Error::Container)?;
     let id = propagation.mount_id(&top)?;
-    if propagation.knows(id)? {
+    if propagation.is_known(id)? {
         return Err(Error::Exchanged {
             path: target.path(),
         });
     }
     make_private(&top, target)?;
-    propagation.add_ours(id);
+    propagation.add_own_mount(id);
     Ok(top.into_fd())
 }
 
@@ -153,7 +153,7 @@ fn restrict(top: &Handle, target: &Target, attributes: Attributes) -> Result<()>
     if attributes == Attributes::default() {
         return Ok(());
     }
-    remount(top, attributes).map_err(|errno| system("restrict the mount on", target, errno))
+    remount(top, attributes).map_err(|errno| system_error("restrict the mount on", target, errno))
 }
 
 fn remount(top: impl AsFd, attributes: Attributes) -> nix::Result<()> {
@@ -165,7 +165,7 @@ fn remount(top: impl AsFd, attributes: Attributes) -> nix::Result<()> {
 fn make_private(top: &Handle, target: &Target) -> Result<()> {
     let flags = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
     mount(NONE, &descriptor_path(top)[..], NONE, flags, NONE)
-        .map_err(|errno| system("make private the mount on", target, errno))
+        .map_err(|errno| system_error("make private the mount on", target, errno))
 }
 
 /// Returns the path of a descriptor, relative to the working directory `/proc/self/fd`.
@@ -173,6 +173,6 @@ fn descriptor_path(file: impl AsFd) -> String {
     file.as_fd().as_raw_fd().to_string()
 }
 
-fn system(action: &'static str, target: &Target, errno: Errno) -> Error {
+fn system_error(action: &'static str, target: &Target, errno: Errno) -> Error {
     Error::system(action, &target.path(), errno)
 }

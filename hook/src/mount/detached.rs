@@ -27,9 +27,9 @@ pub(super) fn clone_mount(
         // Only an attached mount can be restricted by mount(2). The copy is attached in a
         // private mount namespace, restricted there, and copied again to get a detached mount.
         calls::move_mount(&mount, file).map_err(failed)?;
-        bind::restrict_unseen(&mount, file.path(), attributes, depth, with)?;
+        bind::restrict_private(&mount, file.path(), attributes, depth, with)?;
         let copied = copy(mount.as_fd())?;
-        bind::unmount_unseen(&mount).map_err(failed)?;
+        bind::unmount_private(&mount).map_err(failed)?;
         return Ok(copied);
     }
     calls::set_attributes(&mount, recursive, mount_attr(attributes), libc::MS_PRIVATE)

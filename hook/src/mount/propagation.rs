@@ -68,24 +68,24 @@ impl Propagation {
 
     /// Reads the list of mounts unless it was read already. Mounts made from now on can then
     /// be distinguished from older ones.
-    pub(super) fn remember(&mut self) -> Result<()> {
+    pub(super) fn read_mounts(&mut self) -> Result<()> {
         self.table().map(drop)
     }
 
     /// Returns whether the mount `id` was made by this process, or existed at
-    /// [`Self::remember`].
-    pub(super) fn knows(&mut self, id: u64) -> Result<bool> {
+    /// [`Self::read_mounts`].
+    pub(super) fn is_known(&mut self, id: u64) -> Result<bool> {
         Ok(self.ours.contains(&id) || self.table()?.get(id).is_some())
     }
 
     /// Records that this process made the private mount `id`.
-    pub(super) fn add_ours(&mut self, id: u64) {
+    pub(super) fn add_own_mount(&mut self, id: u64) {
         self.ours.push(id);
     }
 
     /// Returns whether something is mounted in the mount `id` now.
     pub(super) fn has_children(&self, id: u64) -> Result<bool> {
-        Ok(self.read()?.has_children(id))
+        Ok(self.read_table()?.has_children(id))
     }
 
     /// Returns the id of the mount that `file` is in, as in the list of mounts.
@@ -109,7 +109,7 @@ impl Propagation {
             return Ok(Some(false));
         }
         if self.table()?.get(id).is_none() {
-            self.table = Some(self.read()?);
+            self.table = Some(self.read_table()?);
         }
         Ok(self.table()?.get(id).map(|mount| mount.shared))
     }
@@ -118,14 +118,14 @@ impl Propagation {
         match self.table {
             Some(ref table) => Ok(table),
             None => {
-                let table = self.read()?;
+                let table = self.read_table()?;
                 Ok(self.table.insert(table))
             }
         }
     }
 
-    fn read(&self) -> Result<MountTable> {
-        let text = self.proc.mountinfo().map_err(Error::Container)?;
+    fn read_table(&self) -> Result<MountTable> {
+        let text = self.proc.read_mountinfo().map_err(Error::Container)?;
         MountTable::parse(&text).map_err(Error::MountInfo)
     }
 }

@@ -118,7 +118,7 @@ impl StagedTmpfs {
             StagedForm::Detached(mount) => {
                 detached::attach(&mount, &self.target)?;
                 let id = mounter.propagation.mount_id(&mount)?;
-                mounter.propagation.add_ours(id);
+                mounter.propagation.add_own_mount(id);
                 mount
             }
         };

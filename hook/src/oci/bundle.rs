@@ -1,5 +1,5 @@
-//! The bundle: the parts of config.json (OCI runtime specification 1.2, "Configuration") that
-//! a hook needs.
+//! Reads the parts of a bundle's config.json (OCI runtime specification 1.2, "Configuration")
+//! that the hook needs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use std::iter;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use injection_plan::plan::{SpecCapabilities, SpecDevices};
+use injection_plan::plan::{DetachedRequest, SpecCapabilities, SpecDevices};
 use injection_plan::request::Environment;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -16,40 +16,45 @@ use serde_json::Value;
 use super::hooks::{CdiGrant, Hooks};
 use super::{MaskedPaths, State, devices, read_file_capped};
 
-/// The parts of a container's config.json that a hook needs.
+/// The parts of a container's config.json that the hook needs.
 #[derive(Debug, Clone)]
 pub struct Bundle {
-    /// The directory of config.json.
+    /// The directory that contains config.json.
     pub directory: PathBuf,
     pub env: Environment,
     pub annotations: BTreeMap<String, String>,
-    /// The root file system of the container, as a path on the host.
+    /// The path on the host of the container's root file system.
     pub rootfs: PathBuf,
-    /// The paths at which the runtime mounts a new tmpfs for this container.
+    /// The paths in the container at which the runtime mounts a new tmpfs.
     pub tmpfs: Vec<PathBuf>,
     pub spec_devices: SpecDevices,
-    /// The container's cgroup, as the engine requested it.
+    /// The member `linux.cgroupsPath`, with which the engine requests a cgroup.
     pub cgroups_path: Option<String>,
-    /// Whether a process of the container may have CAP_SYS_ADMIN.
+    /// True if CAP_SYS_ADMIN is in the bounding set, so that a process of the container may have
+    /// it.
     pub has_sys_admin: bool,
-    /// The capabilities of the first process. `None` if config.json does not have them.
+    /// The capabilities of the container's first process, if config.json limits them.
     pub capabilities: Option<SpecCapabilities>,
     pub mount_label: Option<String>,
-    /// The devices that CDI specifications grant, in the order of the hooks.
+    /// The devices that CDI specifications grant, in the order in which the runtime calls the
+    /// hooks of these specifications.
     pub cdi: Vec<CdiGrant>,
     pub hooks: Hooks,
     pub masked_paths: MaskedPaths,
-    /// Whether the runtime creates a user namespace for the container, or makes it join one.
+    /// True if the container has a user namespace other than that of the runtime.
     pub has_user_namespace: bool,
-    /// The devices that `boathook attach` grants in addition to config.json.
+    /// The devices that `boathook attach` adds to those of config.json.
     pub attached: Vec<AttachRequest>,
+    /// What `boathook detach` ended of the container's own request. It is known only for commands
+    /// that inspect a running container.
+    pub detached: Vec<DetachedRequest>,
 }
 
-/// A device that a user has attached to the container, or wants to attach.
+/// A device that a user has attached to a running container, or asks to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachRequest {
     pub grant: CdiGrant,
-    /// Whether the user decides in place of the kubelet (`--force`).
+    /// True if the device needs no allocation of the kubelet, because the user gave `--force`.
     pub forced: bool,
 }
 
@@ -78,11 +83,11 @@ pub enum BundleError {
     NoRoot(PathBuf),
 }
 
-/// The name of the configuration file in a bundle.
-const NAME: &str = "config.json";
+const CONFIG_NAME: &str = "config.json";
 
-/// Returns whether every user may write to a directory, as to /tmp. A runtime that passes its
-/// working directory or the parent of the root as the bundle may pass such a directory.
+/// Returns whether every user may write to a directory, as to /tmp. Any user could put a forged
+/// config.json there. crun may pass its working directory as the bundle, which can be such a
+/// directory.
 fn is_world_writable(directory: &Path) -> bool {
     directory
         .metadata()
@@ -116,8 +121,8 @@ impl Mount {
     }
 }
 
-/// Returns the paths of all mounts in /dev, except for the tmpfs that is the container's own /dev.
-fn mounts_in_dev(mounts: &[Mount]) -> Vec<PathBuf> {
+/// Returns the paths of all mounts at and below /dev, except for a new tmpfs at /dev itself.
+fn list_mounts_in_dev(mounts: &[Mount]) -> Vec<PathBuf> {
     let dev = Path::new("/dev");
     let in_dev = mounts
         .iter()
@@ -137,7 +142,8 @@ struct Process {
 
 #[derive(Default, Deserialize)]
 struct Capabilities {
-    /// The bounding set, which limits the capabilities of every program in the container.
+    /// The bounding set, which limits the capabilities of every program that the container
+    /// executes (capabilities(7)).
     #[serde(default, deserialize_with = "deserialize_or_default")]
     bounding: Vec<String>,
     #[serde(default, deserialize_with = "deserialize_or_default")]
@@ -183,7 +189,7 @@ struct Resources {
     devices: Vec<oci_spec::runtime::LinuxDeviceCgroup>,
 }
 
-/// Deserializes a value as the type `T`, and uses the default if that is not possible.
+/// Deserializes a value of the type `T`, or returns the default if the value has another form.
 pub(super) fn deserialize_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -193,8 +199,8 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// Deserializes the items of a list, and skips those that cannot be parsed. If an item is
-/// skipped, the hook at most repeats an action of the runtime.
+/// Deserializes a list, and skips items of another form than `T`. Because of a skipped item the
+/// hook at most does again what the runtime has done already.
 pub(super) fn deserialize_valid_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -212,12 +218,13 @@ impl Bundle {
     pub const MAX: usize = 10 << 20;
 
     /// Reads the bundle of a container that is being created. crun 1.20 to 1.29 may pass its
-    /// working directory as the bundle; the parent of the root is tried then. Older versions
-    /// of crun pass the root as it is in config.json, relative to the bundle.
+    /// working directory instead of the bundle; if that has no config.json, the parent of the
+    /// container's root is tried. A relative root in the state, which older versions of crun pass,
+    /// is ignored.
     pub fn from_state(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
         let mut directories = iter::once(&*state.bundle).chain(root.and_then(Path::parent));
-        let directory = directories.find(|directory| directory.join(NAME).exists());
+        let directory = directories.find(|directory| directory.join(CONFIG_NAME).exists());
         let mut bundle = Bundle::read(directory.unwrap_or(&state.bundle))?;
         if let Some(root) = root {
             bundle.rootfs = root.to_owned();
@@ -226,12 +233,12 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Reads the bundle in a directory. Fails if every user may write to the directory.
+    /// Reads config.json in `directory`. The call fails if every user may write to `directory`.
     pub fn read(directory: &Path) -> Result<Self, BundleError> {
         if is_world_writable(directory) {
             return Err(BundleError::Everyones(directory.to_owned()));
         }
-        let path = directory.join(NAME);
+        let path = directory.join(CONFIG_NAME);
         match read_file_capped(&path, Self::MAX) {
             Ok(Some(bytes)) => Bundle::parse(directory, &path, &bytes),
             Ok(None) => Err(BundleError::TooLarge(path)),
@@ -239,8 +246,15 @@ impl Bundle {
         }
     }
 
-    /// Parses a bundle. `bytes` is the content of the configuration file at `path`, and
-    /// `directory` is the directory of the bundle.
+    /// Returns the bundle of a container of which only the root directory and the variables are
+    /// known, each as `NAME=VALUE`.
+    pub(crate) fn from_variables(root: &Path, env: &[String]) -> Result<Self, BundleError> {
+        let config = serde_json::json!({"root": {"path": root}, "process": {"env": env}});
+        Bundle::parse(root, root, config.to_string().as_bytes())
+    }
+
+    /// Parses `bytes`, the content of config.json at `path`. `directory` is the bundle, in which
+    /// a relative path of the container's root begins.
     pub fn parse(directory: &Path, path: &Path, bytes: &[u8]) -> Result<Self, BundleError> {
         let config: Config = json_text::parse(bytes).map_err(|error| BundleError::Json {
             path: path.into(),
@@ -267,9 +281,9 @@ impl Bundle {
             annotations: config.annotations.unwrap_or_default(),
             rootfs: directory.join(root.path),
             spec_devices: SpecDevices {
-                mounts: mounts_in_dev(&config.mounts),
-                nodes: devices::nodes(&linux.devices),
-                rules: devices::rules(&linux.resources.unwrap_or_default().devices),
+                mounts: list_mounts_in_dev(&config.mounts),
+                nodes: devices::convert_nodes(&linux.devices),
+                rules: devices::convert_rules(&linux.resources.unwrap_or_default().devices),
             },
             tmpfs: config
                 .mounts
@@ -291,8 +305,9 @@ impl Bundle {
                 covered_by_hook: config.hooks.masked_paths(),
             },
             hooks: config.hooks,
-            has_user_namespace: linux.namespaces.iter().any(|of| of.kind == "user"),
+            has_user_namespace: linux.namespaces.iter().any(|entry| entry.kind == "user"),
             attached: Vec::new(),
+            detached: Vec::new(),
         })
     }
 }

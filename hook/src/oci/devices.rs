@@ -1,38 +1,39 @@
-//! Converts the device rules and nodes of config.json (OCI runtime specification,
+//! Converts the device rules and device nodes of config.json (OCI runtime specification,
 //! config-linux) to the types of the injection plan, and back.
 //!
-//! Runtimes differ in rare forms of a rule. The stricter interpretation is used, because the
-//! hook must not allow an access that the runtime would deny.
+//! Runtimes interpret rare forms of a rule differently. This module uses the strictest
+//! interpretation, because the hook must not allow an access that the runtime denies.
 
 use device_class::device::{Access, DeviceKind, DeviceNumber};
 use injection_plan::plan::{SpecNode, SpecRule};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 
-/// Returns the rules of `linux.resources.devices` as a runtime applies them.
+/// Converts `linux.resources.devices` to the rules that a runtime applies.
 ///
 /// The conversion never fails, because the runtime has accepted the list already. An invalid
-/// entry that denies counts for every device that it could mean. An invalid entry that allows
-/// is ignored.
-pub(crate) fn rules(spec: &[LinuxDeviceCgroup]) -> Vec<SpecRule> {
-    spec.iter().filter_map(rule).collect()
+/// entry that denies access denies it for every device that the entry could mean. An invalid
+/// entry that allows access is ignored.
+pub(crate) fn convert_rules(spec: &[LinuxDeviceCgroup]) -> Vec<SpecRule> {
+    spec.iter().filter_map(convert_rule).collect()
 }
 
-/// Returns the nodes that a runtime creates for `linux.devices`.
-pub(crate) fn nodes(spec: &[LinuxDevice]) -> Vec<SpecNode> {
-    let node = |device: &LinuxDevice| {
+/// Converts `linux.devices` to the device nodes that a runtime creates. An entry that is no
+/// device node is ignored.
+pub(crate) fn convert_nodes(spec: &[LinuxDevice]) -> Vec<SpecNode> {
+    let convert_node = |device: &LinuxDevice| {
         Some(SpecNode {
             path: device.path().clone(),
             number: DeviceNumber {
-                kind: kind(device.typ())?,
+                kind: convert_kind(device.typ())?,
                 major: device.major().try_into().ok()?,
                 minor: device.minor().try_into().ok()?,
             },
         })
     };
-    spec.iter().filter_map(node).collect()
+    spec.iter().filter_map(convert_node).collect()
 }
 
-/// Returns a rule in the form of config.json.
+/// Converts a rule to an entry of `linux.resources.devices`.
 pub(crate) fn to_oci_rule(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
     let rule = rule.into();
     let kind = match rule.kind {
@@ -40,17 +41,17 @@ pub(crate) fn to_oci_rule(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
         Some(DeviceKind::Character) => LinuxDeviceType::C,
         Some(DeviceKind::Block) => LinuxDeviceType::B,
     };
-    let mut written = LinuxDeviceCgroup::default();
-    written
+    let mut entry = LinuxDeviceCgroup::default();
+    entry
         .set_allow(rule.allow)
         .set_typ(Some(kind))
         .set_major(rule.major.map(i64::from))
         .set_minor(rule.minor.map(i64::from))
         .set_access(Some(rule.access.to_string()));
-    written
+    entry
 }
 
-fn rule(rule: &LinuxDeviceCgroup) -> Option<SpecRule> {
+fn convert_rule(rule: &LinuxDeviceCgroup) -> Option<SpecRule> {
     let letters = rule.access().as_deref().unwrap_or_default();
     if rule.allow() {
         parse_permission(rule, letters)
@@ -62,7 +63,7 @@ fn rule(rule: &LinuxDeviceCgroup) -> Option<SpecRule> {
 fn parse_permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     let kind = match rule.typ().unwrap_or_default() {
         LinuxDeviceType::A => None,
-        one => Some(kind(one)?),
+        single => Some(convert_kind(single)?),
     };
     Some(SpecRule {
         allow: true,
@@ -84,13 +85,13 @@ fn parse_denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
         minor: None,
         access: Access::ALL,
     };
-    // runc and cgroup v1 interpret `a` as every device, regardless of the numbers.
-    let Some(kind) = kind(rule.typ().unwrap_or_default()) else {
+    // runc and cgroup v1 interpret the type `a` as all devices, and ignore the numbers.
+    let Some(kind) = convert_kind(rule.typ().unwrap_or_default()) else {
         return Some(all);
     };
     Some(SpecRule {
         kind: Some(kind),
-        // A number that no device can have denies no device.
+        // A rule with a number that no device can have denies no device, so it is left out.
         major: parse_number(rule.major()).ok()?,
         minor: parse_number(rule.minor()).ok()?,
         access: Access::parse(letters).unwrap_or(Access::ALL),
@@ -98,21 +99,22 @@ fn parse_denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     })
 }
 
-/// Returns the kind of a device, or `None` if the type does not mean a single kind.
-fn kind(kind: LinuxDeviceType) -> Option<DeviceKind> {
+/// Returns the device kind of a type, or `None` for `a` (all devices) and `p` (a pipe).
+fn convert_kind(kind: LinuxDeviceType) -> Option<DeviceKind> {
     match kind {
-        // `u` (unbuffered) is another word of mknod(1) for a character device.
+        // The letter `u` (unbuffered) means a character device too, as for mknod(1).
         LinuxDeviceType::C | LinuxDeviceType::U => Some(DeviceKind::Character),
         LinuxDeviceType::B => Some(DeviceKind::Block),
         LinuxDeviceType::A | LinuxDeviceType::P => None,
     }
 }
 
-/// Parses a device number. An absent or negative number is a wildcard.
+/// Converts a major or minor number. A missing or negative number is the wildcard `None`.
 fn parse_number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError> {
     match number {
         None | Some(..0) => Ok(None),
-        // Device programs compare with signed 32-bit constants.
+        // Device programs compare a number with a signed 32-bit constant, so a larger number is
+        // an error.
         Some(number) => i32::try_from(number).map(|number| Some(number.cast_unsigned())),
     }
 }
@@ -125,7 +127,7 @@ mod tests {
 
     fn of_json(json: &str) -> Vec<SpecRule> {
         let spec: Vec<LinuxDeviceCgroup> = serde_json::from_str(json).unwrap();
-        rules(&spec)
+        convert_rules(&spec)
     }
 
     const DENY_ALL: SpecRule = SpecRule {
@@ -209,9 +211,12 @@ mod tests {
     #[test]
     fn what_is_written_is_read_as_the_same_rule() {
         let rule = DeviceRule::new(DeviceKind::Block, 8, 1, Access::default());
-        assert_eq!(rules(&[to_oci_rule(&rule)]), [SpecRule::from(&rule)]);
+        assert_eq!(
+            convert_rules(&[to_oci_rule(&rule)]),
+            [SpecRule::from(&rule)]
+        );
         for rule in [DENY_ALL, allow(10, None, "rw"), allow(10, Some(1), "m")] {
-            assert_eq!(rules(&[to_oci_rule(rule)]), [rule]);
+            assert_eq!(convert_rules(&[to_oci_rule(rule)]), [rule]);
         }
     }
 }

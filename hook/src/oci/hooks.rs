@@ -1,6 +1,6 @@
-//! The hooks in config.json. The arguments of a Boathook hook name the devices that the
-//! container is granted: each device of a thin CDI specification adds a hook of its own. Only
-//! software that runs as root writes CDI specifications and hooks.
+//! Parses the hooks in config.json. Each device of a CDI specification that `boathook cdi` has
+//! generated adds a hook, and the arguments of this hook name the device that is granted to the
+//! container. The arguments are trusted, because only root writes CDI specifications and hooks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,33 +12,34 @@ use injection_plan::cdi::CLAIM_MARK;
 use injection_plan::request::{DeviceList, Item};
 use serde::Deserialize;
 
-/// The option that names a granted device.
+/// The option of the hook that names a granted device.
 pub(crate) const CDI_OPTION: &str = "--cdi";
 
-/// The option that names a path that the hook masks in place of the runtime.
+/// The option of the hook that names a masked path, which the hook hides instead of the runtime.
 pub(crate) const MASKED_PATH_OPTION: &str = "--masked-path";
 
-/// The file name of the hook.
+/// The file name of the hook's program.
 pub(crate) const FILE_NAME: &str = "boathook-hook";
 
-/// The file names by which the hooks of every Boathook version are recognized. The first
-/// versions called `boathook` as the hook.
-const FILE_NAMES: [&str; 2] = [FILE_NAME, "boathook"];
+/// The file names of the hook's program in all versions of Boathook. In the first versions,
+/// `boathook` was the hook.
+const KNOWN_FILE_NAMES: [&str; 2] = [FILE_NAME, "boathook"];
 
-/// A device that a CDI specification grants: `CLASS=DEVICE`, or `CLASS=DEVICES@CLAIM` for a
-/// resource claim.
+/// The devices that one hook of a CDI specification grants. Their text is `CLASS=DEVICE`, or
+/// `CLASS=DEVICES@CLAIM` for a resource claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdiGrant {
     pub class: ClassName,
-    /// The id, index or alias of the device, or `all`. A resource claim may have several devices.
+    /// The id, index or alias of the device, or `all`. For a resource claim there may be several
+    /// devices.
     pub devices: DeviceList,
-    /// The uid of the resource claim that grants the device.
+    /// The uid of the resource claim for which the devices were prepared.
     pub claim: Option<String>,
 }
 
 impl CdiGrant {
-    /// Parses the argument of a hook. The text after the last mark is the claim, unless the
-    /// mark is in quotes.
+    /// Parses the value of the hook's option [`CDI_OPTION`]. The text after the last `@` is the
+    /// uid of a claim, unless that `@` is in quotes.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (class, device) = split_class(text)?;
         let marked = device
@@ -51,7 +52,7 @@ impl CdiGrant {
         Self::new(class, device, claim)
     }
 
-    /// Parses a device that a user names. It has no claim.
+    /// Parses `CLASS=DEVICE` on a user's command line, where no claim can be given.
     pub fn parse_user_device(text: &str) -> Result<Self, String> {
         let (class, device) = split_class(text)?;
         Self::new(class, device, None)
@@ -62,13 +63,13 @@ impl CdiGrant {
         if devices.items().is_empty() {
             return Err("not CLASS=DEVICE".to_owned());
         }
-        let is_none = |item: &&Item| {
-            // CDI may have a device kind before the name.
+        let names_no_device = |item: &&Item| {
+            // A qualified CDI name has the device kind before the name: `vendor.com/gpu=0`.
             let name = item.text.rsplit('=').next().unwrap_or_default();
             let is_all = name.eq_ignore_ascii_case("all");
             !item.is_quoted && !is_all && is_reserved_name(name)
         };
-        if let Some(item) = devices.items().iter().find(is_none) {
+        if let Some(item) = devices.items().iter().find(names_no_device) {
             return Err(format!("`{}` names no device", item.text));
         }
         Ok(CdiGrant {
@@ -95,7 +96,7 @@ pub struct Hooks {
     create_runtime: Vec<Hook>,
 }
 
-/// A hook. The first argument is its name.
+/// A hook of config.json. As in execv(3), the first member of `args` is the program's name.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Hook {
     pub(crate) path: PathBuf,
@@ -104,22 +105,22 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
-    /// Returns whether the hook is Boathook's, by its file name. A link with another name counts
-    /// by its target: Docker calls the hook by the name of a vendor's hook if
-    /// `boathook-init install --as` has made such a link.
+    /// Returns whether the hook's path, or the target of a symbolic link at this path, has a file
+    /// name of Boathook's hook. `boathook-init install --as` creates such a link with the name of
+    /// a vendor's hook, by which Docker calls it.
     fn is_boathook_hook(&self) -> bool {
         has_own_name(&self.path)
             || fs::read_link(&self.path).is_ok_and(|target| has_own_name(&target))
     }
 
-    /// Returns the value of [`CDI_OPTION`], if a CDI specification added the hook. It is empty if
-    /// the arguments end with the option.
+    /// Returns the value of [`CDI_OPTION`], or `None` if no CDI specification added the hook. The
+    /// value is empty if the option is the last argument.
     fn cdi_value(&self) -> Option<&str> {
-        self.values(CDI_OPTION).next()
+        self.option_values(CDI_OPTION).next()
     }
 
-    /// Returns the values of an option: the text after `=`, or the next argument.
-    fn values<'h>(&'h self, option: &'static str) -> impl Iterator<Item = &'h str> {
+    /// Returns all values of an option. A value is the text after `=` or the next argument.
+    fn option_values<'h>(&'h self, option: &'static str) -> impl Iterator<Item = &'h str> {
         let mut arguments = self.args.iter();
         iter::from_fn(move || {
             loop {
@@ -138,7 +139,7 @@ impl Hook {
 }
 
 fn has_own_name(path: &Path) -> bool {
-    FILE_NAMES.iter().any(|name| path.ends_with(name))
+    KNOWN_FILE_NAMES.iter().any(|name| path.ends_with(name))
 }
 
 impl Hooks {
@@ -157,15 +158,16 @@ impl Hooks {
         prestart.chain(created.map(|hook| ("createRuntime", hook)))
     }
 
-    /// Returns the Boathook hooks with their stages, in the order in which the runtime calls
-    /// them.
+    /// Returns Boathook's hooks with their lifecycle stages, in the order in which the runtime
+    /// calls them.
     pub(crate) fn boathook_hooks(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
         self.iter_hooks()
             .filter(|(_, hook)| hook.is_boathook_hook())
     }
 
-    /// Returns whether a Boathook hook, or the hook at `path`, is called for the requests of
-    /// the container itself. A hook of a CDI specification is not.
+    /// Returns whether a Boathook hook, or the hook at `path`, reads the requests of the
+    /// container. A hook that a CDI specification added does not; it only gets the device of its
+    /// arguments.
     pub(crate) fn reads_requests(&self, path: Option<&Path>) -> bool {
         self.iter_hooks().any(|(_, hook)| {
             let is_boathook_hook = Some(&*hook.path) == path || hook.is_boathook_hook();
@@ -173,16 +175,16 @@ impl Hooks {
         })
     }
 
-    /// Returns the paths that the Boathook hooks mask in place of the runtime.
+    /// Returns the masked paths that Boathook's hooks hide instead of the runtime.
     pub(super) fn masked_paths(&self) -> Vec<PathBuf> {
         let hooks = self.boathook_hooks();
-        let paths = hooks.flat_map(|(_, hook)| hook.values(MASKED_PATH_OPTION));
+        let paths = hooks.flat_map(|(_, hook)| hook.option_values(MASKED_PATH_OPTION));
         paths.map(PathBuf::from).collect()
     }
 
-    /// Returns the grants of the Boathook hooks, in the order in which the runtime calls them.
-    /// An argument that is no grant is left out: the hook that is called with it refuses to start
-    /// the container.
+    /// Returns the grants in the arguments of Boathook's hooks, in the order in which the runtime
+    /// calls them. An invalid grant is left out here; the hook that is called with it fails, and
+    /// the container does not start.
     pub(super) fn grants(&self) -> Vec<CdiGrant> {
         let grants = self
             .boathook_hooks()
@@ -193,16 +195,17 @@ impl Hooks {
     }
 }
 
-/// Returns the granted devices of each class.
+/// Merges the grants of each class into one list of devices.
 pub(crate) fn group_by_class(grants: &[CdiGrant]) -> BTreeMap<ClassName, DeviceList> {
     let mut by_class: BTreeMap<&ClassName, Vec<&DeviceList>> = BTreeMap::new();
     for grant in grants {
         let lists = by_class.entry(&grant.class).or_default();
         lists.push(&grant.devices);
     }
-    let by_class = by_class.into_iter();
-    let by_class = by_class.map(|(class, lists)| (class.clone(), DeviceList::concatenate(lists)));
-    by_class.collect()
+    by_class
+        .into_iter()
+        .map(|(class, lists)| (class.clone(), DeviceList::concatenate(lists)))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! The paths that config.json hides from a container or protects from changes.
+//! Declares the paths that config.json hides from a container or makes read-only.
 
 use std::path::PathBuf;
 
-/// The paths that the runtime covers or makes read-only after its hooks have run (OCI runtime
-/// specification, "Masked Paths" and "Readonly Paths"), so that mounts of a hook below a masked
-/// path are not visible.
+/// The paths that the runtime hides or makes read-only (OCI runtime specification, "Masked Paths"
+/// and "Readonly Paths"). The runtime does this after its hooks have run, so that a mount of a
+/// hook below a masked path is hidden too.
 #[derive(Debug, Clone, Default)]
 pub struct MaskedPaths {
     pub masked: Vec<PathBuf>,
     pub read_only: Vec<PathBuf>,
-    /// The paths that `boathook-runtime` has taken out of config.json. The hook masks them, and
-    /// shows only files and directories of the plan there.
+    /// The masked paths that `boathook-runtime` has removed from config.json. The hook hides
+    /// their content, except for the files and directories that it injects there.
     pub covered_by_hook: Vec<PathBuf>,
 }

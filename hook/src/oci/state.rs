@@ -1,4 +1,5 @@
-//! The state of a container (OCI runtime specification 1.2, "State").
+//! Reads the state of a container, which the runtime passes to hooks on stdin (OCI runtime
+//! specification 1.2, "State").
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -9,18 +10,19 @@ use serde::Deserialize;
 
 use super::read_capped;
 
-/// The members of a container's state that a hook needs.
+/// The members of a container's state that the hook needs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
-    /// The version of the runtime specification that the runtime follows.
+    /// The version of the OCI runtime specification that the runtime implements.
     pub oci_version: String,
     pub id: String,
     pub status: String,
-    /// The process number of the container's first process on the host.
+    /// The id of the container's first process in the PID namespace of the runtime.
     pub pid: i32,
     pub bundle: PathBuf,
-    /// The root file system of the container; an extension of crun.
+    /// The path of the container's root file system. Only crun passes this member, which the
+    /// specification does not define.
     pub root: Option<PathBuf>,
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
@@ -59,13 +61,15 @@ impl State {
         Ok(json_text::parse(&bytes)?)
     }
 
-    /// Checks that a hook of this version can serve the container in its current state.
+    /// Checks that the hook supports the version of the specification, that the container is
+    /// being created, and that its first process exists.
     pub fn check(&self) -> Result<(), StateError> {
         let major = self.oci_version.split('.').next().unwrap_or_default();
         if !matches!(major, "0" | "1") {
             return Err(StateError::Version(self.oci_version.clone()));
         }
-        // crun sets `created` already when it calls createRuntime hooks.
+        // crun passes `created` to createRuntime hooks, and not `creating`, as the specification
+        // demands.
         if !matches!(&*self.status, "creating" | "created") {
             return Err(StateError::Status(self.status.clone()));
         }

@@ -1,4 +1,5 @@
-//! The start of a container, from its State to the end of the work.
+//! Injects the requested devices at the start of a container: reads its state, computes the plan,
+//! records it and applies it.
 
 use std::fs;
 use std::io;
@@ -27,11 +28,12 @@ pub(super) fn run(
 ) -> Result<ExitCode, StartError> {
     let state = read_state()?;
     deadline::set_container(&printable::line(&state.id));
-    let warnings =
-        give(&state, config, options, deadline).map_err(|error| StartError::Container {
+    let warnings = inject_devices(&state, config, options, deadline).map_err(|error| {
+        StartError::Container {
             id: state.id.clone(),
             error: Box::new(error),
-        })?;
+        }
+    })?;
     for warning in warnings {
         log::warning(&format!("container {}: {warning}", state.id));
     }
@@ -54,7 +56,7 @@ fn read_state() -> Result<State, StateError> {
 
 /// Handles a configuration that cannot be read. A container that requests nothing still
 /// starts, so that a mistake in config.toml does not stop every container of the host.
-pub(super) fn unconfigured(
+pub(super) fn handle_config_error(
     error: FileError,
     options: &StartOptions,
 ) -> Result<ExitCode, StartError> {
@@ -62,13 +64,13 @@ pub(super) fn unconfigured(
     let Ok(state) = read_state() else {
         return Err(error.into());
     };
-    let nothing = |bundle: &Bundle| {
+    let is_without_request = |bundle: &Bundle| {
         let config = installation::config_despite_error(&error);
         config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
     };
     // A path that boathook-runtime has taken out of config.json must not stay visible.
     let requests_nothing = options.masked_paths.is_empty()
-        && Bundle::from_state(&state).is_ok_and(|bundle| nothing(&bundle));
+        && Bundle::from_state(&state).is_ok_and(|bundle| is_without_request(&bundle));
     if !requests_nothing {
         return Err(StartError::Container {
             id: state.id,
@@ -82,14 +84,15 @@ pub(super) fn unconfigured(
     Ok(ExitCode::Success)
 }
 
-fn unknown(grant: &CdiGrant) -> StartError {
+fn unknown_grant_error(grant: &CdiGrant) -> StartError {
     StartError::UnknownGrant {
         class: grant.class.clone(),
         device: grant.devices.to_string(),
     }
 }
 
-fn give(
+/// Injects the devices into the container and returns warnings.
+fn inject_devices(
     state: &State,
     config: &Config,
     options: &StartOptions,
@@ -107,7 +110,7 @@ fn give(
         match bundle.cdi.iter().position(|known| known == grant) {
             Some(0) => {}
             Some(_) => return Ok(Vec::new()),
-            None => return Err(unknown(grant)),
+            None => return Err(unknown_grant_error(grant)),
         }
     }
     Stage::Planning.begin();
@@ -117,7 +120,8 @@ fn give(
     if !plan.steps.is_empty() || plan.is_waiting() {
         log::open();
         match live::write_at_start(state, &bundle, &plan, &config.host_root) {
-            // What another call of the hook gave is not lost where a program is made again.
+            // A device program that is generated again must have the recorded rules of an earlier
+            // call of the hook.
             Ok(rules) => {
                 let rules = rules.iter().map(SpecRule::from);
                 bundle.spec_devices.rules.extend(rules);
@@ -131,15 +135,14 @@ fn give(
             warnings.extend(apply::apply(&plan, state, &bundle, config, deadline)?);
         }
         for grant in &plan.grants {
-            log::info(|| {
-                let (devices, class) = (grant.describe_devices(), &grant.class);
-                let devices = match devices.as_str() {
-                    "" => "no device",
-                    devices => devices,
-                };
-                let by = &grant.authorized_by;
-                format!("container {}: {devices} of {class}, by {by}", state.id)
-            });
+            let (devices, class) = (grant.describe_devices(), &grant.class);
+            let devices = match devices.as_str() {
+                "" => "no device",
+                devices => devices,
+            };
+            let by = &grant.authorized_by;
+            let id = &state.id;
+            log::record_action(&format!("container {id}: {devices} of {class}, by {by}"));
         }
     }
     Ok(warnings)

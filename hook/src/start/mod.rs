@@ -12,10 +12,12 @@ mod inject;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
 use std::num::NonZeroU32;
 use std::process;
 
 use command_line::CommandLine;
+use device_class::class::leave_out_unplanned_patterns;
 
 use crate::exit::ExitCode;
 use crate::installation;
@@ -80,17 +82,22 @@ pub fn main() -> process::ExitCode {
 /// Gives the container whose state is on stdin what it requests.
 pub(crate) fn start(options: &StartOptions) -> Result<ExitCode, StartError> {
     let confined = crate::process::confine();
+    leave_out_unplanned_patterns();
     let deadline = Deadline::start(options.deadline.map_or(deadline::SECONDS, NonZeroU32::get));
+    // The deadline also limits the report of an error, which is written after this function.
+    let mut deadline = deadline.map(ManuallyDrop::new);
     let mut config = installation::configuration(options.config.as_deref());
     if let Ok(config) = &mut config {
         config.classes.extend(options.also_classes.clone());
     }
     log::start(LogReader::Engine, config.as_ref().ok(), options.log_level);
     confined?;
-    let mut deadline = deadline.map_err(StartError::Deadline)?;
+    let deadline = deadline
+        .as_mut()
+        .map_err(|errno| StartError::Deadline(*errno))?;
     match config {
-        Ok(config) => inject::run(&config, options, &mut deadline),
-        Err(error) => inject::unconfigured(error, options),
+        Ok(config) => inject::run(&config, options, deadline),
+        Err(error) => inject::handle_config_error(error, options),
     }
 }
 

@@ -1,21 +1,21 @@
-//! The commands of bpf(2) that cgroup device programs need.
+//! Calls bpf(2) to list, read, load and attach the device programs of cgroups.
 //!
 //! Layouts and numbers are those of the kernel's `include/uapi/linux/bpf.h`. Every attribute
-//! structure ends in zeros, well past the fields that any kernel has defined for its command.
-//! A kernel accepts an attribute that is longer than its own if the rest is zero, and kernels
-//! from 6.17 on write results past the end of a shorter one.
+//! structure ends in zeros, well past the fields that any kernel has defined for its command. A
+//! kernel accepts an attribute that is longer than its own if the rest is zero, and since
+//! Linux 6.17 it writes results past the end of a shorter attribute.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 
-/// One instruction, as the kernel lays it out (`struct bpf_insn`).
+/// An eBPF instruction of 8 bytes in the kernel's format (`struct bpf_insn`).
 pub(crate) type Insn = [u8; 8];
 
-/// `BPF_F_ALLOW_MULTI`: one cgroup can have several programs, and all of them must allow an
-/// access.
+/// The flag `BPF_F_ALLOW_MULTI`, with which a cgroup can have several device programs. All of them
+/// must allow an access.
 pub(crate) const ALLOW_MULTI: u32 = 1 << 1;
-/// `BPF_F_REPLACE`: an attached program is exchanged for another in one step. Linux 5.6.
+/// The flag `BPF_F_REPLACE` (Linux 5.6), with which a program takes the place of an attached one.
 pub(crate) const REPLACE: u32 = 1 << 2;
 /// The maximum number of programs that one cgroup can have (`BPF_CGROUP_MAX_PROGS`).
 pub(crate) const MAX_PROGRAMS: usize = 64;
@@ -33,23 +33,25 @@ const PROG_TYPE_CGROUP_DEVICE: u32 = 15;
 const ATTACH_TYPE_CGROUP_DEVICE: u32 = 6;
 const QUERY_EFFECTIVE: u32 = 1;
 
-/// Zeros at the end of an attribute. They make it longer than any kernel's `union bpf_attr`.
+/// The zeros at the end of an attribute structure, which make it longer than the `union bpf_attr`
+/// of any kernel.
 type Tail = [u64; 16];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramScope {
-    /// The programs that are attached to the cgroup itself.
+    /// Only programs that are attached to the cgroup itself are listed.
     Attached,
-    /// The programs that run for members of the cgroup: those of the cgroup and of its
+    /// All programs that apply to the processes of the cgroup are listed, including those of its
     /// ancestors.
     Effective,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AttachedPrograms {
-    /// `BPF_F_ALLOW_OVERRIDE`, [`ALLOW_MULTI`] or 0. Always 0 for [`ProgramScope::Effective`].
+    /// The flag with which the programs were attached: `BPF_F_ALLOW_OVERRIDE`, [`ALLOW_MULTI`] or
+    /// 0. For [`ProgramScope::Effective`] it is always 0.
     pub(crate) flags: u32,
-    /// Ids of the programs, in the order in which they run.
+    /// The ids of the programs, in the order in which the kernel runs them.
     pub(crate) ids: Vec<u32>,
 }
 
@@ -70,14 +72,14 @@ struct QueryAttr {
     tail: Tail,
 }
 
-/// Lists the device programs of a cgroup, given a descriptor of its directory. The call needs
+/// Lists the device programs of the cgroup whose directory is open as `cgroup`. The call needs
 /// CAP_NET_ADMIN.
 pub(crate) fn query(
     cgroup: BorrowedFd<'_>,
     scope: ProgramScope,
 ) -> Result<AttachedPrograms, Errno> {
-    // Each level of the hierarchy has at most 64 programs, and the effective programs are
-    // those of all levels.
+    // A cgroup has at most 64 attached programs. There can be more effective programs, because
+    // they include those of all ancestors.
     let mut ids = vec![0u32; MAX_PROGRAMS];
     loop {
         let mut attr = QueryAttr {
@@ -98,8 +100,8 @@ pub(crate) fn query(
                 let flags = attr.attach_flags;
                 return Ok(AttachedPrograms { flags, ids });
             }
-            // The buffer is too small. It grows to the programs of 64 full levels, which no
-            // real hierarchy has.
+            // ENOSPC means that the buffer is too small. It grows until it has space for the
+            // programs of 64 nested cgroups with 64 programs each.
             Err(Errno::ENOSPC) if ids.len() < MAX_PROGRAMS * 64 => ids.resize(ids.len() * 2, 0),
             Err(errno) => return Err(errno),
         }
@@ -116,8 +118,8 @@ struct IdAttr {
     tail: Tail,
 }
 
-/// Opens a program by id. The call needs CAP_SYS_ADMIN, and fails with ENOENT if the program
-/// was freed.
+/// Opens the program with the id `id`. The call needs CAP_SYS_ADMIN, and fails with ENOENT if the
+/// program no longer exists.
 pub(crate) fn open(id: u32) -> Result<OwnedFd, Errno> {
     let mut attr = IdAttr {
         id,
@@ -137,7 +139,8 @@ struct InfoAttr {
     tail: Tail,
 }
 
-/// `struct bpf_prog_info` of Linux 4.15. Later kernels only added fields at its end.
+/// The fields of `struct bpf_prog_info` that Linux 4.15 has. Later kernels have only added fields
+/// at its end.
 #[repr(C)]
 #[derive(Default)]
 struct ProgInfo {
@@ -155,8 +158,8 @@ struct ProgInfo {
     name: [u8; 16],
 }
 
-/// Returns the instructions of an open program as the kernel shows them. The result may be
-/// empty or all zeros, depending on `net.core.bpf_jit_harden`.
+/// Returns the instructions of an open program. If the kernel hides them
+/// (`net.core.bpf_jit_harden=2`), the result is empty or consists of zeros.
 pub(crate) fn dump(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
     let len = read_info(program, &mut [])?.xlated_prog_len as usize / size_of::<Insn>();
     let mut insns: Vec<Insn> = vec![[0; 8]; len.min(MAX_INSNS)];
@@ -164,12 +167,12 @@ pub(crate) fn dump(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
     Ok(insns)
 }
 
-/// The facts that the kernel shows of each program, even of a program whose instructions it
-/// hides.
+/// The properties of a program that the kernel shows even if it hides the instructions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProgramDescription {
-    /// The name that the loader gave to the program; may be empty.
+    /// The name that the program got when it was loaded. It may be empty.
     pub(crate) name: String,
+    /// The number of BPF maps that the program uses.
     pub(crate) maps: u32,
 }
 
@@ -182,7 +185,7 @@ pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescrip
     })
 }
 
-/// Reads the facts of a program, and as many of its instructions as `insns` has room for.
+/// Reads the properties of a program, and as many of its instructions as `insns` has space for.
 fn read_info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<ProgInfo, Errno> {
     let mut info = ProgInfo {
         xlated_prog_len: size_of_val(insns) as u32,
@@ -219,23 +222,23 @@ struct LoadAttr {
     tail: Tail,
 }
 
-/// Loads a device program with a name that bpftool shows; the kernel keeps 15 bytes of the
-/// name. The call needs CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN. The verifier writes its
-/// messages to `log` unless it is empty.
+/// Loads a device program into the kernel. The call needs CAP_SYS_ADMIN, or CAP_BPF with
+/// CAP_NET_ADMIN. bpftool shows the first 15 bytes of `name`. The kernel's verifier writes its
+/// messages to `log`, unless `log` has no space.
 pub(crate) fn load(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd, Errno> {
     let mut prog_name = [0; 16];
-    for (to, from) in prog_name.iter_mut().zip(name.bytes().take(15)) {
-        *to = from;
+    for (target, byte) in prog_name.iter_mut().zip(name.bytes().take(15)) {
+        *target = byte;
     }
-    // The verifier fails with EAGAIN when a signal is pending for the process, so the call is
-    // repeated up to five times.
+    // The verifier fails with EAGAIN while a signal is pending for this process, so the call is
+    // tried up to five times.
     for _ in 0..5 {
         let mut attr = LoadAttr {
             prog_type: PROG_TYPE_CGROUP_DEVICE,
             insn_cnt: insns.len() as u32,
             insns: insns.as_ptr() as u64,
-            // The kernel checks the licence only if a program calls GPL-only helper functions;
-            // these call none.
+            // The kernel refuses a licence that is not compatible with the GPL only for programs
+            // that call GPL-only helper functions. Device programs call none.
             license: c"Apache-2.0".as_ptr() as u64,
             prog_name,
             ..LoadAttr::default()
@@ -268,8 +271,8 @@ struct AttachAttr {
     tail: Tail,
 }
 
-/// Attaches a program to a cgroup. With [`REPLACE`] in `flags`, it takes the place of
-/// `replace`. The call needs CAP_NET_ADMIN.
+/// Attaches `program` to a cgroup. With [`REPLACE`] in `flags`, it takes the place of the attached
+/// program `replace`. The call needs CAP_NET_ADMIN.
 pub(crate) fn attach(
     cgroup: BorrowedFd<'_>,
     program: BorrowedFd<'_>,
@@ -289,8 +292,8 @@ pub(crate) fn attach(
     Ok(())
 }
 
-/// Detaches a program from a cgroup. The call fails with ENOENT if the program is not attached
-/// there.
+/// Detaches `program` from a cgroup. The call fails with ENOENT if `program` is not attached to
+/// that cgroup.
 pub(crate) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut attr = AttachAttr {
         target_fd: raw_fd(cgroup),

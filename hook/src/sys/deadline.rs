@@ -1,8 +1,8 @@
-//! Ends the process when its work takes too long.
+//! Ends this process when its work takes too long.
 //!
-//! SIGALRM has a handler that reports the stage of the work, and exits. Some system calls
-//! cannot be interrupted by a handled signal, for example behind a driver or a FUSE server
-//! that does not answer. A second timer therefore sends SIGKILL one second later.
+//! A timer sends SIGALRM, whose handler reports the current stage of the work and exits. A signal
+//! handler does not run while a system call waits for a driver or a FUSE server that does not
+//! answer. Therefore a second timer sends SIGKILL one second later.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -21,18 +21,19 @@ use nix::unistd::alarm;
 
 use crate::exit::ExitCode;
 
-/// The time limit of the hook, in seconds, and of the wrapper until it becomes the runtime.
-/// The programs of `[prepare]` do not count.
+/// The time limit in seconds of the hook, and of `boathook-runtime` until it executes the real
+/// runtime. The programs of `[prepare]` have their own limit, and their time does not count.
 ///
-/// The work normally takes milliseconds. Steps that can take longer have shorter limits of
-/// their own, such as two seconds for systemd. The kubelet gives a container two minutes to
-/// start.
+/// The work normally takes milliseconds. Steps that can take longer have shorter limits of their
+/// own, such as two seconds for systemd. The kubelet waits two minutes for the start of a
+/// container.
 pub(crate) const SECONDS: u32 = 10;
 
-/// The time after which a process with this deadline has ended, unless it cannot be killed.
+/// The time after which a process whose deadline is [`SECONDS`] has ended, unless SIGKILL cannot
+/// end it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(SECONDS as u64 + 2);
 
-/// The current stage of the work, named in the report of an exceeded deadline.
+/// The stage of the work that the report of an exceeded deadline names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Reading,
@@ -51,10 +52,10 @@ const STAGES: [&str; 5] = [
 ];
 
 static STAGE: AtomicU8 = AtomicU8::new(Stage::Reading as u8);
-/// The container that the report names, followed by `: `. The string is leaked when it is set,
-/// so that the signal handler can read it at any time.
+/// The name of the container in the report, followed by `: `. Its memory is never freed, so that
+/// the signal handler can read it at any time.
 static SUBJECT: AtomicPtr<String> = AtomicPtr::new(null_mut());
-/// A second descriptor for the report. If it is negative, the report goes to stderr alone.
+/// The descriptor of the log to which the report is written in addition to stderr, or -1.
 static LOG: AtomicI32 = AtomicI32::new(-1);
 
 impl Stage {
@@ -63,35 +64,38 @@ impl Stage {
     }
 }
 
-/// Sets the container id that the report names. The id must not have control characters.
+/// Sets the container id that the report of an exceeded deadline names. The id must not contain
+/// control characters.
 pub(crate) fn set_container(id: &str) {
     let subject = format!("container {id}: ");
     SUBJECT.store(Box::into_raw(Box::new(subject)), Ordering::Release);
 }
 
-/// Also writes the report to `file`, which must stay open until the process ends.
+/// Lets the report of an exceeded deadline also be written to `file`, which must stay open until
+/// this process ends.
 pub(crate) fn also_report_to(file: &File) {
     LOG.store(file.as_raw_fd(), Ordering::Relaxed);
 }
 
+/// A time limit of this process, which ends when the value is dropped.
 pub(crate) struct Deadline {
     mask: SigSet,
     action: SigAction,
     kill: Timer,
 }
 
-/// The time between SIGALRM and SIGKILL.
+/// The time from SIGALRM, which can be handled, to SIGKILL, which cannot.
 const KILL_DELAY: Duration = Duration::from_secs(1);
 
 impl Deadline {
-    /// Starts a deadline that ends the process after `seconds`.
+    /// Starts a deadline that ends this process after `seconds` seconds.
     pub(crate) fn start(seconds: u32) -> Result<Self, Errno> {
         let handler = SigHandler::Handler(report_and_exit);
         let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
         // SAFETY: `report_and_exit` calls only functions that are async-signal-safe
         // (signal-safety(7)), and changes no state.
         let action = unsafe { sigaction(Signal::SIGALRM, &action) }?;
-        // The parent process may have blocked SIGALRM; a blocked signal is inherited.
+        // A process inherits the signal mask of its parent, which may have blocked SIGALRM.
         let mut mask = SigSet::empty();
         let mut unblocked = SigSet::empty();
         unblocked.add(Signal::SIGALRM);
@@ -116,18 +120,24 @@ impl Deadline {
             .set(Expiration::OneShot(end.into()), TimerSetTimeFlags::empty())
     }
 
+    /// Calls `work` while the deadline does not count, and returns the result of `work`.
     pub(crate) fn pause<T>(&mut self, work: impl FnOnce() -> T) -> Result<T, Errno> {
-        let left = alarm::cancel();
+        let seconds_left = alarm::cancel();
         let never = Expiration::OneShot(Duration::ZERO.into());
         self.kill.set(never, TimerSetTimeFlags::empty())?;
-        let done = work();
-        left.map_or(Ok(()), |left| self.expire_in(left))?;
-        Ok(done)
+        let result = work();
+        seconds_left.map_or(Ok(()), |seconds| self.expire_in(seconds))?;
+        Ok(result)
     }
 
-    /// Cancels the deadline and restores the signal handling, because another program is
-    /// executed in this process next.
-    pub(crate) fn cancel(self) {
+    /// Cancels the deadline, as its drop does.
+    pub(crate) fn cancel(self) {}
+}
+
+impl Drop for Deadline {
+    /// Cancels the deadline, and restores the signal mask and the action of SIGALRM for the
+    /// program that this process executes next.
+    fn drop(&mut self) {
         alarm::cancel();
         // SAFETY: the action that is restored is the one that the process had before.
         let _ = unsafe { sigaction(Signal::SIGALRM, &self.action) };
@@ -135,8 +145,8 @@ impl Deadline {
     }
 }
 
-/// Writes the report and exits. A signal handler may call only async-signal-safe functions, so
-/// this uses write(2) and _exit(2) alone.
+/// Handles SIGALRM: writes the report and exits. A signal handler may call only functions that are
+/// async-signal-safe (signal-safety(7)), so this one calls write(2) and _exit(2) alone.
 extern "C" fn report_and_exit(_signal: libc::c_int) {
     let subject = SUBJECT.load(Ordering::Acquire);
     // SAFETY: the pointer is null, or points to a string that was leaked and is never changed.
@@ -165,4 +175,15 @@ extern "C" fn report_and_exit(_signal: libc::c_int) {
     }
     // SAFETY: `_exit` does not return, and runs no code of this process.
     unsafe { libc::_exit(ExitCode::Deadline as libc::c_int) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_ends_with_its_value() {
+        drop(Deadline::start(60).unwrap());
+        assert_eq!(alarm::cancel(), None);
+    }
 }

@@ -1,9 +1,9 @@
-//! A process group that is killed when this process ends.
+//! Starts a process group that is killed when this process ends.
 //!
-//! An engine kills a hook that takes too long, and no program that the hook has started may go
-//! on changing a device after that. `PR_SET_PDEATHSIG` sends a signal at the death of the
-//! parent, but it does not reach the children of the program. The group therefore has a leader
-//! process, which waits for the end of this process and then kills the group.
+//! An engine kills a hook that takes too long, and no program that the hook has started may go on
+//! changing a device after that. `PR_SET_PDEATHSIG` would kill a program when its parent ends, but
+//! not the children of the program. The group therefore has a leader process, which waits for the
+//! end of this process and then kills the group.
 
 use std::os::fd::OwnedFd;
 
@@ -13,12 +13,12 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getpgrp, pipe2, read, setpgid};
 
-/// A process group with a leader that kills it when this process ends. Dropping the value ends
-/// only the leader; the other processes of the group continue.
+/// A process group whose leader kills all its processes when this process ends. Dropping the
+/// value ends only the leader, and the other processes of the group continue.
 pub(crate) struct ProcessGroup {
     leader: Pid,
-    /// The write end of a pipe whose read end the leader has. The kernel closes it at the
-    /// latest when this process ends, and the leader then kills the group.
+    /// The write end of a pipe that the leader reads. When this process ends, the kernel closes
+    /// the write end, and the leader kills the group.
     _alive: OwnedFd,
 }
 
@@ -37,8 +37,8 @@ impl ProcessGroup {
                     leader: child,
                     _alive: alive,
                 };
-                // The child makes the same call. The parent makes it too, so that processes
-                // can join the group as soon as this function returns.
+                // The child calls setpgid(2) too, but possibly later. The call here makes sure
+                // that processes can join the group as soon as this function returns.
                 setpgid(child, child)?;
                 Ok(group)
             }
@@ -52,16 +52,17 @@ impl ProcessGroup {
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // The call fails harmlessly if the leader was killed together with its group.
+        // kill(2) fails if the leader was already killed together with its group.
         let _ = kill(self.leader, Signal::SIGKILL);
         let _ = waitpid(self.leader, None);
     }
 }
 
-/// Runs the leader: waits until the other end of the pipe is closed, and kills the group.
+/// Runs in the leader process: waits until the write end of the pipe is closed, and kills the
+/// process group.
 fn run_leader(ended: &OwnedFd) -> ! {
-    let own = Pid::from_raw(0);
-    if setpgid(own, own).is_ok() {
+    let own_pid = Pid::from_raw(0);
+    if setpgid(own_pid, own_pid).is_ok() {
         while read(ended, &mut [0]) == Err(Errno::EINTR) {}
         let _ = killpg(getpgrp(), Signal::SIGKILL);
     }

@@ -1,13 +1,14 @@
-//! System calls that neither the standard library nor `nix` offers.
+//! Makes system calls for which neither the standard library nor `nix` has functions.
 //!
-//! All `unsafe` code of the crate is in this module. Each function takes and returns borrowed
-//! or owned descriptors, and reports the error number of the kernel. The functions decide
-//! nothing.
+//! All `unsafe` code of the crate is in this module. Its functions take and return borrowed or
+//! owned descriptors, and return the error number of the kernel. They make no decisions.
 
 pub(crate) mod bpf;
 pub(crate) mod deadline;
 pub(crate) mod group;
+pub(crate) mod memory;
 pub(crate) mod mount;
+pub(crate) mod netlink;
 pub(crate) mod process;
 pub(crate) mod statmount;
 pub(crate) mod uevent;

@@ -1,5 +1,6 @@
-//! The mount calls that take descriptors instead of paths: `open_tree`, `move_mount`,
-//! `fsopen`, `fsconfig`, `fsmount` (Linux 5.2) and `mount_setattr` (Linux 5.12).
+//! Creates and changes mounts by the system calls that take descriptors instead of paths:
+//! `open_tree`, `move_mount`, `fsopen`, `fsconfig`, `fsmount` (Linux 5.2) and `mount_setattr`
+//! (Linux 5.12).
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -9,7 +10,7 @@ use libc::{c_int, c_long, c_uint};
 use nix::Result;
 use nix::errno::Errno;
 
-/// Copies the mount that contains `file` into a detached mount with `file` as its root. With
+/// Returns a detached copy of the mount that contains `file`. The root of the copy is `file`. With
 /// `recursive`, the mounts below `file` are copied too.
 pub(crate) fn open_tree_clone(file: impl AsFd, recursive: bool) -> Result<OwnedFd> {
     let mut flags =
@@ -26,16 +27,16 @@ pub(crate) fn open_tree_clone(file: impl AsFd, recursive: bool) -> Result<OwnedF
             flags,
         )
     };
-    new_descriptor(result)
+    into_descriptor(result)
 }
 
-/// Attaches the detached mount `mount` on top of `target`.
+/// Attaches the detached mount `mount` at the open file or directory `target`.
 pub(crate) fn move_mount(mount: impl AsFd, target: impl AsFd) -> Result<()> {
     move_mount_raw(mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd())
 }
 
-/// Sets `MOUNT_ATTR_*` bits of a mount, given a handle on its root, and its propagation unless
-/// `propagation` is 0.
+/// Sets the `MOUNT_ATTR_*` bits `attributes` of a mount, and its propagation type unless
+/// `propagation` is 0. `mount` is a handle on the root of the mount.
 pub(crate) fn set_attributes(
     mount: impl AsFd,
     recursive: bool,
@@ -50,9 +51,9 @@ pub(crate) fn set_attributes(
     )
 }
 
-/// Opens a context in which a file system of type `fs_type` can be created.
+/// Opens a context for creating a file system of the type `fs_type`.
 pub(crate) fn fsopen(fs_type: &CStr) -> Result<OwnedFd> {
-    new_descriptor(fsopen_raw(fs_type, libc::FSOPEN_CLOEXEC))
+    into_descriptor(fsopen_raw(fs_type, libc::FSOPEN_CLOEXEC))
 }
 
 /// Sets the option `key` of the file system in `context` to `value`.
@@ -72,39 +73,39 @@ pub(crate) fn fsconfig_string(context: impl AsFd, key: &CStr, value: &CStr) -> R
     check_result(result)
 }
 
-/// Creates the file system that the options in `context` describe.
+/// Creates a file system with the options that were set in `context`.
 pub(crate) fn fsconfig_create(context: impl AsFd) -> Result<()> {
     fsconfig_create_raw(context.as_fd().as_raw_fd())
 }
 
-/// Creates a detached mount of the file system in `context`, with the `MOUNT_ATTR_*` bits in
-/// `attributes`. The returned descriptor is an `O_PATH` handle on the root of the file system.
+/// Creates a detached mount of the file system in `context`, with the `MOUNT_ATTR_*` bits
+/// `attributes`. The returned descriptor is an `O_PATH` handle on the root of the mount.
 pub(crate) fn fsmount(context: impl AsFd, attributes: u64) -> Result<OwnedFd> {
     let attributes = c_uint::try_from(attributes).map_err(|_| Errno::EINVAL)?;
-    new_descriptor(fsmount_raw(context.as_fd().as_raw_fd(), attributes))
+    into_descriptor(fsmount_raw(context.as_fd().as_raw_fd(), attributes))
 }
 
-/// Calls `open_tree` with arguments that it must refuse, and returns the error. ENOSYS or
-/// EPERM means that the call is not available.
+/// Calls `open_tree` with arguments that the kernel must refuse, and returns the error. ENOSYS
+/// means that the kernel lacks the call, and EPERM that a seccomp filter forbids it.
 pub(crate) fn probe_open_tree() -> Result<()> {
     let flags = libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
     // SAFETY: the path is a NUL-terminated constant, and no descriptor is -1.
     check_result(unsafe { libc::syscall(libc::SYS_open_tree, -1, c"".as_ptr(), flags) })
 }
 
-/// Calls `move_mount` with arguments that it must refuse, and returns the error.
+/// Calls `move_mount` with arguments that the kernel must refuse, and returns the error.
 pub(crate) fn probe_move_mount() -> Result<()> {
     move_mount_raw(-1, -1)
 }
 
-/// Calls `mount_setattr` with an empty change. The kernel checks the right to mount, but needs
-/// no valid descriptor.
+/// Calls `mount_setattr` with an empty change, for which the kernel needs no valid descriptor but
+/// checks the privilege to mount.
 pub(crate) fn probe_mount_setattr() -> Result<()> {
     mount_setattr_raw(-1, false, 0, 0)
 }
 
-/// Calls `fsopen`, `fsconfig` and `fsmount` with arguments that they must refuse, and returns
-/// the errors in this order.
+/// Calls `fsopen`, `fsconfig` and `fsmount` with arguments that the kernel must refuse, and
+/// returns the errors in this order.
 pub(crate) fn probe_fs_calls() -> [Result<()>; 3] {
     [
         check_result(fsopen_raw(c"", c_uint::MAX)),
@@ -185,7 +186,7 @@ fn check_result(result: c_long) -> Result<()> {
     Errno::result(result).map(drop)
 }
 
-fn new_descriptor(result: c_long) -> Result<OwnedFd> {
+fn into_descriptor(result: c_long) -> Result<OwnedFd> {
     let fd = c_int::try_from(Errno::result(result)?).map_err(|_| Errno::EBADF)?;
     // SAFETY: the kernel has just opened this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -1,4 +1,5 @@
-//! The environment, the descriptors and the children of this process.
+//! Changes the environment, the descriptors and the signals of this process, and starts child
+//! processes.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,8 +23,8 @@ pub(crate) fn clear_environment() {
     }
 }
 
-/// Ignores SIGXFSZ, so that a write beyond the limit on file sizes fails with EFBIG and does
-/// not end the process. Returns the previous action for [`restore_file_size_signal`].
+/// Ignores SIGXFSZ, so that a write beyond the limit of file sizes (RLIMIT_FSIZE) fails with EFBIG
+/// and does not end this process. Returns the previous action for [`restore_file_size_signal`].
 pub(crate) fn ignore_file_size_signal() -> Result<SigAction, Errno> {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: no signal handler of this program is installed.
@@ -43,14 +44,14 @@ pub(crate) fn close_inherited_descriptors() {
     if closed == 0 {
         return;
     }
-    // Kernels before Linux 5.9 have no close_range(2). The open descriptors are listed and
-    // closed one by one.
-    let open = std::fs::read_dir("/proc/self/fd")
+    // Kernels before 5.9 have no close_range(2), so the open descriptors are listed and closed
+    // one by one.
+    let entries = std::fs::read_dir("/proc/self/fd")
         .into_iter()
         .flatten()
         .flatten();
-    let numbers: Vec<i32> = open
-        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+    let numbers: Vec<i32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect();
     for number in numbers.into_iter().filter(|number| *number >= 3) {
         // SAFETY: no descriptor of this process has an owner, as above. The descriptor of the
@@ -61,30 +62,30 @@ pub(crate) fn close_inherited_descriptors() {
     }
 }
 
-/// The size limit of a child's answer, in bytes.
-const MAX_ANSWER: usize = 1 << 20;
+/// The size limit of a child process's answer in bytes. A child that writes more is killed.
+pub(crate) const MAX_ANSWER: usize = 1 << 20;
 
-/// The time to wait for a child after SIGKILL. A child that sleeps where no signal reaches it,
-/// for example behind a file system that does not answer, is left behind then.
-const KILL_PATIENCE: Duration = Duration::from_secs(1);
+/// The time to wait for the end of a child process after SIGKILL. A child in an uninterruptible
+/// sleep, for example in a file system that does not answer, is then abandoned.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time to wait for more of a child's answer in one poll, in milliseconds.
+/// The time in milliseconds for which a single poll waits for more of a child's answer.
 const POLL_MILLISECONDS: u16 = 20;
 
-/// A child process that does some work and returns its answer through a pipe.
+/// A child process that runs a function and writes the returned text to a pipe.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
-    /// The read end of the pipe. Programs that the child starts can have the write end open
-    /// too, so the pipe may stay open after the end of the child.
+    /// The read end of the pipe. The pipe may stay open after the end of the child, because
+    /// processes that the child has forked can have the write end open.
     answer: File,
     text: Vec<u8>,
     deadline: Instant,
 }
 
-/// Runs `work` in a child process and returns its answer. The child may enter namespaces that
-/// this process must not enter. Returns `None` if the child was killed, for example after
-/// `limit`, or was left behind because SIGKILL did not end it.
+/// Calls `work` in a child process and returns its result. The child may enter namespaces, which
+/// this process could not leave again. Returns `None` if the child failed, was killed, for example
+/// after the time `limit`, or was abandoned because SIGKILL did not end it.
 pub(crate) fn run_in_child(
     limit: Duration,
     work: impl FnOnce() -> String,
@@ -92,18 +93,18 @@ pub(crate) fn run_in_child(
     start_child(limit, work)?.wait()
 }
 
-/// Starts a child process that runs `work`, and is killed after `limit`.
+/// Starts a child process that calls `work`, and that is killed after the time `limit`.
 pub(crate) fn start_child(limit: Duration, work: impl FnOnce() -> String) -> Result<Child, Errno> {
     let mut work = Some(work);
-    start_boxed(limit, &mut || {
+    start_child_dyn(limit, &mut || {
         work.take().map(|work| work()).unwrap_or_default()
     })
 }
 
-/// Does the work of [`start_child`] without a type parameter, so that the compiled function
-/// exists only once and the program is smaller.
-fn start_boxed(limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Errno> {
-    let (answer, mut written) = {
+/// Does the same as [`start_child`] without a type parameter, so that the compiler generates the
+/// function only once.
+fn start_child_dyn(limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Errno> {
+    let (answer, mut answer_writer) = {
         let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
         (File::from(read), File::from(write))
     };
@@ -113,8 +114,8 @@ fn start_boxed(limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Chil
         ForkResult::Child => {
             drop(answer);
             let _end = ExitOnDrop;
-            let done = written.write_all(work().as_bytes()).is_ok();
-            exit(i32::from(!done))
+            let is_written = answer_writer.write_all(work().as_bytes()).is_ok();
+            exit(i32::from(!is_written))
         }
         ForkResult::Parent { child: pid } => Ok(Child {
             pid,
@@ -134,8 +135,8 @@ impl Child {
         }
     }
 
-    /// Polls the child once. Returns `None` while the child runs. When the child has ended,
-    /// the inner value is its answer, or `None` if there is none.
+    /// Checks once whether the child has ended, and returns `None` while it runs. The inner value
+    /// is the child's answer, or `None` if the child failed or was killed.
     pub(crate) fn poll(&mut self) -> Result<Option<Option<String>>, Errno> {
         let (has_more, length) = self.read(POLL_MILLISECONDS);
         let has_too_much = self.text.len() > MAX_ANSWER;
@@ -143,22 +144,22 @@ impl Child {
         if now >= self.deadline || has_too_much {
             kill(self.pid, Signal::SIGKILL)?;
         }
-        // Everything that the child wrote is read before its exit status is examined.
+        // The whole answer is read before the exit status of the child is examined.
         if length > 0 && !has_too_much {
             return Ok(None);
         }
         match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) if now >= self.deadline + KILL_PATIENCE => Ok(Some(None)),
+            Ok(WaitStatus::StillAlive) if now >= self.deadline + KILL_TIMEOUT => Ok(Some(None)),
             Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {
-                // At the end of the pipe poll(2) returns at once, so a short sleep avoids a
-                // busy loop.
+                // When the child has closed the pipe, poll(2) returns at once. The short sleep
+                // avoids a busy loop until the child ends.
                 if has_more {
                     sleep(Duration::from_micros(200));
                 }
                 Ok(None)
             }
             Ok(WaitStatus::Exited(_, 0)) => {
-                // The child may have written more between the last read and its end.
+                // The child may have written more since the last read.
                 while self.text.len() <= MAX_ANSWER && self.read(0).1 > 0 {}
                 let text = mem::take(&mut self.text);
                 Ok(Some(String::from_utf8(text).ok()))
@@ -168,8 +169,8 @@ impl Child {
         }
     }
 
-    /// Reads the part of the answer that arrives within `wait` milliseconds. Returns whether
-    /// data or the end of the pipe arrived, and the number of bytes read.
+    /// Reads the part of the answer that arrives within `wait` milliseconds. Returns whether data
+    /// or the end of the pipe has arrived, and the number of bytes that were read.
     fn read(&mut self, wait: u16) -> (bool, usize) {
         let mut waiting = [PollFd::new(self.answer.as_fd(), PollFlags::POLLIN)];
         let has_more = poll(&mut waiting, wait).unwrap_or_default() > 0;
@@ -183,13 +184,14 @@ impl Child {
         (has_more, length)
     }
 
-    /// Returns whether a child that was left behind still exists.
+    /// Returns whether a child that was abandoned still exists.
     pub(crate) fn exists(&self) -> bool {
         waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive)
     }
 }
 
-/// Ends a child process whose work panics. The child must not unwind into code of its parent.
+/// A guard that ends the child process if its work panics. The child must not unwind the stack
+/// into code of the parent.
 struct ExitOnDrop;
 
 impl Drop for ExitOnDrop {

@@ -1,5 +1,6 @@
-//! Queries about a single mount, which avoid reading the list of all mounts: `statx` returns
-//! the mount's id, `statmount` (Linux 6.8) the rest.
+//! Queries a single mount by statx(2) and statmount(2) (Linux 6.8), which is faster than reading
+//! the list of all mounts. The first call returns the id of the mount, the second its parent and
+//! its propagation type.
 
 use std::ffi::CStr;
 use std::mem::{MaybeUninit, offset_of};
@@ -11,21 +12,22 @@ use nix::Result;
 use nix::errno::Errno;
 use nix::sys::stat::{SFlag, makedev};
 
-/// Selects the id that a mount has in `/proc/self/mountinfo`. The kernel may reuse the id when
-/// the mount is gone.
+/// The statx(2) mask that selects the id of a mount in `/proc/self/mountinfo` (Linux 5.8). The
+/// kernel may reuse the id when the mount no longer exists.
 pub(crate) const MOUNT_ID: c_uint = libc::STATX_MNT_ID;
 
-/// Selects the unique id, by which `statmount` finds a mount (Linux 6.8). It is never reused.
+/// The statx(2) mask that selects the unique id of a mount (Linux 6.8). The kernel never reuses
+/// this id, and statmount(2) takes it.
 pub(crate) const UNIQUE_MOUNT_ID: c_uint = libc::STATX_MNT_ID_UNIQUE;
 
-/// The number of `statmount`. It is the same on all architectures that use the common numbers
-/// of `include/uapi/asm-generic/unistd.h`.
+/// The number of the system call statmount(2). It is the same on all architectures whose numbers
+/// follow `include/uapi/asm-generic/unistd.h`.
 const SYS_STATMOUNT: c_long = 457;
 
-/// `STATMOUNT_MNT_BASIC`: requests ids, attributes and propagation.
+/// The mask `STATMOUNT_MNT_BASIC`, which requests ids, attributes and the propagation type.
 const MOUNT_BASIC: u64 = 2;
 
-/// `struct mnt_id_req` of `include/uapi/linux/mount.h`.
+/// The argument of statmount(2): `struct mnt_id_req` of `include/uapi/linux/mount.h`.
 #[repr(C)]
 struct MountIdRequest {
     size: u32,
@@ -34,7 +36,8 @@ struct MountIdRequest {
     mask: u64,
 }
 
-/// The beginning of `struct statmount` of `include/uapi/linux/mount.h`.
+/// The result of statmount(2): the first fields of `struct statmount` of
+/// `include/uapi/linux/mount.h`.
 #[repr(C)]
 struct StatmountAnswer {
     size: u32,
@@ -50,23 +53,24 @@ struct StatmountAnswer {
     old_parent: u32,
     attributes: u64,
     propagation: u64,
-    /// Space for the remaining fields. The kernel fills as many bytes as the caller passes.
+    /// The space of the remaining fields. The kernel writes at most as many bytes as the caller
+    /// passes.
     rest: [u64; 54],
 }
 
 const _: () =
     assert!(size_of::<StatmountAnswer>() == 512 && offset_of!(StatmountAnswer, propagation) == 72);
 
-/// Returns the id of the mount that contains `file`. `which` is [`MOUNT_ID`] or
-/// [`UNIQUE_MOUNT_ID`]. Returns `None` if the kernel does not support that id.
+/// Returns the id of the mount that contains `file`. The kind of id, `which`, is [`MOUNT_ID`] or
+/// [`UNIQUE_MOUNT_ID`]. Returns `None` if the kernel does not support this kind.
 pub(crate) fn mount_id(file: impl AsFd, which: c_uint) -> Result<Option<u64>> {
     let stat = statx(file.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH, which)?;
     Ok((stat.stx_mask & which != 0).then_some(stat.stx_mnt_id))
 }
 
-/// Returns the type and device number of the file at `path`, and follows symbolic links.
-/// `AT_STATX_DONT_SYNC` keeps the kernel from asking the server of a network or FUSE file
-/// system, which might never answer.
+/// Returns the type and the device number of the file at `path`. Symbolic links are followed. With
+/// `AT_STATX_DONT_SYNC` the kernel does not ask the server of a network or FUSE file system, which
+/// might never answer.
 pub(crate) fn kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> {
     let flags = libc::AT_STATX_DONT_SYNC;
     let stat = statx(libc::AT_FDCWD, path, flags, libc::STATX_TYPE)?;
@@ -75,8 +79,9 @@ pub(crate) fn kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> {
     Ok((kind, number))
 }
 
-/// Returns the file system's device number and the inode number of the file at `path`, and follows
-/// symbolic links. Like [`kind_and_device`], it does not ask the server of a file system.
+/// Returns the device number of the file system and the inode number of the file at `path`.
+/// Symbolic links are followed. As in [`kind_and_device`], the kernel does not ask the server of a
+/// network or FUSE file system.
 pub(crate) fn device_and_inode(path: &CStr) -> Result<(libc::dev_t, u64)> {
     let stat = statx(
         libc::AT_FDCWD,
@@ -99,14 +104,14 @@ fn statx(directory: RawFd, path: &CStr, flags: c_int, wanted: c_uint) -> Result<
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MountRelations {
-    /// The unique id of the parent: the mount on which this one is mounted.
+    /// The unique id of the mount on which this mount is mounted.
     pub(crate) parent: u64,
-    /// The propagation: `MS_SHARED`, `MS_SLAVE`, `MS_PRIVATE` or `MS_UNBINDABLE`.
+    /// The propagation type: `MS_SHARED`, `MS_SLAVE`, `MS_PRIVATE` or `MS_UNBINDABLE`.
     pub(crate) propagation: u64,
 }
 
-/// Queries the mount with the unique id `mount`. The call fails with `ENOENT` if the mount is
-/// not in this mount namespace.
+/// Queries the mount with the unique id `mount` by statmount(2). The call fails with ENOENT if the
+/// mount is not in this process's mount namespace.
 pub(crate) fn query_mount(mount: u64) -> Result<MountRelations> {
     let request = MountIdRequest {
         size: size_of::<MountIdRequest>() as u32,
@@ -138,7 +143,7 @@ pub(crate) fn query_mount(mount: u64) -> Result<MountRelations> {
     })
 }
 
-/// Calls `statmount` with flags that it must refuse, and returns the error.
+/// Calls statmount(2) with flags that the kernel must refuse, and returns the error.
 pub(crate) fn probe() -> Result<()> {
     // SAFETY: the kernel refuses the flags before it reads or writes anything.
     let result = unsafe { libc::syscall(SYS_STATMOUNT, 0, 0, 0, c_uint::MAX) };

@@ -1,27 +1,27 @@
-//! Uevents: netlink messages of the kernel and of udev about devices (lib/kobject_uevent.c,
-//! netlink(7)).
+//! Receives and sends uevents, which are netlink messages of the kernel and of udev about devices
+//! (lib/kobject_uevent.c, netlink(7)).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::Result;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto,
-    setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
-use nix::sys::time::{TimeVal, TimeValLike};
 
-/// The multicast groups of the kernel's messages, and of those that udev sends when it has
-/// made its links.
-const GROUPS: u32 = 1 | UDEV;
-const UDEV: u32 = 2;
+use super::netlink::NetlinkSocket;
 
-/// The longest message in bytes: the kernel's `UEVENT_BUFFER_SIZE` is 2048, and udev adds a
-/// header.
+/// The multicast groups that are received. The kernel sends to group 1, and udev sends to
+/// [`UDEV_GROUP`] after it has created the device's links.
+const GROUPS: u32 = 1 | UDEV_GROUP;
+const UDEV_GROUP: u32 = 2;
+
+/// The size of the receive buffer in bytes. A message of the kernel has at most 2048 bytes
+/// (`UEVENT_BUFFER_SIZE`), and udev adds a header.
 const MAX_MESSAGE: usize = 8192;
 
-/// Subsystems without device nodes whose messages arrive whenever any container starts. They
-/// are ignored.
+/// The subsystems whose messages are ignored. They have no device nodes, and the kernel sends
+/// messages about them at the start of every container.
 const IGNORED_SUBSYSTEMS: [&[u8]; 3] = [
     b"\0SUBSYSTEM=net\0",
     b"\0SUBSYSTEM=queues\0",
@@ -39,19 +39,19 @@ impl Uevents {
         Ok(Uevents(socket))
     }
 
-    /// Receives all waiting messages, and returns whether one of them may concern a device.
-    /// Any process can send messages, so their content only triggers a new scan and is not
-    /// trusted.
+    /// Receives all waiting messages, and returns whether one of them may concern a device. The
+    /// content of a message is not trusted, because any process can send messages; a message only
+    /// causes a new scan.
     pub(crate) fn take(&self) -> Result<bool> {
         let mut buffer = [0; MAX_MESSAGE];
-        let mut relevant = false;
+        let mut has_relevant = false;
         loop {
             match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => relevant |= is_relevant(&buffer[..length]),
-                // The kernel dropped messages, and a dropped message may have concerned a
-                // device.
-                Err(Errno::ENOBUFS) => relevant = true,
-                Err(Errno::EAGAIN) => return Ok(relevant),
+                Ok(length) => has_relevant |= is_relevant(&buffer[..length]),
+                // ENOBUFS means that the kernel has dropped messages. One of them may have
+                // concerned a device.
+                Err(Errno::ENOBUFS) => has_relevant = true,
+                Err(Errno::EAGAIN) => return Ok(has_relevant),
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno),
             }
@@ -65,74 +65,43 @@ impl AsFd for Uevents {
     }
 }
 
-/// A socket that sends messages in the network namespace of this process.
-pub(crate) struct UeventSender(OwnedFd);
+/// A socket that sends uevents in the network namespace of this process.
+pub(crate) struct UeventSender(NetlinkSocket);
 
-/// The type of a request to the kernel: the first number that is not a control message
+/// The type of a netlink message to the kernel. Lower numbers are control messages
 /// (`NLMSG_MIN_TYPE`).
-const REQUEST: u16 = 0x10;
-
-/// `NLM_F_REQUEST` and `NLM_F_ACK`: the kernel acknowledges the request.
-const FLAGS: u16 = 0x1 | 0x4;
-
-/// The size in bytes of a netlink message header (netlink(7)). In an acknowledgement, the
-/// error number follows it.
-const HEADER_SIZE: usize = 16;
+const MESSAGE_TYPE: u16 = 0x10;
 
 impl UeventSender {
     pub(crate) fn open() -> Result<Self> {
-        let protocol = SockProtocol::NetlinkKObjectUEvent;
-        let (family, flags) = (AddressFamily::Netlink, SockFlag::SOCK_CLOEXEC);
-        let socket = socket(family, SockType::Datagram, flags, protocol)?;
-        // The kernel answers at once. The timeout only protects against waiting for ever.
-        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(1))?;
-        Ok(UeventSender(socket))
+        NetlinkSocket::open(SockProtocol::NetlinkKObjectUEvent).map(UeventSender)
     }
 
-    /// Makes the kernel send `message` as one of its own, with its sequence number
-    /// (`uevent_net_rcv_skb`, Linux 4.18). The call needs CAP_SYS_ADMIN over the network
-    /// namespace.
+    /// Makes the kernel send `message` to the network namespace as one of its own uevents, with a
+    /// sequence number (`uevent_net_rcv_skb`, Linux 4.18). The call needs CAP_SYS_ADMIN in the
+    /// user namespace that owns the network namespace.
     ///
     /// # Errors
-    /// ECONNREFUSED from an older kernel.
+    /// The call fails with ECONNREFUSED on an older kernel.
     pub(crate) fn send_as_kernel(&self, message: &[u8]) -> Result<()> {
-        let length = u32::try_from(HEADER_SIZE + message.len()).map_err(|_| Errno::EMSGSIZE)?;
-        let mut bytes = length.to_ne_bytes().to_vec();
-        bytes.extend(REQUEST.to_ne_bytes());
-        bytes.extend(FLAGS.to_ne_bytes());
-        // The sequence number and the sender's address are 0; the kernel knows the sender.
-        bytes.extend([0; 8]);
-        bytes.extend(message);
-        let (number, kernel) = (self.0.as_raw_fd(), NetlinkAddr::new(0, 0));
-        sendto(number, &bytes, &kernel, MsgFlags::empty())?;
-        let mut answer = [0; 1024];
-        let length = recv(number, &mut answer, MsgFlags::empty())?;
-        let error = answer[..length].get(HEADER_SIZE..HEADER_SIZE + 4);
-        match error
-            .and_then(|error| error.try_into().ok())
-            .map(i32::from_ne_bytes)
-        {
-            Some(0) => Ok(()),
-            Some(error) => Err(Errno::from_raw(-error)),
-            None => Err(Errno::EBADMSG),
-        }
+        self.0.request(MESSAGE_TYPE, message)
     }
 
-    /// Sends `message` as udev does. The call needs CAP_NET_ADMIN over the network namespace.
+    /// Sends `message` to the multicast group of udev. The call needs CAP_NET_ADMIN in the user
+    /// namespace that owns the network namespace.
     pub(crate) fn send_as_udev(&self, message: &[u8]) -> Result<()> {
-        let group = NetlinkAddr::new(0, UDEV);
-        match sendto(self.0.as_raw_fd(), message, &group, MsgFlags::empty()) {
+        match self.0.send_to_group(message, UDEV_GROUP) {
             // A kernel before Linux 4.18 returns ECONNREFUSED, although the members of the
             // group have received the message.
-            Ok(_) | Err(Errno::ECONNREFUSED) => Ok(()),
-            Err(errno) => Err(errno),
+            Err(Errno::ECONNREFUSED) => Ok(()),
+            sent => sent,
         }
     }
 }
 
 fn is_relevant(message: &[u8]) -> bool {
-    let has = |noise: &&[u8]| message.windows(noise.len()).any(|part| part == *noise);
-    !IGNORED_SUBSYSTEMS.iter().any(has)
+    let contains = |field: &&[u8]| message.windows(field.len()).any(|part| part == *field);
+    !IGNORED_SUBSYSTEMS.iter().any(contains)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Replaces the C library's stack unwinder by stubs. A release has neither the tables nor the
-//! symbols that unwinding and backtraces need (`build.rs`), but the standard library still
-//! refers to the unwinder. Without the stubs, the unwinder and the code that names stack
-//! frames would be linked, 240 kB together.
+//! Replaces the stack unwinder by stubs. A release build has neither the tables nor the symbols
+//! that unwinding and backtraces need (`build.rs`), but the standard library still refers to the
+//! unwinder. Without the stubs, the unwinder and the code that prints backtraces would add 240 kB
+//! to each program.
 
-/// `_Unwind_Backtrace(callback, argument)` of the C++ ABI, which may call the callback for no
-/// frame. The result 5 is `_URC_END_OF_STACK`.
+/// Implements `_Unwind_Backtrace(callback, argument)` of the C++ ABI for a stack without frames,
+/// so that `callback` is never called. The result 5 is `_URC_END_OF_STACK`.
 // SAFETY: no other definition of this symbol exists, because the unwinder is not linked.
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Backtrace(_: *const libc::c_void, _: *const libc::c_void) -> libc::c_int {

@@ -1,4 +1,4 @@
-//! Reads the allocations of one container from the kubelet checkpoint.
+//! Finds the devices that the kubelet allocated to a container.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,14 @@ use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 
 use super::PodUid;
 
-/// Returns the allocated devices of one container. Entries of other device plugins may have
-/// any form and are skipped.
-pub(super) fn devices_of(
-    record: &KubeletCheckpoint,
+/// Returns the ids of the devices that the kubelet allocated to a container, by resource. Entries
+/// whose resource name or device id is invalid belong to other device plugins and are skipped.
+pub(super) fn find_allocated_devices(
+    checkpoint: &KubeletCheckpoint,
     pod: &PodUid,
     container: &str,
 ) -> BTreeMap<ResourceName, BTreeSet<DeviceId>> {
-    let allocations = record.allocations().filter(|allocation| {
+    let allocations = checkpoint.allocations().filter(|allocation| {
         allocation.container == container && PodUid::parse(allocation.pod_uid).as_ref() == Some(pod)
     });
     let mut devices: BTreeMap<_, BTreeSet<DeviceId>> = BTreeMap::new();
@@ -23,8 +23,8 @@ pub(super) fn devices_of(
             continue;
         };
         let ids = allocation.devices.into_iter();
-        let held = devices.entry(resource).or_default();
-        held.extend(ids.filter_map(|id| DeviceId::try_from(id.to_owned()).ok()));
+        let valid_ids = ids.filter_map(|id| DeviceId::try_from(id.to_owned()).ok());
+        devices.entry(resource).or_default().extend(valid_ids);
     }
     devices
 }
@@ -33,7 +33,8 @@ pub(super) fn devices_of(
 pub(super) mod fuzzing {
     use super::*;
 
-    /// Parses a checkpoint, and reads the devices of each of its containers.
+    /// A fuzz target that parses a kubelet checkpoint, and checks the devices that are found for
+    /// its first eight containers.
     pub fn checkpoint(bytes: &[u8]) {
         let Ok(record) = KubeletCheckpoint::parse(bytes) else {
             return;
@@ -43,16 +44,16 @@ pub(super) mod fuzzing {
             let Some(pod) = PodUid::parse(allocation.pod_uid) else {
                 continue;
             };
-            for (resource, ids) in devices_of(&record, &pod, allocation.container) {
+            for (resource, ids) in find_allocated_devices(&record, &pod, allocation.container) {
                 for id in ids {
-                    let recorded = allocations.iter().any(|other| {
+                    let is_recorded = allocations.iter().any(|other| {
                         let pod_uid = PodUid::parse(other.pod_uid);
                         let container = (pod_uid.as_ref(), other.container);
                         other.devices.contains(&id.as_str())
                             && other.resource == resource.as_str()
                             && container == (Some(&pod), allocation.container)
                     });
-                    assert!(recorded, "{id} of {resource} is not recorded");
+                    assert!(is_recorded, "{id} of {resource} is not recorded");
                 }
             }
         }

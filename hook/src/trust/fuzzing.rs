@@ -1,17 +1,18 @@
-//! A fuzz target: annotations that the author of an image or of a pod adds to those of the
-//! engine.
+//! A fuzz target for forged annotations, which the author of an image or of a pod adds to the
+//! annotations of the engine.
 
 use std::path::Path;
 
 use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 use serde_json::{Value, json};
 
-use super::checkpoint::devices_of;
+use super::checkpoint::find_allocated_devices;
 use super::origin::Origin;
 use crate::oci::Bundle;
 
 const UID: &str = "0c7b7a4e-17b7-4f3b-8d4d-8a5d3f6b1a01";
-/// The uid, namespace, name and container of the pod: the two keys and the value of each.
+/// The annotations that name the pod and the container, each with its key in CRI-O, its key in
+/// containerd, and its value.
 const POD: [(&str, &str, &str); 4] = [
     (
         "io.kubernetes.pod.uid",
@@ -35,10 +36,11 @@ const POD: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// Tests one input: `cri-o`, `containerd` or `containerd-1.6`, followed by lines of
-/// `KEY=VALUE`. Each engine accepts some annotations of others, and writes some of its own
-/// later (`origin.rs`). Whatever the lines are, the container must count as one of its own pod
-/// or be refused, and must get only the devices that the kubelet recorded for it.
+/// Tests one input. Its first line is `cri-o`, `containerd` or `containerd-1.6`, and the others
+/// are forged annotations `KEY=VALUE`. The engine writes some of its own annotations before the
+/// forged ones, and some after them, which replace forged ones. Whatever is forged, the container
+/// must be refused or count as a container of its own pod, and must get only the devices that the
+/// kubelet allocated to it.
 pub fn forged_annotations(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else {
         return;
@@ -50,7 +52,7 @@ pub fn forged_annotations(bytes: &[u8]) {
         .map(|(key, value)| (key.to_owned(), Value::from(value)));
     let is_crio = engine == "cri-o";
     let (mut annotations, cgroup) = if is_crio {
-        crio_before()
+        write_early_crio_annotations()
     } else {
         (Default::default(), format!("/kubepods/pod{UID}/c"))
     };
@@ -59,13 +61,13 @@ pub fn forged_annotations(bytes: &[u8]) {
     if !is_crio {
         set("io.kubernetes.cri.container-type", "container");
     }
-    for (of_crio, of_containerd, value) in POD {
+    for (crio_key, containerd_key, value) in POD {
         if is_crio {
-            set(of_crio, value)
+            set(crio_key, value)
         } else if value == UID && engine == "containerd-1.6" {
             None
         } else {
-            set(of_containerd, value)
+            set(containerd_key, value)
         };
     }
     let config = json!({
@@ -80,15 +82,16 @@ pub fn forged_annotations(bytes: &[u8]) {
         Ok(Origin::NoPod) => panic!("the container left its pod"),
         Ok(Origin::Pod(pod)) => {
             assert!(pod.is_named("users/own"), "{pod}");
-            let devices = devices_of(&record(), &pod.uid, &pod.container);
+            let devices = find_allocated_devices(&create_checkpoint(), &pod.uid, &pod.container);
             let ids: Vec<_> = devices.values().flatten().map(|id| id.as_str()).collect();
             assert_eq!(ids, ["own-0"], "{pod}");
         }
     }
 }
 
-/// Returns the annotations that CRI-O writes before those of others.
-fn crio_before() -> (serde_json::Map<String, Value>, String) {
+/// Returns the annotations that CRI-O writes before it adds those of the image and of the pod, so
+/// that they can be replaced. The second value is the path of the container's cgroup.
+fn write_early_crio_annotations() -> (serde_json::Map<String, Value>, String) {
     let labels: serde_json::Map<String, Value> = POD
         .into_iter()
         .map(|(key, _, value)| (key.to_owned(), value.into()))
@@ -103,8 +106,9 @@ fn crio_before() -> (serde_json::Map<String, Value>, String) {
     (before.into_iter().collect(), format!("{slice}:crio:c"))
 }
 
-/// Returns a kubelet checkpoint with allocations for the pod and for others.
-fn record() -> KubeletCheckpoint {
+/// Returns a kubelet checkpoint with allocations for the tested container, for another container
+/// of its pod, and for another pod.
+fn create_checkpoint() -> KubeletCheckpoint {
     let entry = |pod: &str, container: &str, id: &str| json!({"PodUID": pod, "ContainerName": container, "ResourceName": "vendor.com/npu", "DeviceIDs": {"0": [id]}});
     let other = UID.replace('a', "b");
     let entries = [

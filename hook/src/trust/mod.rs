@@ -1,5 +1,6 @@
-//! Collects the facts for the decision about a request ([`crate::authorization`]), and applies
-//! the decision. The facts are the origin of a container and the kubelet's records about it.
+//! Finds out who authorizes a container's request for devices. The origin of the container is
+//! determined, [`crate::authorization`] decides, and the kubelet's records are read if the
+//! decision depends on them.
 
 mod checkpoint;
 #[cfg(feature = "fuzzing")]
@@ -27,10 +28,10 @@ pub(crate) use origin::{Origin, OriginError, may_be_annotated};
 
 use crate::authorization::{ClaimUse, ContainerFacts, Decision, OriginKind, Reason};
 use crate::oci::Bundle;
-use checkpoint::devices_of;
+use checkpoint::find_allocated_devices;
 use pod_uid::PodUid;
 
-/// The reason for which it cannot be decided who authorizes a request.
+/// The error for which nobody can authorize a request.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error(
@@ -43,7 +44,8 @@ pub enum TrustError {
         #[source]
         error: CheckpointError,
     },
-    /// `boathook-dra` writes ids, which are compared with the kubelet's record of claims.
+    /// A CDI specification names a claim's device by something other than its id. `boathook-dra`
+    /// writes ids alone.
     #[error(
         "a CDI specification grants `{name}` of {class} for a resource claim, and this is not the \
          id of a device: delete the pod, so that the claim is prepared again"
@@ -56,8 +58,9 @@ pub enum TrustError {
     },
 }
 
-/// Returns the facts on which the decision about a container's requests of a class depends.
-pub(crate) fn facts(
+/// Collects the facts about a container on which the authorization of its requests depends.
+/// `class` has the patterns of the class's trusted pods.
+pub(crate) fn collect_facts(
     bundle: &Bundle,
     origin: Option<&Origin>,
     class: &[PodPattern],
@@ -83,16 +86,16 @@ pub(crate) fn facts(
     }
 }
 
-/// Returns the authority that follows from a decision. The kubelet's records are read if the
-/// decision depends on them. Returns `None` if the request does not count.
-pub(crate) fn authority(
+/// Returns the authority that permits a request according to `decision`. The kubelet's records
+/// are read if the decision depends on them. Returns `None` if the request is ignored.
+pub(crate) fn determine_authority(
     decision: Decision,
     origin: &Origin,
     class: &ClassName,
     bundle: &Bundle,
     trust: &Trust,
 ) -> Result<Option<Authority>, TrustError> {
-    let nobody = |reason, is_refused| {
+    let deny = |reason, is_refused| {
         let reason = describe_reason(reason, origin);
         Ok(Some(Authority::Nobody { reason, is_refused }))
     };
@@ -107,13 +110,13 @@ pub(crate) fn authority(
         })),
         Decision::Records(record_use, claims) => match origin {
             Origin::Pod(pod) => {
-                let recorded = recorded_authority(pod, record_use, claims, class, bundle, trust);
+                let recorded = read_recorded_devices(pod, record_use, claims, class, bundle, trust);
                 Ok(Some(Authority::Kubelet(recorded?)))
             }
-            Origin::NoPod | Origin::Sandbox => nobody(Reason::Uncertain, true),
+            Origin::NoPod | Origin::Sandbox => deny(Reason::Uncertain, true),
         },
-        Decision::NoDevice(reason) => nobody(reason, false),
-        Decision::Refused(reason) => nobody(reason, true),
+        Decision::NoDevice(reason) => deny(reason, false),
+        Decision::Refused(reason) => deny(reason, true),
     }
 }
 
@@ -123,7 +126,7 @@ fn describe_reason(reason: Reason, origin: &Origin) -> String {
             return format!("trusted_pods in the configuration names this {pod}");
         }
         (Reason::TrustedPod, _) => "trusted_pods in the configuration names it",
-        (Reason::NoPod, _) => "outside Kubernetes it is enough",
+        (Reason::NoPod, _) => "outside Kubernetes the variable is enough",
         (Reason::NotAllowed, _) => "the configuration has allow_env_outside_kubernetes = false",
         (Reason::Sandbox, _) => "it is the pod's sandbox, which uses none",
         (Reason::Specification, _) => {
@@ -136,9 +139,9 @@ fn describe_reason(reason: Reason, origin: &Origin) -> String {
     .to_owned()
 }
 
-/// Returns the devices that the kubelet recorded for a container. A specification can have
-/// several names for one device, so the records count, regardless of the names in the request.
-fn recorded_authority(
+/// Reads the devices that the kubelet recorded for a container of `pod`. The names in the request
+/// are not used, because a CDI specification can have several names for one device.
+fn read_recorded_devices(
     pod: &origin::Pod,
     record_use: RecordUse,
     claim_use: ClaimUse,
@@ -153,8 +156,8 @@ fn recorded_authority(
         ..RecordedDevices::default()
     };
     match KubeletCheckpoint::read(path) {
-        Ok(record) => {
-            recorded.devices = devices_of(&record, &pod.uid, &pod.container);
+        Ok(checkpoint) => {
+            recorded.devices = find_allocated_devices(&checkpoint, &pod.uid, &pod.container);
         }
         Err(error) if error.is_absent() => recorded.absent_file = Some(path.clone()),
         Err(error) => {
@@ -162,25 +165,26 @@ fn recorded_authority(
             return Err(TrustError::Record { path, error });
         }
     }
-    let without_record = match claim_use {
+    let is_record_optional = match claim_use {
         ClaimUse::None => return Ok(recorded),
         ClaimUse::Recorded => false,
         ClaimUse::WithoutRecord => true,
     };
-    let (claims, claimed) = recorded_claims(class, bundle, pod, trust, without_record)?;
+    let (claims, claimed) = read_recorded_claims(class, bundle, pod, trust, is_record_optional)?;
     recorded.claimed = BTreeMap::from([(class.clone(), claimed)]);
     recorded.claims = claims;
     Ok(recorded)
 }
 
-/// Returns the claims that the kubelet recorded for the pod, and their devices. The record is
-/// read only if the request names a claim.
-fn recorded_claims(
+/// Returns the names of the claims that the kubelet recorded for `pod`, and the ids of their
+/// devices. The kubelet's file is read only if a CDI specification grants devices of a claim. If
+/// the file does not exist and `is_record_optional` is true, all claims count as recorded.
+fn read_recorded_claims(
     class: &ClassName,
     bundle: &Bundle,
     pod: &origin::Pod,
     trust: &Trust,
-    without_record: bool,
+    is_record_optional: bool,
 ) -> Result<(BTreeSet<String>, BTreeSet<DeviceId>), TrustError> {
     let mut grants = bundle
         .cdi
@@ -188,36 +192,37 @@ fn recorded_claims(
         .filter(|grant| grant.class == *class)
         .filter_map(|grant| Some((grant, grant.claim.as_ref()?)))
         .peekable();
-    let (mut claims, mut claimed) = Default::default();
+    let (mut claims, mut claimed_ids) = Default::default();
     if grants.peek().is_none() {
-        return Ok((claims, claimed));
+        return Ok((claims, claimed_ids));
     }
-    // The record is in the directory above that of device plugins.
-    let kubelet = trust.kubelet_checkpoint.ancestors().nth(2);
-    let path = kubelet.unwrap_or(Path::new("/")).join(FILE_NAME);
+    // The kubelet writes its claims to its root directory, which is the parent of the directory
+    // with the checkpoint of device plugins.
+    let kubelet_root = trust.kubelet_checkpoint.ancestors().nth(2);
+    let path = kubelet_root.unwrap_or(Path::new("/")).join(FILE_NAME);
     let record = match KubeletClaims::read(&path) {
         Ok(record) => Some(record),
-        Err(error) if error.is_absent() && without_record => None,
-        Err(error) if error.is_absent() => return Ok((claims, claimed)),
+        Err(error) if error.is_absent() && is_record_optional => None,
+        Err(error) if error.is_absent() => return Ok((claims, claimed_ids)),
         Err(error) => return Err(TrustError::Record { path, error }),
     };
     for (grant, claim) in grants {
         let is_pod = |uid: &str| PodUid::parse(uid).as_ref() == Some(&pod.uid);
-        let held = match &record {
+        let claim_name = match &record {
             None => Some(claim.clone()),
             Some(record) => record.held_by(claim, is_pod),
         };
-        if let Some(name) = held {
+        if let Some(name) = claim_name {
             claims.insert(name);
             for item in grant.devices.items() {
-                claimed.insert(claimed_id(class, item)?);
+                claimed_ids.insert(parse_claimed_id(class, item)?);
             }
         }
     }
-    Ok((claims, claimed))
+    Ok((claims, claimed_ids))
 }
 
-fn claimed_id(class: &ClassName, item: &Item) -> Result<DeviceId, TrustError> {
+fn parse_claimed_id(class: &ClassName, item: &Item) -> Result<DeviceId, TrustError> {
     let name = item.to_text();
     DeviceId::try_from(name).map_err(|error| TrustError::ClaimedName {
         class: class.clone(),

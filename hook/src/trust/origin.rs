@@ -1,10 +1,10 @@
 //! Determines the origin of a container from data that neither the author of its image nor the
 //! author of a pod can write.
 //!
-//! The kubelet writes the uid of the pod into the path of the container's cgroup. An
-//! annotation alone proves nothing: podman copies annotations from the manifest of an image
-//! into config.json, and CRI-O copies them from the pod. The engine's annotations about the
-//! container are trusted if the cgroup confirms them.
+//! The kubelet writes the uid of a pod into the path of its containers' cgroups. An annotation
+//! alone proves nothing: podman copies annotations from the manifest of an image into
+//! config.json, and CRI-O copies them from the pod. The annotations of an engine about a
+//! container are trusted only if they have the same uid as the path of its cgroup.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,9 +18,11 @@ use crate::oci::Bundle;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A container outside Kubernetes, of a user who may start containers on the host.
+    /// The container is outside of Kubernetes: a user of the host has started it.
     NoPod,
+    /// The container is the sandbox of a pod, which holds the namespaces of the pod.
     Sandbox,
+    /// The container is one of the pod's own containers.
     Pod(Pod),
 }
 
@@ -30,7 +32,8 @@ pub(crate) struct Pod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) container: String,
-    /// The annotations of the device plugin, if the engine passes them on.
+    /// The annotations that the device plugin returned to the kubelet, if the engine adds them
+    /// to config.json.
     annotations: BTreeMap<String, String>,
 }
 
@@ -40,7 +43,7 @@ impl Pod {
         text.split_once('/') == Some((&self.namespace, &self.name))
     }
 
-    /// Returns `NAMESPACE/NAME`, and the name of the container.
+    /// Returns the pod's name in the form `NAMESPACE/NAME`, and the name of the container.
     pub(crate) fn names(&self) -> (String, String) {
         let [namespace, name, container] =
             [&self.namespace, &self.name, &self.container].map(|text| excerpt(text));
@@ -73,13 +76,14 @@ pub enum OriginError {
     NoName(PodUid),
     #[error("the engine names the pod {annotated}, but the cgroup is that of the pod {of_cgroup}")]
     TwoUids {
-        /// The uid in the annotations.
+        /// The uid in an annotation of the engine.
         annotated: PodUid,
-        /// The uid in the path of the cgroup.
+        /// The uid in the path of the container's cgroup.
         of_cgroup: PodUid,
     },
-    /// The label and the annotation differ. CRI-O writes each label twice, and a restored
-    /// image can overwrite one of them.
+    /// A label has different values in two annotations. CRI-O writes the labels of the kubelet
+    /// as one annotation, and each label as an annotation of its own. A checkpoint image, from
+    /// which a container is restored, can overwrite the former.
     #[error(
         "the annotation {key} is `{}` and in {CRIO_LABELS} `{}`, and CRI-O writes the same: one \
          of the two is forged",
@@ -103,12 +107,12 @@ pub enum OriginError {
     Malformed { key: &'static str, value: String },
 }
 
-/// The labels of the container as JSON, which the kubelet sets and CRI-O keeps. CRI-O writes
-/// the annotations in this order: first this one, then those of a restored image, which can
-/// replace it, and finally each label as an annotation of its own, which an image cannot
-/// replace.
+/// The annotation in which CRI-O writes the labels that the kubelet sets, as JSON. CRI-O then
+/// adds the annotations of a checkpoint image, which can replace this one, and finally each label
+/// as an annotation of its own, which an image cannot replace.
 const CRIO_LABELS: &str = "io.kubernetes.cri-o.Labels";
-/// The annotations of the container itself as JSON, without those of the pod.
+/// The annotation in which CRI-O writes the annotations of the container as JSON, without those
+/// of the pod.
 const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
 const CRIO_TYPE: &str = "io.kubernetes.cri-o.ContainerType";
 const CRI_TYPE: &str = "io.kubernetes.cri.container-type";
@@ -125,21 +129,21 @@ impl Origin {
         if is_podman_cgroup(path) {
             return Ok(Origin::NoPod);
         }
-        let Some(uid) = PodUid::in_cgroups_path(path) else {
-            return origin_outside_pods(path, bundle);
+        let Some(uid) = PodUid::from_cgroups_path(path) else {
+            return check_origin_outside_pods(path, bundle);
         };
-        let kind = |key| bundle.annotations.get(key).map(String::as_str);
-        match (kind(CRIO_TYPE), kind(CRI_TYPE)) {
+        let container_type = |key| bundle.annotations.get(key).map(String::as_str);
+        match (container_type(CRIO_TYPE), container_type(CRI_TYPE)) {
             (Some(_), Some(_)) => Err(OriginError::TwoEngines),
             (Some("sandbox"), None) | (None, Some("sandbox")) => Ok(Origin::Sandbox),
-            (Some(_), None) => pod_from_crio(bundle, uid).map(Origin::Pod),
-            (None, Some(_)) => pod_from_containerd(bundle, uid).map(Origin::Pod),
+            (Some(_), None) => parse_crio_pod(bundle, uid).map(Origin::Pod),
+            (None, Some(_)) => parse_containerd_pod(bundle, uid).map(Origin::Pod),
             (None, None) => Err(OriginError::NoName(uid)),
         }
     }
 
-    /// Returns the annotations by which the container may request devices: those that it got
-    /// from the device plugin's allocation.
+    /// Returns the annotations by which the container may request devices, which are those of
+    /// the device plugin's response to an allocation.
     pub(crate) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Origin::Pod(pod) => Some(&pod.annotations),
@@ -148,9 +152,9 @@ impl Origin {
     }
 }
 
-/// Returns whether a container of uncertain origin may have annotations of the device plugin.
-/// CRI-O also lists the annotations of the container itself, without those of the pod's
-/// author.
+/// Returns whether a container of uncertain origin may have annotations of the device plugin. On
+/// CRI-O only the annotations of the container itself are searched, because the author of the pod
+/// can write all others.
 pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
     match bundle.annotations.get(CRIO_ANNOTATIONS) {
         Some(json) => json.contains(ANNOTATION_PREFIX),
@@ -161,67 +165,68 @@ pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
     }
 }
 
-/// Returns the origin of a container whose cgroup is not that of a pod. A kubelet can be
-/// configured not to write uids into the paths. Its pods must not count as containers outside
-/// pods, which get all devices that they request. Annotations of a pod are therefore an error.
-fn origin_outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
-    let mut of_pods = [CRI_TYPE, CRI_UID, CRIO_LABELS].iter();
-    if of_pods.any(|key| bundle.annotations.contains_key(*key)) {
+/// Returns the origin of a container whose cgroup path contains no uid of a pod. With
+/// `cgroupsPerQOS = false` the kubelet writes no uids into the paths. A container of such a pod
+/// must not count as one outside of Kubernetes, which gets all devices that it requests, so
+/// annotations of a pod are an error.
+fn check_origin_outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
+    let mut pod_keys = [CRI_TYPE, CRI_UID, CRIO_LABELS].iter();
+    if pod_keys.any(|key| bundle.annotations.contains_key(*key)) {
         Err(OriginError::Unconfirmed(path.to_owned()))
     } else {
         Ok(Origin::NoPod)
     }
 }
 
-/// Returns whether podman chose the cgroup: `…/libpod-ID`, `…/libpod-payload-ID`, or
-/// `SLICE:libpod:ID` with systemd. podman does not start pods of Kubernetes, and its users can
-/// choose only the part of the path before that.
+/// Returns whether `path` is a cgroup path that podman chose: `…/libpod-ID`,
+/// `…/libpod-payload-ID`, or `SLICE:libpod:ID` with systemd. podman starts no pods of Kubernetes,
+/// and its users can choose only the part of the path before `libpod`.
 fn is_podman_cgroup(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default();
     last.starts_with("libpod-") || path.split(':').nth(1) == Some("libpod")
 }
 
-fn pod_from_crio(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
+fn parse_crio_pod(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
     let labels: BTreeMap<String, String> = parse_json(bundle, CRIO_LABELS)?.unwrap_or_default();
-    let label = |key: &'static str| {
-        let written = |value: Option<&String>| value.cloned().unwrap_or_default();
-        let (flat, label) = (
-            written(bundle.annotations.get(key)),
-            written(labels.get(key)),
-        );
-        match (flat == label, flat.is_empty()) {
-            (true, false) => Ok(flat),
-            (true, true) => Err(OriginError::Malformed { key, value: flat }),
-            (false, _) => Err(OriginError::TwoLabels { key, flat, label }),
+    let read_label = |key: &'static str| {
+        let flat = bundle.annotations.get(key).cloned().unwrap_or_default();
+        let label = labels.get(key).cloned().unwrap_or_default();
+        if flat != label {
+            Err(OriginError::TwoLabels { key, flat, label })
+        } else if flat.is_empty() {
+            Err(OriginError::Malformed { key, value: flat })
+        } else {
+            Ok(flat)
         }
     };
     let annotations = parse_json(bundle, CRIO_ANNOTATIONS)?.unwrap_or_default();
     Ok(Pod {
-        uid: confirm_uid(CRIO_LABELS, &label(POD_UID)?, of_cgroup)?,
-        namespace: label(POD_NAMESPACE)?,
-        name: label(POD_NAME)?,
-        container: label(CONTAINER_NAME)?,
-        annotations: plugin_annotations(annotations),
+        uid: confirm_uid(CRIO_LABELS, &read_label(POD_UID)?, of_cgroup)?,
+        namespace: read_label(POD_NAMESPACE)?,
+        name: read_label(POD_NAME)?,
+        container: read_label(CONTAINER_NAME)?,
+        annotations: retain_plugin_annotations(annotations),
     })
 }
 
-fn pod_from_containerd(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
-    // containerd 1.6 does not write the uid.
+fn parse_containerd_pod(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
+    // containerd 1.6 does not write an annotation with the uid of the pod.
     let uid = match bundle.annotations.get(CRI_UID) {
         None => of_cgroup,
         Some(annotated) => confirm_uid(CRI_UID, annotated, of_cgroup)?,
     };
-    let named = |key| bundle.annotations.get(key).cloned().unwrap_or_default();
+    let read_annotation = |key| bundle.annotations.get(key).cloned().unwrap_or_default();
     Ok(Pod {
         uid,
-        namespace: named("io.kubernetes.cri.sandbox-namespace"),
-        name: named("io.kubernetes.cri.sandbox-name"),
-        container: named("io.kubernetes.cri.container-name"),
-        annotations: plugin_annotations(bundle.annotations.clone()),
+        namespace: read_annotation("io.kubernetes.cri.sandbox-namespace"),
+        name: read_annotation("io.kubernetes.cri.sandbox-name"),
+        container: read_annotation("io.kubernetes.cri.container-name"),
+        annotations: retain_plugin_annotations(bundle.annotations.clone()),
     })
 }
 
-/// Parses an annotation that contains JSON. `null` counts as absent.
+/// Parses the JSON in the annotation `key`. Returns `None` if the annotation does not exist or is
+/// `null`.
 fn parse_json<T: for<'a> Deserialize<'a>>(
     bundle: &Bundle,
     key: &'static str,
@@ -254,7 +259,9 @@ fn confirm_uid(
     }
 }
 
-fn plugin_annotations(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn retain_plugin_annotations(
+    mut annotations: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
     annotations.retain(|key, _| key.starts_with(ANNOTATION_PREFIX));
     annotations
 }

@@ -1,34 +1,34 @@
-//! The uid of a pod, in the three forms in which it is written.
+//! Parses the uid of a pod, which is written in three forms.
 
 use std::fmt;
 use std::path::{Component, Path};
 
-/// The uid of a pod: 32 hexadecimal digits. The API server writes the uid with dashes. The uid
-/// of a static pod has no dashes, and the slices of systemd have underscores instead.
+/// The uid of a pod, as 32 hexadecimal digits in lower case. The API server writes uids with
+/// dashes, the kubelet writes those of static pods without, and the names of systemd slices have
+/// underscores in place of the dashes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodUid(String);
 
 impl PodUid {
-    /// Parses a uid in any of its forms.
+    /// Parses a uid with dashes, with underscores, or without separators.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let digits: String = text.chars().filter(|c| !matches!(c, '-' | '_')).collect();
         let is_uid = digits.len() == 32 && digits.chars().all(|c| c.is_ascii_hexdigit());
         is_uid.then(|| PodUid(digits.to_ascii_lowercase()))
     }
 
-    /// Returns the uid in a container's `linux.cgroupsPath`, which the kubelet writes: a
-    /// component `podUID`, or with the systemd driver `…-podUID.slice` before the first colon.
-    /// If there are several uids, the last one counts, because the kubelet may run in a pod
-    /// itself.
-    pub(super) fn in_cgroups_path(path: &str) -> Option<Self> {
+    /// Returns the uid in `linux.cgroupsPath` of a container. The kubelet writes it as a path
+    /// component `podUID`, or with the systemd cgroup driver as `…-podUID.slice` before the first
+    /// colon. The last of several uids is returned, because the kubelet itself may run in a pod.
+    pub(super) fn from_cgroups_path(path: &str) -> Option<Self> {
         let path = path.split(':').next().unwrap_or_default();
         let mut uids = Path::new(path).components().filter_map(|component| {
             let Component::Normal(name) = component else {
                 return None;
             };
             let name = name.to_str()?;
-            let name = name.strip_suffix(".slice").unwrap_or(name);
-            let (_, uid) = name
+            let stem = name.strip_suffix(".slice").unwrap_or(name);
+            let (_, uid) = stem
                 .rsplit_once("pod")
                 .filter(|(before, _)| before.is_empty() || before.ends_with('-'))?;
             PodUid::parse(uid)
@@ -57,7 +57,7 @@ mod tests {
             "/docker/2f1de4e2/kubelet/kubepods/burstable/pod7c7dd54d-787e-4d2a-16bb-d8e6ec744689/a",
             "/kubepods/pod00000000000000000000000000000000/a/kubelet.slice/kubelet-kubepods-pod7c7dd54d_787e_4d2a_16bb_d8e6ec744689.slice:cri-containerd:a",
         ] {
-            let found = PodUid::in_cgroups_path(path).map(|uid| uid.to_string());
+            let found = PodUid::from_cgroups_path(path).map(|uid| uid.to_string());
             let wanted = Some("7c7dd54d787e4d2a16bbd8e6ec744689");
             assert_eq!(found.as_deref(), wanted, "{path}");
         }
@@ -72,7 +72,7 @@ mod tests {
             "/kubepods/besteffort/podman",
             "",
         ] {
-            let found = PodUid::in_cgroups_path(path).map(|uid| uid.to_string());
+            let found = PodUid::from_cgroups_path(path).map(|uid| uid.to_string());
             assert_eq!(found, None, "{path}");
         }
     }

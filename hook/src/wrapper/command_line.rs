@@ -1,11 +1,11 @@
-//! Parses the command line of an OCI runtime: the bundle of a new container, the resources of
-//! an update, and the log for errors.
+//! Parses the command line of an OCI runtime, to find the bundle of a new container, the resources
+//! of an update, and the log for errors.
 //!
 //! runc parses options as Go's package flag does: `-keep` means `--keep`, and a word after one
-//! dash is never several letters. crun (argp) and youki (clap) accept `-bPATH` and several
-//! letters after one dash. A word after one dash is taken for an option of runc if it is the
-//! name of one, and for letters otherwise. Nothing is validated, because the real runtime gets
-//! every argument unchanged and rejects those that it does not know.
+//! dash is never a group of letters. crun (argp) and youki (clap) accept `-bPATH` and groups of
+//! letters after one dash. Here a word after one dash counts as an option of runc if runc has an
+//! option of this name, and otherwise as a group of letters. Nothing is validated, because the
+//! real runtime gets every argument unchanged and rejects unknown arguments itself.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -16,10 +16,10 @@ use device_class::name::excerpt;
 
 use super::runtime_log::RuntimeLog;
 
-/// The parts of a command line that the wrapper uses.
+/// The parts of the command line that `boathook-runtime` uses.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandLine {
-    /// The log from which the engine reads errors.
+    /// The log file from which the engine reads the runtime's errors.
     pub(super) log: Option<RuntimeLog>,
     pub(super) action: Action,
 }
@@ -31,43 +31,45 @@ pub(super) enum Action {
     Other,
 }
 
-/// An update of a container's resources from a file.
+/// An `update` command that reads the new resources of a container from a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Update {
-    /// The number of arguments before the subcommand.
+    /// The number of arguments before the word `update`.
     pub(super) global_arguments: usize,
     pub(super) id: OsString,
-    /// The file with the resources; `-` is stdin.
+    /// The file with the new resources, or `-` for stdin.
     pub(super) resources: PathBuf,
-    /// The index of the argument that ends with the file's name.
+    /// The index of the argument that ends with the path `resources`.
     pub(super) argument: usize,
 }
 
-/// The container that a `create` or `run` command creates.
+/// The container that the command `create` or `run` creates.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewContainer {
     pub(super) bundle: PathBuf,
-    /// The file name of the configuration, which is an option of crun.
+    /// The file name of config.json in the bundle. crun has an option for it.
     pub(super) config: PathBuf,
     pub(super) id: String,
 }
 
-/// The options of a command, with their names separated by spaces: options with a value,
-/// letters for these, and flags.
+/// The options that a command of an OCI runtime accepts.
 struct KnownOptions {
+    /// The long names of the options with a value, separated by blanks.
     long: &'static str,
+    /// The letters of options with a value, with the long name of each.
     short: &'static [(u8, &'static str)],
+    /// The long names of the options without a value, separated by blanks.
     flags: &'static str,
 }
 
-/// The options before the subcommand, of runc 1.5, crun 1.29 and youki 0.7.
+/// The options that runc 1.5, crun 1.29 and youki 0.7 accept before the subcommand.
 const GLOBAL: KnownOptions = KnownOptions {
     long: "cgroup-manager criu log log-format log-level root rootless",
     short: &[(b'l', "log"), (b'r', "root")],
     flags: "debug help systemd-cgroup version",
 };
 
-/// The options after `create` and `run`.
+/// The options that runc, crun and youki accept after `create` and `run`.
 const CONTAINER: KnownOptions = KnownOptions {
     long: "bundle config console-socket pid-file pidfd-socket preserve-fds",
     short: &[
@@ -79,7 +81,7 @@ const CONTAINER: KnownOptions = KnownOptions {
     flags: "detach help keep no-new-keyring no-pivot no-subreaper",
 };
 
-/// The options after `update`.
+/// The options that runc, crun and youki accept after `update`.
 const UPDATE: KnownOptions = KnownOptions {
     long: "\
         blkio-weight cpu-burst cpu-idle cpu-period cpu-quota cpu-rt-period \
@@ -91,16 +93,16 @@ const UPDATE: KnownOptions = KnownOptions {
 };
 
 impl CommandLine {
-    /// Parses the arguments after the name of the program.
+    /// Parses the arguments of a command line without the name of the program.
     pub(super) fn parse(arguments: &[OsString]) -> Self {
         let mut words = Words::new(arguments, &GLOBAL);
-        let mut path = None;
-        let mut json = false;
+        let mut log_path = None;
+        let mut is_json = false;
         let mut subcommand = None;
         for word in words.by_ref() {
             match word {
-                Word::Option("log", Some(value)) => path = Some(value),
-                Word::Option("log-format", Some(value)) => json = value == "json",
+                Word::Option("log", Some(value)) => log_path = Some(value),
+                Word::Option("log-format", Some(value)) => is_json = value == "json",
                 Word::Option("help", _) => break,
                 Word::Option(..) => {}
                 Word::Operand(operand) => {
@@ -109,27 +111,30 @@ impl CommandLine {
                 }
             }
         }
-        let at = arguments.len() - words.arguments.len();
+        let parsed_count = arguments.len() - words.arguments.len();
         let action = match subcommand.and_then(OsStr::to_str) {
             Some("create" | "run") => {
                 parse_container(words.with_options(&CONTAINER)).map(Action::Create)
             }
             Some("update") => {
-                parse_update(arguments, at - 1, words.with_options(&UPDATE)).map(Action::Update)
+                let global_arguments = parsed_count - 1;
+                parse_update(arguments, global_arguments, words.with_options(&UPDATE))
+                    .map(Action::Update)
             }
             _ => None,
         };
         CommandLine {
-            log: path.map(|path| RuntimeLog {
+            log: log_path.map(|path| RuntimeLog {
                 path: path.into(),
-                json,
+                is_json,
             }),
             action: action.unwrap_or(Action::Other),
         }
     }
 }
 
-/// Returns the requested update, or `None` if it has no file of resources.
+/// Parses the words after `update`. Returns `None` if no file with resources is given, or if only
+/// help is requested.
 fn parse_update(
     arguments: &[OsString],
     global_arguments: usize,
@@ -146,7 +151,7 @@ fn parse_update(
         }
     }
     let resources = resources?;
-    // The value is a slice of one of the arguments, so the two end at the same address.
+    // The value is the end of one of the arguments, so the argument ends at the same address.
     let end = resources.as_bytes().as_ptr_range().end;
     let argument = arguments
         .iter()
@@ -159,7 +164,7 @@ fn parse_update(
     })
 }
 
-/// Returns the requested container, or `None` if only help is requested.
+/// Parses the words after `create` or `run`. Returns `None` if only help is requested.
 fn parse_container(words: Words<'_>) -> Option<NewContainer> {
     let mut container = NewContainer {
         bundle: ".".into(),
@@ -180,9 +185,10 @@ fn parse_container(words: Words<'_>) -> Option<NewContainer> {
     Some(container)
 }
 
-/// An option by its long name with its value, or another argument.
 enum Word<'a> {
+    /// An option by its long name, with its value.
     Option(&'a str, Option<&'a OsStr>),
+    /// An argument that is no option, such as the id of a container.
     Operand(&'a OsStr),
 }
 
@@ -190,8 +196,8 @@ enum Word<'a> {
 struct Words<'a> {
     arguments: slice::Iter<'a, OsString>,
     options: &'static KnownOptions,
-    /// Whether `--` was read; after it there are only operands.
-    ended: bool,
+    /// True if `--` was read, after which all arguments are operands.
+    has_ended_options: bool,
 }
 
 impl<'a> Words<'a> {
@@ -199,15 +205,15 @@ impl<'a> Words<'a> {
         Words {
             arguments: arguments.iter(),
             options,
-            ended: false,
+            has_ended_options: false,
         }
     }
 
-    /// Returns the remaining arguments, to be parsed with other options.
+    /// Returns an iterator over the remaining arguments, which are parsed with other options.
     fn with_options(self, options: &'static KnownOptions) -> Self {
         Words {
             options,
-            ended: false,
+            has_ended_options: false,
             ..self
         }
     }
@@ -223,8 +229,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Parses letters after one dash: flags, and at most one option with a value. The value is
-    /// the rest of the word, or the next word.
+    /// Parses a group of letters after one dash. They are flags, of which the last may be an option
+    /// with a value. The value is the rest of the word, or the next argument.
     fn parse_letters(&mut self, letters: &'a [u8]) -> Word<'a> {
         let short = self.options.short;
         for (index, letter) in letters.iter().enumerate() {
@@ -252,11 +258,11 @@ impl<'a> Iterator for Words<'a> {
 
     fn next(&mut self) -> Option<Word<'a>> {
         let mut argument = self.next_argument()?;
-        if !self.ended && argument == "--" {
-            self.ended = true;
+        if !self.has_ended_options && argument == "--" {
+            self.has_ended_options = true;
             argument = self.next_argument()?;
         }
-        if self.ended {
+        if self.has_ended_options {
             return Some(Word::Operand(argument));
         }
         Some(match argument.as_bytes() {

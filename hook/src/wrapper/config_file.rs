@@ -1,4 +1,4 @@
-//! The file config.json, which is read once and replaced as a whole.
+//! Reads config.json of a bundle, and replaces the file atomically.
 
 use std::fs::{self, Metadata};
 use std::io::{self, Write};
@@ -17,21 +17,21 @@ pub(super) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the file. Symbolic links are resolved only once, so that the file that was read
-    /// is the one that is replaced.
+    /// Reads the file at `path`. Symbolic links are resolved only here, so that [`Self::replace`]
+    /// replaces the file that was read.
     pub(super) fn read(path: &Path) -> Result<Self, BundleError> {
-        let unreadable = |error| BundleError::Read {
+        let to_read_error = |error| BundleError::Read {
             path: path.into(),
             error,
         };
-        let path = fs::canonicalize(path).map_err(unreadable)?;
-        let file = open_regular(&path).map_err(unreadable)?;
-        let metadata = file.metadata().map_err(unreadable)?;
+        let path = fs::canonicalize(path).map_err(to_read_error)?;
+        let file = open_regular(&path).map_err(to_read_error)?;
+        let metadata = file.metadata().map_err(to_read_error)?;
         let bytes = read_capped(file, Bundle::MAX)
-            .map_err(unreadable)?
+            .map_err(to_read_error)?
             .ok_or_else(|| BundleError::TooLarge(path.clone()))?;
         let text = String::from_utf8(bytes)
-            .map_err(|error| unreadable(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+            .map_err(|error| to_read_error(io::Error::new(io::ErrorKind::InvalidData, error)))?;
         Ok(ConfigFile {
             path,
             metadata,
@@ -48,11 +48,9 @@ impl ConfigFile {
         &self.text
     }
 
-    /// Replaces the file atomically, and keeps its mode and owner. The content is not flushed
-    /// to disk, because no container persists over a reboot.
-    ///
-    /// # Errors
-    /// The new file cannot be created. The old file is unchanged then.
+    /// Replaces the file atomically by one with the content `text`, and keeps its mode and owner.
+    /// The content is not flushed to disk, because no container survives a reboot. If the call
+    /// fails, the old file is unchanged.
     pub(super) fn replace(&self, text: &str) -> io::Result<()> {
         let mut replacement = FileReplacement::create(&self.path)?;
         let file = replacement.file();

@@ -21,14 +21,15 @@ const _: () = assert!(TIMEOUT as u64 > MAX_CONTAINER_START.as_secs());
 
 /// The entry in config.json with which a runtime calls the hook.
 pub(super) struct HookEntry {
-    /// The absolute path of the hook.
+    /// The absolute path of the hook's program.
     path: String,
+    /// The path of config.toml, unless it is the default.
     config: Option<String>,
 }
 
 impl HookEntry {
-    /// Creates the entry. `path` is the hook, by default the one in the directory of this
-    /// program. `config` is the path of the configuration, if it is not the default.
+    /// Creates the entry of the hook at `path`, or of the hook in the directory of this program if
+    /// `path` is `None`. `config` is the path of config.toml, unless it is the default.
     pub(super) fn new(path: Option<&Path>, config: Option<&Path>) -> Result<Self, WrapperError> {
         let path = match path {
             Some(path) => path.to_owned(),
@@ -44,24 +45,22 @@ impl HookEntry {
         if !path.is_file() {
             return Err(hook_error("does not exist"));
         }
-        let text = |path: &Path| path.to_str().map(str::to_owned);
-        let config = match config.map(std::path::absolute) {
-            None => None,
-            Some(Ok(config)) => text(&config),
-            Some(Err(_)) => None,
-        };
+        let to_text = |path: &Path| path.to_str().map(str::to_owned);
+        let config = config
+            .and_then(|config| std::path::absolute(config).ok())
+            .and_then(|config| to_text(&config));
         Ok(HookEntry {
-            path: text(&path).ok_or_else(|| hook_error("has a name that is not UTF-8"))?,
+            path: to_text(&path).ok_or_else(|| hook_error("has a name that is not UTF-8"))?,
             config,
         })
     }
 
-    /// Adds this hook to `text`, a config.json with the hooks `hooks`, together with the
-    /// variables of the plan, its missing device rules, and `groups`, which the user lacks. The
-    /// paths in `removed` are taken out, unless another hook of Boathook is there already, which
-    /// does not mask them.
+    /// Returns `text`, a config.json with the hooks `hooks`, after adding this hook, the plan's
+    /// variables and missing device rules, and the additional groups `groups`. The paths of
+    /// `removed` are removed from the masked and read-only paths, unless `hooks` already has a
+    /// hook of Boathook, which would not mask them.
     ///
-    /// The stage is prestart, because every runtime has it, even the oldest. The rules are
+    /// The stage of the hook is prestart, which even the oldest runtimes support. The rules are
     /// appended, because later rules override earlier ones.
     pub(super) fn add_to(
         &self,
@@ -73,7 +72,7 @@ impl HookEntry {
     ) -> Result<String, EditError> {
         let mut text = text.to_owned();
         if !hooks.reads_requests(Some(Path::new(&self.path))) {
-            let entry = self.json(&removed.masked);
+            let entry = self.to_json(&removed.masked);
             text = json_text::append(&text, &["hooks", "prestart"], &entry)?;
             text = removed.remove_from(text);
         }
@@ -99,12 +98,12 @@ impl HookEntry {
         Ok(text)
     }
 
-    fn json(&self, masked: &[PathBuf]) -> String {
+    fn to_json(&self, masked: &[PathBuf]) -> String {
         let mut args = vec![FILE_NAME];
         if let Some(config) = &self.config {
             args.extend(["--config", config]);
         }
-        // The paths come from config.json, which is UTF-8.
+        // No path is left out here, because the paths come from config.json, which is UTF-8.
         for path in masked.iter().filter_map(|path| path.to_str()) {
             args.extend([MASKED_PATH_OPTION, path]);
         }
@@ -184,9 +183,10 @@ mod tests {
             );
             let after = added(&before, &InjectionPlan::default()).unwrap();
             let after: Value = serde_json::from_str(&after).unwrap();
-            let masked = match is_removed {
-                true => json!(["/proc/kcore"]),
-                false => json!(["/sys/firmware", "/proc/kcore"]),
+            let masked = if is_removed {
+                json!(["/proc/kcore"])
+            } else {
+                json!(["/sys/firmware", "/proc/kcore"])
             };
             assert_eq!(after["linux"]["maskedPaths"], masked, "{hooks}");
         }
@@ -217,7 +217,7 @@ mod tests {
             config: Some("/elsewhere/config.toml".into()),
             ..hook()
         };
-        let entry: Value = serde_json::from_str(&hook.json(&[])).unwrap();
+        let entry: Value = serde_json::from_str(&hook.to_json(&[])).unwrap();
         let wanted = json!([
             "boathook-hook",
             "--config",

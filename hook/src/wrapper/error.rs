@@ -1,4 +1,4 @@
-//! Errors of the wrapper.
+//! Declares the error of `boathook-runtime`.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::exit::ExitCode;
 use crate::oci::BundleError;
 use crate::planner::PlannerError;
 
-/// The reason for which the real runtime was not started. In this case nothing was changed.
+/// The error for which `boathook-runtime` did not execute the real runtime.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WrapperError {
     #[error(transparent)]
@@ -66,7 +66,7 @@ pub(crate) enum WrapperError {
 }
 
 impl WrapperError {
-    /// Adds the id of the container that the error concerns.
+    /// Returns this error with the id of the container that it concerns.
     pub(super) fn with_container(self, id: &str) -> Self {
         WrapperError::Container {
             id: id.to_owned(),

@@ -1,8 +1,9 @@
-//! Paths that config.json masks or makes read-only although the plan needs them.
+//! Removes paths from config.json that the runtime would mask or make read-only, although the
+//! injection plan needs them.
 //!
-//! The runtime does both after its hooks have run. This program takes such a path out of
-//! config.json. What the plan does not need stays masked, because the hook covers the path by a
-//! mask of its own, in which only the files of the plan are visible.
+//! The runtime masks paths after its hooks have run, so it would hide files that the hook has
+//! injected. After the removal the hook masks the path itself, and shows only the files of the
+//! injection plan there.
 
 use std::path::{Path, PathBuf};
 
@@ -11,21 +12,22 @@ use injection_plan::plan::InjectionPlan;
 
 use crate::oci::Bundle;
 
-/// The paths that are taken out of the two lists of config.json.
+/// The paths that are removed from the lists `linux.maskedPaths` and `linux.readonlyPaths` of
+/// config.json.
 #[derive(Debug, Default)]
 pub(super) struct RemovedPaths {
-    /// Paths of `linux.maskedPaths`, which the hook masks.
+    /// The paths of `linux.maskedPaths`, which the hook masks instead of the runtime.
     pub(super) masked: Vec<PathBuf>,
-    /// Paths of `linux.readonlyPaths`, at which the hook mounts a writable directory.
+    /// The paths of `linux.readonlyPaths`, at which the hook mounts a writable directory.
     pub(super) read_only: Vec<PathBuf>,
 }
 
 impl RemovedPaths {
-    /// Finds the paths that hide files of the plan, or make its directories read-only. Only paths
-    /// of the kernel's file systems are removed, which an engine masks by default. A mask
-    /// elsewhere is the choice of a user.
+    /// Finds the paths that hide files of the plan or make its directories read-only. Only paths
+    /// in `/proc` and `/sys`, which engines mask by default, are returned. A user has chosen to
+    /// mask any other path, so it stays masked.
     pub(super) fn find(plan: &InjectionPlan, bundle: &Bundle, config: &Config) -> Self {
-        // The hook refuses a container that could remove its mask.
+        // The hook refuses a container that could unmount the mask, so nothing is removed for it.
         let may_remove_masks = bundle.has_sys_admin
             && bundle.has_user_namespace
             && !config.trust.allow_removable_masks;
@@ -34,22 +36,29 @@ impl RemovedPaths {
         }
         let masked = plan.find_masked_steps(&bundle.masked_paths.masked);
         let read_only = plan.find_read_only_directories(&bundle.masked_paths.read_only);
-        let is_of_kernel = |path: &PathBuf| path.starts_with("/proc") || path.starts_with("/sys");
+        let is_in_kernel_file_system =
+            |path: &PathBuf| path.starts_with("/proc") || path.starts_with("/sys");
         RemovedPaths {
-            masked: masked.into_keys().filter(is_of_kernel).collect(),
-            read_only: read_only.into_iter().filter(is_of_kernel).collect(),
+            masked: masked
+                .into_keys()
+                .filter(is_in_kernel_file_system)
+                .collect(),
+            read_only: read_only
+                .into_iter()
+                .filter(is_in_kernel_file_system)
+                .collect(),
         }
     }
 
-    /// Removes the paths from the lists of `text`, a config.json.
+    /// Returns `text`, a config.json, without these paths in its two lists.
     pub(super) fn remove_from(&self, text: String) -> String {
         let text = remove_items(text, "maskedPaths", &self.masked);
         remove_items(text, "readonlyPaths", &self.read_only)
     }
 }
 
-/// Removes paths from one of the path lists of the `linux` object in config.json, such as
-/// `maskedPaths`. The rest of the text is unchanged.
+/// Returns `text`, a config.json, without `paths` in the list `list` of the object `linux`. The
+/// rest of the text is unchanged.
 fn remove_items(text: String, list: &str, paths: &[PathBuf]) -> String {
     if paths.is_empty() {
         return text;
@@ -59,10 +68,10 @@ fn remove_items(text: String, list: &str, paths: &[PathBuf]) -> String {
         path.is_ok_and(|path| paths.iter().any(|removed| removed == Path::new(&path)))
     };
     let items = json_text::items(&text, &["linux", list]);
-    let rest: Vec<&str> = items.into_iter().filter(|item| !is_removed(item)).collect();
-    let rest = format!("[{}]", rest.join(","));
+    let kept_items: Vec<&str> = items.into_iter().filter(|item| !is_removed(item)).collect();
+    let new_list = format!("[{}]", kept_items.join(","));
     match json_text::find(&text, &["linux"]) {
-        Some(linux) => json_text::set(&text, linux, list, &rest),
+        Some(linux) => json_text::set(&text, linux, list, &new_list),
         None => text,
     }
 }

@@ -1,17 +1,17 @@
-//! `boathook-runtime`: takes the place of an OCI runtime, for engines without support of
-//! hooks.
+//! Implements `boathook-runtime`, which engines that support no hooks call in place of an OCI
+//! runtime.
 //!
-//! For `create` and `run`, the wrapper reads config.json of the bundle. If the container
-//! requests devices, it adds the hook, the device rules and the groups of the device nodes to the
-//! file, and takes masks away that would hide the devices' files ([`masked_paths`]). The rules
-//! persist there when an engine or systemd sets the rules of config.json again. For `update`, it
-//! keeps these rules in the resources ([`update`]). Then this process executes the real runtime,
-//! which therefore has its process number, stdio and signals, and determines the exit code.
+//! For `create` and `run`, this program reads config.json of the bundle. If the container requests
+//! devices, the program adds the hook, the device rules and the groups of the device nodes to
+//! config.json, and removes masked paths that would hide the devices' files ([`masked_paths`]).
+//! Device rules in config.json persist when an engine or systemd sets the rules of the container
+//! again. For `update`, the program adds these rules to the new resources ([`update`]). Then it
+//! executes the real runtime in this process, so that the process id, stdio, signals and the exit
+//! code are those of the real runtime.
 //!
-//! The config.json of a container that requests nothing is not changed, because the hook
-//! would read the same file with the same result. Every other subcommand is passed on
-//! unchanged. `restore` is one of them: a restored container has its old mounts, and its
-//! config.json was written at `create`.
+//! The config.json of a container that requests nothing is not changed. Every other subcommand is
+//! passed on unchanged, including `restore`: a restored container has its old mounts, and its
+//! config.json was changed at `create`.
 
 mod command_line;
 mod config_file;
@@ -27,11 +27,13 @@ use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
+use device_class::class::leave_out_unplanned_patterns;
 use device_class::config::{Config, RuntimeConfig};
 use device_class::strict_toml::FileError;
 use nix::unistd::getppid;
@@ -50,17 +52,18 @@ use masked_paths::RemovedPaths;
 pub(crate) use error::WrapperError;
 pub(crate) use real_runtime::find as real_runtime;
 
-/// The variable with the path of the configuration, if it is not the default. It can be
+/// The environment variable with the path of config.toml, unless it is the default. Its value is
 /// trusted, because a process that sets the environment of a runtime could also start another
 /// runtime.
 const CONFIG_VARIABLE: &str = "BOATHOOK_CONFIG";
 
-/// Runs `boathook-runtime` with the command line of an OCI runtime. The function returns only
-/// if the real runtime could not be started. The error is then reported on stderr and in the
-/// log that the engine gave to the runtime.
+/// Runs `boathook-runtime`, whose command line is that of an OCI runtime. The function returns
+/// only if the real runtime could not be executed. The error is then reported on stderr and in
+/// the log that the engine has named with `--log`.
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let line = CommandLine::parse(&arguments);
+    leave_out_unplanned_patterns();
     let config = std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from);
     let Err(error) = become_runtime(&line, &arguments, config.as_deref());
     let message = log::chain(&error);
@@ -71,8 +74,8 @@ pub fn main() -> process::ExitCode {
     error.exit_code().into()
 }
 
-/// Returns the bundle of a container from the command line of the calling runtime, which is
-/// the parent process of this hook.
+/// Returns the bundle of the container `id` from the command line of the runtime that has called
+/// this hook. The runtime is the parent process.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn bundle_of_caller(id: &str) -> Option<PathBuf> {
     const MAX_LENGTH: usize = 2 << 20;
@@ -99,23 +102,25 @@ fn become_runtime(
     arguments: &[OsString],
     config_path: Option<&Path>,
 ) -> Result<Infallible, WrapperError> {
+    // The deadline also limits the report of an error, which is written after this function.
     let deadline = Deadline::start(deadline::SECONDS).map_err(WrapperError::Signal)?;
+    let deadline = ManuallyDrop::new(deadline);
     let file_size = sys::process::ignore_file_size_signal().map_err(WrapperError::Signal)?;
     let mut update = None;
     let runtime = match &line.action {
         Action::Create(container) => {
             let config = installation::configuration(config_path);
             log::start(LogReader::Engine, config.as_ref().ok(), None);
-            // The runtime is found before config.json is changed.
+            // The runtime is searched first, so that config.json is unchanged if there is none.
             let runtime = match &config {
                 Ok(config) => real_runtime(&config.runtime),
                 Err(_) => real_runtime(&runtime_config(config_path)),
             }?;
-            let added = match config {
+            let result = match config {
                 Ok(config) => add_hook(container, &config, config_path),
                 Err(error) => ignore_config_error(container, error),
             };
-            added.map_err(|error| error.with_container(&container.id))?;
+            result.map_err(|error| error.with_container(&container.id))?;
             runtime
         }
         Action::Update(_) | Action::Other => {
@@ -134,11 +139,11 @@ fn become_runtime(
     }
     let mut command = Command::new(&runtime);
     command.args(update.as_ref().map_or(arguments, |update| &update.words));
-    count_level(&mut command, &runtime)?;
-    deadline.cancel();
+    count_nesting(&mut command, &runtime)?;
+    ManuallyDrop::into_inner(deadline).cancel();
     sys::process::restore_file_size_signal(&file_size);
-    // The name of the program is that of the real runtime, because crun behaves differently if
-    // it is called krun.
+    // The first argument is the path of the real runtime, because crun behaves differently when
+    // it is called as krun.
     let error = command.exec();
     Err(WrapperError::Exec {
         path: runtime,
@@ -146,27 +151,28 @@ fn become_runtime(
     })
 }
 
-/// Returns whether the command line has nothing but the option for the help or the version of
-/// the real runtime. The long options and `-v` are those of runc, crun and youki.
+/// Returns whether the only argument is an option of runc, crun or youki that prints help or the
+/// version.
 fn is_help_or_version(arguments: &[OsString]) -> bool {
     const OPTIONS: [&str; 5] = ["--help", "-h", "--version", "-v", "-V"];
     matches!(arguments, [option] if OPTIONS.iter().any(|known| option == known))
 }
 
-/// Names this program to a user at a terminal, because the following text is that of the real
-/// runtime. An engine has no terminal on stderr, and gets only the text of the real runtime.
+/// Prints the name of this program before the help or version of the real runtime, which does not
+/// contain it. The caller does this only if stderr is a terminal, because an engine may parse the
+/// output.
 fn print_introduction(runtime: &Path) {
     let (version, runtime) = (env!("CARGO_PKG_VERSION"), runtime.display());
     let text = format!(
         "boathook-runtime {version} of Boathook calls {runtime}, whose answer follows; the manual \
          page is boathook-runtime(1)"
     );
-    // A failure is ignored, because the answer of the real runtime is right without this text.
+    // A failure is ignored, because the real runtime's output does not depend on this text.
     let _ = writeln!(io::stderr(), "{}", printable::line(&text));
 }
 
-/// Reads the settings of the real runtime, even if the configuration has errors elsewhere.
-/// Commands that enter or stop a container must still work.
+/// Reads the table `[runtime]` of config.toml. An error in config.toml results in a warning and
+/// the default settings, because commands that enter or stop a container must still work.
 fn runtime_config(path: Option<&Path>) -> RuntimeConfig {
     RuntimeConfig::load(path).unwrap_or_else(|error| {
         log::warning(&format!("{error}; the host's own runtime is called"));
@@ -174,8 +180,8 @@ fn runtime_config(path: Option<&Path>) -> RuntimeConfig {
     })
 }
 
-/// Ignores an error in config.toml for a container that requests nothing, and returns it for
-/// any other container.
+/// Returns `error`, an error in config.toml, if the container requests devices. For a container
+/// that requests nothing, the error is only logged.
 fn ignore_config_error(container: &NewContainer, error: FileError) -> Result<(), WrapperError> {
     let file = ConfigFile::read(&container.bundle.join(&container.config))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
@@ -191,16 +197,16 @@ fn ignore_config_error(container: &NewContainer, error: FileError) -> Result<(),
     Ok(())
 }
 
-/// The variable that counts nested wrappers. It ends a loop that comparing the files cannot
-/// detect, for example if the real runtime is a script or a copy of this program, after
-/// [`MAX_LEVELS`].
+/// The environment variable that counts how often `boathook-runtime` has executed itself as the
+/// real runtime. It ends a loop that a comparison of files cannot detect, for example if the real
+/// runtime is a script that calls this program.
 const LEVEL_VARIABLE: &str = "BOATHOOK_RUNTIME_LEVEL";
 
-/// The maximum number of nested wrappers. A few are unusual, but no loop.
+/// The value of [`LEVEL_VARIABLE`] that counts as a loop. A few levels are unusual but possible.
 const MAX_LEVELS: u32 = 8;
 
-/// Increments the count of nested wrappers.
-fn count_level(command: &mut Command, runtime: &Path) -> Result<(), WrapperError> {
+/// Sets [`LEVEL_VARIABLE`] of `command` to the next higher value, and fails at [`MAX_LEVELS`].
+fn count_nesting(command: &mut Command, runtime: &Path) -> Result<(), WrapperError> {
     let nesting: u32 = std::env::var(LEVEL_VARIABLE)
         .ok()
         .and_then(|level| level.parse().ok())
@@ -212,8 +218,8 @@ fn count_level(command: &mut Command, runtime: &Path) -> Result<(), WrapperError
     Ok(())
 }
 
-/// Adds the hook and the device rules to a container's config.json, if the container needs
-/// them.
+/// Adds the hook and the device rules to a container's config.json, unless the container requests
+/// nothing.
 fn add_hook(
     container: &NewContainer,
     config: &Config,
@@ -224,7 +230,7 @@ fn add_hook(
     deadline::set_container(&printable::line(&container.id));
     Stage::Planning.begin();
     let plan = planner::plan_for(&bundle, &planner::Caller::Engine, config)?;
-    // A plan with only warnings needs the hook too, because the hook logs the warnings.
+    // A plan that has only warnings needs the hook too, because the hook logs the warnings.
     let is_empty = plan.steps.is_empty() && plan.env.is_empty() && plan.warnings.is_empty();
     if is_empty && !plan.is_waiting() {
         return Ok(());

@@ -1,9 +1,10 @@
-//! The groups that a container's user needs to open the injected device nodes.
+//! Finds the groups that a container's user needs to open the injected device nodes.
 //!
-//! A node is bound from the host with the host's owner and mode, so that of `/dev/dri/renderD128`
-//! only root and the group `render` may open it. A container's process that is not root gets the
-//! groups of its nodes as additional groups. Only the wrapper can do this: groups are set by the
-//! runtime, from config.json, and a hook comes too late.
+//! A device node is bind-mounted from the host and has the owner and mode of the host's node. For
+//! example, only root and the group `render` may open `/dev/dri/renderD128`. If the container's
+//! user is not root, the groups of the nodes are added to its additional groups. Only
+//! `boathook-runtime` can do this, because the runtime sets groups from config.json, which it reads
+//! before it calls hooks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,11 +16,12 @@ use nix::sys::stat::makedev;
 use rooted_path::read_regular_text;
 use serde::Deserialize;
 
-/// The largest map of groups that is read, in bytes: 340 lines (user_namespaces(7)).
+/// The size limit of `/proc/self/gid_map` in bytes. The kernel allows 340 lines
+/// (user_namespaces(7)).
 const MAX_MAP: u64 = 16 * 1024;
 
-/// The permission to read and write, in the bits of all others.
-const OPENED: u32 = 0o006;
+/// The permission bits that let other users read and write a file.
+const OTHERS_READ_WRITE: u32 = 0o006;
 
 /// The user of the container's process (OCI runtime specification, "POSIX-platform User").
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -31,8 +33,8 @@ struct ProcessUser {
 }
 
 impl ProcessUser {
-    /// Reads the user from the text of config.json. A user that cannot be read counts as root,
-    /// and the runtime reports the error.
+    /// Reads the user from `text`, a config.json. An invalid user counts as root; the runtime
+    /// reports the error.
     fn from_config(text: &str) -> Self {
         #[derive(Deserialize)]
         struct Config {
@@ -42,21 +44,23 @@ impl ProcessUser {
         struct Process {
             user: ProcessUser,
         }
-        serde_json::from_str(text).map_or_else(|_| Self::default(), |it: Config| it.process.user)
+        serde_json::from_str(text)
+            .map_or_else(|_| Self::default(), |config: Config| config.process.user)
     }
 }
 
-/// Returns whether this process sees the host's groups. In a user namespace, as in a rootless
-/// engine, stat(2) shows the overflow group for a group that is not mapped, and setgroups(2)
-/// refuses it.
+/// Returns whether all groups of the host are mapped in this process's user namespace. In the user
+/// namespace of a rootless engine they are not: stat(2) shows the overflow group for a group that
+/// is not mapped, and setgroups(2) refuses that group.
 fn has_all_groups() -> bool {
     let map = read_regular_text(Path::new("/proc/self/gid_map"), MAX_MAP).unwrap_or_default();
     let numbers: Vec<&str> = map.split_whitespace().collect();
     numbers == ["0", "0", "4294967295"]
 }
 
-/// Returns the groups of the plan's nodes that the user in `config`, the text of config.json,
-/// lacks. It is empty for root, and in a user namespace, where the host's groups have no meaning.
+/// Returns the groups of the plan's device nodes that the user in `config`, a config.json, does not
+/// have. The result is empty for root, who needs no groups, and in a user namespace, where groups
+/// of the host have no meaning.
 pub(super) fn find_missing_groups(
     config: &str,
     has_user_namespace: bool,
@@ -71,7 +75,8 @@ pub(super) fn find_missing_groups(
         Action::Node { own: Some(own), .. } => Some((own.mode, own.gid)),
         Action::Node { mount, number, .. } => {
             let path = mount.source.strip_prefix("/").unwrap_or(&mount.source);
-            // The hook reports a node that is gone by now, or is another device's.
+            // A node that no longer exists or belongs to another device is skipped here, because
+            // the hook reports it as an error.
             let node = fs::metadata(host_root.join(path)).ok()?;
             let is_planned = node.rdev() == makedev(number.major.into(), number.minor.into());
             is_planned.then(|| (node.mode(), node.gid()))
@@ -79,8 +84,8 @@ pub(super) fn find_missing_groups(
         Action::MakeNode { made, .. } => Some((made.own.mode, made.own.gid)),
         _ => None,
     });
-    // A group is of use if it may do more than all others.
-    let opened_by_group = nodes.filter(|(mode, _)| (mode >> 3) & !mode & OPENED != 0);
+    // A group is needed only if it has a permission that other users do not have.
+    let opened_by_group = nodes.filter(|(mode, _)| (mode >> 3) & !mode & OTHERS_READ_WRITE != 0);
     let groups = opened_by_group.map(|(_, gid)| gid);
     groups
         .filter(|gid| *gid != 0 && *gid != user.gid && !user.additional_gids.contains(gid))

@@ -1,4 +1,4 @@
-//! Finds the real runtime.
+//! Finds the OCI runtime that `boathook-runtime` executes.
 
 use std::env;
 use std::io;
@@ -11,9 +11,9 @@ use runtime_config::{RUNTIMES, program_directories};
 use super::WrapperError;
 use crate::container::Identity;
 
-/// Returns the configured runtime, or else the first of [`RUNTIMES`] that exists. The PATH of
-/// the engine is searched before the usual directories, because k3s and similar systems
-/// provide their runtime there.
+/// Returns the configured runtime, or else the first runtime of [`RUNTIMES`] that exists. The
+/// engine's PATH is searched before the usual directories, because k3s and similar distributions
+/// add the directory of their own runtime to PATH.
 pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     let own = program_identity(Path::new("/proc/self/exe")).ok();
     if let Some(path) = &config.path {
@@ -33,8 +33,8 @@ pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     find_first(&directories.collect::<Vec<_>>(), own)
 }
 
-/// Returns the first runtime in the directories that is not this program, which may be
-/// installed under the name of a runtime.
+/// Returns the first runtime in `directories` that is not this program, whose identity is `own`.
+/// An administrator may have installed this program under the name of a runtime.
 fn find_first(directories: &[PathBuf], own: Option<Identity>) -> Result<PathBuf, WrapperError> {
     let mut own_path = None;
     for name in RUNTIMES {
@@ -50,7 +50,8 @@ fn find_first(directories: &[PathBuf], own: Option<Identity>) -> Result<PathBuf,
     Err(own_path.map_or(WrapperError::NoRuntime, WrapperError::Recursion))
 }
 
-/// Returns the identity of the file to which a path leads, if the file is a program.
+/// Returns the device and inode number of the file at `path`. A file that is not executable is an
+/// error.
 fn program_identity(path: &Path) -> io::Result<Identity> {
     let file = stat(path)?;
     let is_file = file.st_mode & libc::S_IFMT == libc::S_IFREG;

@@ -1,5 +1,5 @@
-//! The log that an engine gives to its runtime (`--log` and `--log-format`). docker,
-//! containerd and podman show the last error in it to their users.
+//! Writes errors to the log that an engine has named with `--log` and `--log-format`. Docker,
+//! containerd and podman show the last error of this log to their users.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,16 +12,18 @@ use crate::log;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RuntimeLog {
     pub(super) path: PathBuf,
-    /// Whether each line is a JSON object, as logrus writes it. Otherwise lines are text.
-    pub(super) json: bool,
+    /// True if each line is a JSON object, and false if lines are text. Both are formats of
+    /// logrus, Go's logging library.
+    pub(super) is_json: bool,
 }
 
 impl RuntimeLog {
-    /// Appends an error. A failure to write is ignored, because the error is also on stderr.
+    /// Appends the error `message`. A failure to write is ignored, because the message is written
+    /// to stderr too.
     #[expect(clippy::disallowed_methods, reason = "the engine names its own file")]
     pub(super) fn write(&self, message: &str) {
         let (level, time) = ("error", log::now());
-        let line = if self.json {
+        let line = if self.is_json {
             json!({"level": level, "msg": message, "time": time}).to_string()
         } else {
             format!("time={time:?} level={level} msg={message:?}")

@@ -1,9 +1,9 @@
-//! Keeps the device rules of a container in an `update`.
+//! Adds the device rules of a container to the resources of an `update` command.
 //!
-//! crun replaces the device rules of a container by the list in the resources of an update.
-//! Engines send the list of their own specification, which lacks the rules that the wrapper
-//! added to config.json at `create`. Therefore the missing rules are read from config.json and
-//! added to the list. They are not recorded elsewhere.
+//! crun replaces the device rules of a container by the list in the new resources. Engines send
+//! the list of their own specification, which lacks the rules that `boathook-runtime` added to
+//! config.json at `create`. Therefore the missing rules are read from config.json and added to the
+//! list.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,10 +22,11 @@ use super::command_line::Update;
 use super::config_file::ConfigFile;
 use crate::oci::{Bundle, Hooks, read_capped};
 
-/// Arguments for the runtime, and the file to which they refer.
+/// The arguments of the real runtime's command line, and the file that they name.
 pub(super) struct Arguments {
     pub(super) words: Vec<OsString>,
-    /// A file in memory, which the runtime reads through `/proc/self/fd`.
+    /// A file in memory with the new resources, which the real runtime opens through
+    /// `/proc/self/fd`. It must stay open until the runtime is executed.
     _resources: Option<File>,
 }
 
@@ -38,13 +39,14 @@ impl Arguments {
     }
 }
 
-/// The members of the runtime's `state` output that are used.
+/// The member of the real runtime's `state` output that is needed.
 #[derive(Deserialize)]
 struct State {
     bundle: PathBuf,
 }
 
-/// Returns the arguments with the container's device rules added to the resources.
+/// Returns the arguments of the `update` command, with a file of resources that also contains the
+/// container's device rules.
 pub(super) fn add_devices(
     update: &Update,
     arguments: &[OsString],
@@ -54,15 +56,15 @@ pub(super) fn add_devices(
         path: update.resources.clone(),
         error,
     };
-    let text = read(&update.resources).map_err(fail)?;
+    let text = read_resources(&update.resources).map_err(fail)?;
     let listed = json_text::items(&text, &["devices"]);
     let edited = match find_bundle(update, arguments, runtime, !listed.is_empty()) {
         Some(bundle) => add_missing_rules(&text, &listed, &bundle)?,
         None => None,
     };
-    let by_stdin = update.resources == Path::new("-");
+    let is_stdin = update.resources == Path::new("-");
     let text = match edited {
-        None if !by_stdin => return Ok(Arguments::unchanged(arguments)),
+        None if !is_stdin => return Ok(Arguments::unchanged(arguments)),
         edited => edited.unwrap_or(text),
     };
     let (resources, path) = create_memory_file(&text).map_err(fail)?;
@@ -83,7 +85,7 @@ pub(super) fn add_devices(
     clippy::disallowed_methods,
     reason = "the caller names the file, as for the runtime"
 )]
-fn read(path: &Path) -> io::Result<String> {
+fn read_resources(path: &Path) -> io::Result<String> {
     let bytes = if path == Path::new("-") {
         read_capped(io::stdin().lock(), Bundle::MAX)
     } else {
@@ -93,15 +95,15 @@ fn read(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Returns the bundle of the container, as reported by the runtime. Returns `None` if the
-/// runtime does not know the container; the runtime reports that error itself.
+/// Asks the real runtime for the bundle of the container. Returns `None` if the bundle is not
+/// needed, or if the runtime does not know the container and therefore refuses the update itself.
 fn find_bundle(
     update: &Update,
     arguments: &[OsString],
     runtime: &Path,
-    needed: bool,
+    is_needed: bool,
 ) -> Option<PathBuf> {
-    if !needed {
+    if !is_needed {
         return None;
     }
     let state = Command::new(runtime)
@@ -116,9 +118,9 @@ fn find_bundle(
     Some(state.bundle)
 }
 
-/// Adds the rules of the bundle's config.json that are missing in `listed`, the list of device
-/// rules in `text`. Returns `None` if no rule is missing. A config.json without the hook has
-/// no rules of the wrapper.
+/// Returns `text`, the resources of an update, with the rules of the bundle's config.json that are
+/// missing in `listed`, the device rules of `text`. Returns `None` if no rule is missing, or if
+/// config.json has no hook of Boathook and therefore no rules of `boathook-runtime`.
 fn add_missing_rules(
     text: &str,
     listed: &[&str],
@@ -132,30 +134,32 @@ fn add_missing_rules(
     let parse = |rule: &&str| serde_json::from_str::<LinuxDeviceCgroup>(rule).ok();
     let listed: Vec<_> = listed.iter().filter_map(parse).collect();
     for rule in json_text::items(config.text(), &["linux", "resources", "devices"]) {
-        let missing =
-            parse(&rule).is_some_and(|rule| names_a_device(&rule) && !listed.contains(&rule));
-        if missing {
-            let text = edited.as_deref().unwrap_or(text);
-            let added = json_text::append(text, &["devices"], rule).map_err(|error| {
-                WrapperError::Edit {
-                    path: "the resources of the update".into(),
-                    error,
-                }
-            })?;
-            edited = Some(added);
+        let is_missing =
+            parse(&rule).is_some_and(|rule| allows_one_device(&rule) && !listed.contains(&rule));
+        if is_missing {
+            let current_text = edited.as_deref().unwrap_or(text);
+            let new_text =
+                json_text::append(current_text, &["devices"], rule).map_err(|error| {
+                    WrapperError::Edit {
+                        path: "the resources of the update".into(),
+                        error,
+                    }
+                })?;
+            edited = Some(new_text);
         }
     }
     Ok(edited)
 }
 
-/// Returns whether a rule allows exactly one device. The wrapper adds only rules of this form.
-fn names_a_device(rule: &LinuxDeviceCgroup) -> bool {
-    let number = |number: Option<i64>| number.is_some_and(|number| number >= 0);
-    rule.allow() && number(rule.major()) && number(rule.minor())
+/// Returns whether a rule allows exactly one device. `boathook-runtime` adds only such rules to
+/// config.json.
+fn allows_one_device(rule: &LinuxDeviceCgroup) -> bool {
+    let is_number = |number: Option<i64>| number.is_some_and(|number| number >= 0);
+    rule.allow() && is_number(rule.major()) && is_number(rule.minor())
 }
 
-/// Creates a file in memory with this text, which the runtime inherits. Returns the file, and
-/// the path by which the runtime can open it.
+/// Creates a file in memory with the content `text`, which the real runtime inherits as a
+/// descriptor. Returns the file and the path by which the runtime can open it.
 fn create_memory_file(text: &str) -> io::Result<(File, OsString)> {
     let mut file = File::from(memfd_create("boathook-resources", MFdFlags::empty())?);
     file.write_all(text.as_bytes())?;

@@ -39,8 +39,8 @@ fn command(device: &Device) -> HealthCommand {
 fn judged(script: &str, keys: &str) -> (Health, Duration) {
     let start = Instant::now();
     let command = shell(script, keys);
-    let outcome = run(&command, Path::new("/"));
-    (outcome.health(&command), start.elapsed())
+    let outcome = run_health_program(&command, Path::new("/"));
+    (outcome.judge_health(&command), start.elapsed())
 }
 
 fn unhealthy(reason: &str) -> Health {
@@ -118,8 +118,8 @@ fn output_without_end_is_dropped() {
 fn a_program_that_cannot_be_run_does_not_change_health() {
     let not_run = |program: &Path| {
         let keys = format!("program = ['{}']", program.display());
-        match run(&command(&devices(1, &keys, true)[0]), Path::new("/")) {
-            Outcome::NotRun(reason) => reason,
+        match run_health_program(&command(&devices(1, &keys, true)[0]), Path::new("/")) {
+            ProgramOutcome::NotRun(reason) => reason,
             other => panic!("{other:?}"),
         }
     };

@@ -1,11 +1,11 @@
-//! Filters the uevents of the kernel (lib/kobject_uevent.c). A uevent is a datagram:
-//! `ACTION@DEVPATH` and any number of `KEY=VALUE` texts, each followed by a zero byte.
+//! Filters the kernel's uevents (lib/kobject_uevent.c). A uevent is a datagram that has
+//! `ACTION@DEVPATH`, a zero byte, and `KEY=VALUE` texts that each end with a zero byte.
 
-/// The device paths of subsystems that send events at every container start and have no
+/// The device paths of subsystems that send uevents at every container start and have no
 /// accelerators.
-const NOISE: [&str; 2] = ["/devices/virtual/net/", "/devices/virtual/bdi/"];
+const IGNORED_PATHS: [&str; 2] = ["/devices/virtual/net/", "/devices/virtual/bdi/"];
 
-/// Returns whether a message may be about an accelerator.
+/// Returns whether a uevent may concern an accelerator.
 pub(super) fn is_relevant(message: &[u8]) -> bool {
     let head = message.split(|byte| *byte == 0).next().unwrap_or_default();
     let Ok(head) = std::str::from_utf8(head) else {
@@ -14,7 +14,7 @@ pub(super) fn is_relevant(message: &[u8]) -> bool {
     let Some((action, path)) = head.split_once('@') else {
         return false;
     };
-    !action.is_empty() && !NOISE.iter().any(|tree| path.starts_with(tree))
+    !action.is_empty() && !IGNORED_PATHS.iter().any(|tree| path.starts_with(tree))
 }
 
 #[cfg(test)]

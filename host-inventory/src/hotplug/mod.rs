@@ -1,6 +1,6 @@
-//! Notifies of devices that appear or disappear. The sources are the directories with device
-//! nodes, and the kernel's uevents. A notification only triggers a scan. If a notification
-//! is missed, the periodic scan finds the change later.
+//! Sends a notification when a device may have appeared or disappeared. The sources are
+//! directories with device nodes, and the kernel's uevents. A notification only starts a scan, so
+//! that a lost one merely delays the result until the next periodic scan.
 
 mod message;
 mod uevent;
@@ -15,22 +15,23 @@ use device_class::pattern::PathPattern;
 use device_class::template::Attributes;
 use tokio::task::JoinHandle;
 
-use crate::dir_watch::{DirWatch, Interest, Notice};
+use crate::dir_watch::{DirWatch, DirectoryChange, WatchedEvents};
 use crate::notify::Notifier;
 use uevent::Uevents;
 
-/// The time after which a failed watch is started again.
-const RETRY: Duration = Duration::from_secs(300);
+/// The delay before a failed watch is started again.
+const RETRY_DELAY: Duration = Duration::from_secs(300);
 
-/// A task that notifies of changes. The task ends when this value is dropped. If its watch
+/// A task that sends notifications of changes. Dropping this value ends the task. If its watch
 /// fails, the task logs the error and starts the watch again after five minutes.
 #[derive(Debug)]
 pub(crate) struct WatchTask(JoinHandle<()>);
 
 impl WatchTask {
-    pub(crate) fn directories(
+    /// Starts a task that watches directories.
+    pub(crate) fn watch_directories(
         directories: &BTreeSet<PathBuf>,
-        interest: Interest,
+        interest: WatchedEvents,
         notifier: Notifier,
     ) -> Self {
         let directories = directories.iter().cloned().collect();
@@ -41,8 +42,8 @@ impl WatchTask {
         )))
     }
 
-    /// Starts a task that notifies of the kernel's uevents.
-    pub(crate) fn uevents(notifier: Notifier) -> Self {
+    /// Starts a task that receives the kernel's uevents.
+    pub(crate) fn receive_uevents(notifier: Notifier) -> Self {
         WatchTask(tokio::spawn(async move {
             loop {
                 let ended = match Uevents::new() {
@@ -55,13 +56,13 @@ impl WatchTask {
     }
 }
 
-/// Watches directories and calls `on` with each change. The future never completes; the watch
-/// ends when the future is dropped. If the watch fails, the error is logged, and the watch
-/// starts again after five minutes.
+/// Watches directories and calls `on` for each change. The future never completes; dropping it
+/// ends the watch. If the watch fails, the error is logged, and the watch starts again after five
+/// minutes.
 pub async fn watch_directories(
     directories: Vec<PathBuf>,
-    interest: Interest,
-    mut on: impl FnMut(Notice<'_>),
+    interest: WatchedEvents,
+    mut on: impl FnMut(DirectoryChange<'_>),
 ) {
     let names: Vec<_> = directories
         .iter()
@@ -82,7 +83,7 @@ async fn pause_after_error(message: &str, ended: io::Result<()>) {
     if let Err(error) = ended {
         tracing::warn!("{message}, polling instead: {error}");
     }
-    tokio::time::sleep(RETRY).await;
+    tokio::time::sleep(RETRY_DELAY).await;
 }
 
 impl Drop for WatchTask {
@@ -91,21 +92,21 @@ impl Drop for WatchTask {
     }
 }
 
-/// Returns the directories in which device nodes or files of the classes can appear. /proc
-/// and /sys are left out, because inotify does not report changes by the kernel there
+/// Returns the directories in which device nodes or files of the classes can appear. Directories
+/// of /proc and /sys are omitted, because inotify does not report the kernel's changes there
 /// (inotify(7)).
 pub(crate) fn watched_directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet<PathBuf> {
     let sources = classes.iter().flat_map(|class| &class.spec.discover);
     let paths = sources
         .filter_map(|source| source.path.as_ref())
-        .filter_map(fixed_part);
+        .filter_map(fixed_parent);
     let useful = paths.filter(|path| !["proc", "sys"].iter().any(|tree| path.starts_with(tree)));
     useful.map(|path| host_root.join(path)).collect()
 }
 
-/// Returns the directory in which the first variable component of a pattern is looked up,
-/// relative to the root.
-fn fixed_part(pattern: &PathPattern) -> Option<PathBuf> {
+/// Returns the directory in which the first component with a placeholder is looked up, relative to
+/// the root.
+fn fixed_parent(pattern: &PathPattern) -> Option<PathBuf> {
     let known = Attributes::new();
     let names = pattern
         .components()
@@ -133,7 +134,7 @@ mod tests {
             ("/*", ""),
         ] {
             let pattern = PathPattern::try_from(pattern.to_owned()).unwrap();
-            assert_eq!(fixed_part(&pattern), Some(wanted.into()), "{pattern}");
+            assert_eq!(fixed_parent(&pattern), Some(wanted.into()), "{pattern}");
         }
     }
 }

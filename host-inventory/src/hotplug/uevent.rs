@@ -16,16 +16,16 @@ use crate::notify::Notifier;
 /// group.
 const KERNEL_GROUP: u32 = 1;
 
-/// The size of the receive buffer, in bytes. The kernel's messages are shorter: at most
-/// `UEVENT_BUFFER_SIZE` (2048) and the header.
-const LONGEST: usize = 8192;
+/// The size of the receive buffer, in bytes. A uevent of the kernel is shorter: its header and at
+/// most `UEVENT_BUFFER_SIZE` (2048) bytes.
+const BUFFER_SIZE: usize = 8192;
 
-/// A socket that receives uevents. tokio has no type for netlink sockets, so the socket is
-/// held as a Unix datagram socket. `recv` is the same system call for both.
+/// A socket that receives uevents. Since tokio has no type for netlink sockets, a Unix datagram
+/// socket holds the descriptor: `recv` is the same system call for both.
 pub(super) struct Uevents(UnixDatagram);
 
 impl Uevents {
-    /// Opens the socket and subscribes to the kernel's messages.
+    /// Opens the socket and subscribes to the kernel's uevents.
     ///
     /// # Errors
     /// Returns an error if the socket cannot be opened, for example in a sandbox.
@@ -37,16 +37,16 @@ impl Uevents {
         Ok(Uevents(UnixDatagram::from_std(socket.into())?))
     }
 
-    /// Notifies of every message that may be about an accelerator. Returns only if reading
-    /// the socket fails.
+    /// Sends a notification for each uevent that may concern an accelerator. Returns only if the
+    /// socket cannot be read.
     pub(super) async fn run(self, notifier: &Notifier) -> io::Result<()> {
-        let mut buffer = [0; LONGEST];
+        let mut buffer = [0; BUFFER_SIZE];
         loop {
             match self.0.recv(&mut buffer).await {
                 Ok(length) if is_relevant(&buffer[..length]) => notifier.notify(),
                 Ok(_) => {}
-                // The receive buffer overflowed and messages were lost, and one of them may
-                // have been about an accelerator.
+                // The receive buffer overflowed. One of the lost uevents may have concerned an
+                // accelerator.
                 Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
                     notifier.notify()
                 }

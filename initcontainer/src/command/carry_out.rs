@@ -1,36 +1,37 @@
-//! Carries out a planned installation or upgrade, or prints its steps, and then prints what the
-//! operator has to do next.
+//! Executes or prints a planned installation or upgrade, and then prints what the operator must do
+//! next.
 
 use std::path::Path;
 
 use anyhow::Result;
 use initcontainer::compatibility::{OfferedNames, find_offers};
+use initcontainer::host::Host;
 use initcontainer::install;
-use initcontainer::layout::{COMMANDS, LINKS, PACKAGED, ROOT};
+use initcontainer::layout::{LINKS, PACKAGED};
 use initcontainer::lock::Lock;
 use initcontainer::payload::Payload;
 use initcontainer::step::{self, Step};
-use runtime_config::{Engine, HostRoot, Options, Plan, is_running};
+use runtime_config::{Engine, Options, Plan, is_running};
 
-use super::release;
+use super::{pod_status, release_installer_lock};
 use crate::output::{InstalledRelease, Output};
-use crate::{restart, running_services};
+use crate::{restart, running_services, selinux};
 
-/// The release and the engines of an installation or of an upgrade.
+/// The input of an installation or upgrade.
 pub(super) struct Request {
     pub(super) payload: Payload,
     pub(super) engines: Vec<(Engine, Options)>,
     pub(super) names: OfferedNames,
-    /// Whether the release may have fewer classes than the installed one.
+    /// Whether the release may have fewer class files than the installed one.
     pub(super) fewer_classes: bool,
-    /// Whether engines that have not read their configuration are restarted.
+    /// Whether engines are restarted that have not read their new configuration.
     pub(super) restart: bool,
 }
 
-/// Makes the plan of an installation, prints it or carries it out, and prints what the operator
-/// has to do next. Without the lock, which a dry run does not take, nothing is changed.
+/// Plans an installation, and executes the plan while `lock` is held. Without a lock, as in a dry
+/// run, the plan is only printed.
 pub(super) fn carry_out(
-    host: &HostRoot,
+    host: &Host,
     request: &Request,
     mut lock: Option<Lock>,
     output: &mut Output,
@@ -45,21 +46,22 @@ pub(super) fn carry_out(
     for note in &plan.notes {
         output.report_note(note);
     }
-    output.set_installed(describe_release(payload, &plan));
+    output.set_installed(describe_release(host, payload, &plan));
     if lock.is_none() {
         show_steps(&plan.steps, output);
         let due = plan
             .engines
             .iter()
-            .filter(|p| restart::would_be_due(host, p));
+            .filter(|p| restart::would_need_restart(host, p));
         let due: Vec<Engine> = due.map(|plan| plan.engine).collect();
         let offers = find_offers(host, payload, names);
         output.set_next_commands(next_commands(host, &plan, &due, &offers));
         return Ok(());
     }
+    pod_status::report_notes(&plan.notes);
     step::run(host, &plan.steps, |step| {
         let made_root =
-            matches!(step, Step::MakeTree { path, .. } if Path::new(ROOT).starts_with(path));
+            matches!(step, Step::MakeTree { path, .. } if host.programs().starts_with(path));
         if let Some(lock) = lock.as_mut().filter(|_| made_root) {
             lock.extend(host)?;
         }
@@ -67,12 +69,13 @@ pub(super) fn carry_out(
         Ok(())
     })?;
     if let Some(lock) = lock {
-        release(lock, output);
+        release_installer_lock(lock, output);
     }
     show_links(&plan.steps, output);
-    running_services::start(host, &plan.steps, &payload.origin.services, output)?;
-    output.print_text(&format_summary(payload, &plan));
-    let due = follow_up(host, &plan.engines, request.restart, output)?;
+    selinux::label(host, &payload.version, &plan.steps, output)?;
+    running_services::start_services(host, &plan.steps, &payload.origin.services, output)?;
+    output.print_text(&format_summary(host, payload, &plan));
+    let due = restart_engines(host, &plan.engines, request.restart, output)?;
     let offers = find_offers(host, payload, names);
     let next = next_commands(host, &plan, &due, &offers);
     let lines: String = next.iter().map(|line| format!("  {line}\n")).collect();
@@ -90,26 +93,29 @@ pub(super) fn show_steps(steps: &[Step], output: &mut Output) {
     show_links(steps, output);
 }
 
-/// Prints the number of links to manual pages and completions. These links have no lines of
-/// their own.
+/// Prints the number of links to manual pages and completions, which are not printed one by one.
 pub(super) fn show_links(steps: &[Step], output: &Output) {
     if let Some(links) = step::shared_links(steps) {
         output.print_text(&format!("{links}\n"));
     }
 }
 
-fn describe_release(payload: &Payload, plan: &install::Installation) -> InstalledRelease {
+fn describe_release(
+    host: &Host,
+    payload: &Payload,
+    plan: &install::Installation,
+) -> InstalledRelease {
     let classes = payload.classes();
     let classes = classes.iter().map(|name| name.trim_end_matches(".toml"));
     InstalledRelease {
         version: payload.version.clone(),
-        directory: ROOT,
+        directory: host.programs().to_owned(),
         classes: classes.map(str::to_owned).collect(),
         engines: plan.engines.iter().map(|plan| plan.engine).collect(),
     }
 }
 
-fn format_summary(payload: &Payload, plan: &install::Installation) -> String {
+fn format_summary(host: &Host, payload: &Payload, plan: &install::Installation) -> String {
     if plan.steps.is_empty() {
         return "nothing to do: everything is installed and configured\n".into();
     }
@@ -119,36 +125,37 @@ fn format_summary(payload: &Payload, plan: &install::Installation) -> String {
         names => names.join(", "),
     };
     format!(
-        "\nboathook {} is installed in {ROOT}\nclasses: {}\nengines: {engines}\n",
+        "\nboathook {} is installed in {}\nclasses: {}\nengines: {engines}\n",
         payload.version,
+        host.programs().display(),
         payload.classes().len(),
     )
 }
 
 /// Restarts the engines that have not read their new configuration, if `--restart` was given.
-/// Returns the engines that still have to be restarted.
-fn follow_up(
-    host: &HostRoot,
+/// Otherwise returns these engines.
+fn restart_engines(
+    host: &Host,
     plans: &[Plan],
     restart: bool,
     output: &mut Output,
 ) -> Result<Vec<Engine>> {
     let due: Vec<&Plan> = plans
         .iter()
-        .filter(|plan| restart::is_due(host, plan))
+        .filter(|plan| restart::needs_restart(host, plan))
         .collect();
     if !restart {
         return Ok(due.iter().map(|plan| plan.engine).collect());
     }
     for plan in due {
-        output.report_restart(plan.engine, restart::restart(host, plan)?);
+        output.report_restart(plan.engine, restart::restart_engine(host, plan)?);
     }
     Ok(Vec::new())
 }
 
 /// Returns the commands that the operator should run next.
 fn next_commands(
-    host: &HostRoot,
+    host: &Host,
     plan: &install::Installation,
     due: &[Engine],
     offers: &[(String, String)],
@@ -157,20 +164,27 @@ fn next_commands(
     let is_packaged = host.exists(&Path::new(PACKAGED).join("boathook"));
     let linked =
         is_packaged || host.exists(&link) || plan.steps.iter().any(|step| step.path() == link);
-    let boathook = if linked { "boathook" } else { COMMANDS };
+    let commands = host.commands();
+    let boathook = if linked {
+        Path::new("boathook")
+    } else {
+        &commands
+    }
+    .display();
     let mut commands: Vec<String> = due
         .iter()
-        .map(|engine| restart::advice(*engine, false))
+        .map(|engine| restart::restart_command(*engine, false))
         .collect();
     if plan.changes_programs_of_docker && is_running(host, Engine::Docker) {
         commands.push(format!(
             "{}   # it looks for programs for --gpus only when it starts",
-            restart::advice(Engine::Docker, true)
+            restart::restart_command(Engine::Docker, true)
         ));
     }
     commands.push(format!("{boathook} list"));
     for engine in plan.engines.iter().map(|plan| plan.engine) {
-        // Names for `--device` need no hook for every container, and work with rootless podman.
+        // CDI names for `--device` also work with rootless podman, and without the hook in the
+        // hooks directory.
         if engine == Engine::Podman {
             commands.push(format!(
                 "{boathook} cdi generate   # then: podman run --device KIND=NAME, with the names of \

@@ -1,34 +1,33 @@
-//! The engines that an installation configures.
+//! Chooses the engines that an installation configures.
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use initcontainer::cli::EngineChoice;
-use initcontainer::layout::record_path;
-use runtime_config::{
-    Engine, HostRoot, InstallationRecord, Options, find_docker_snap, program_directories,
-};
+use initcontainer::host::Host;
+use runtime_config::{Engine, InstallationRecord, Options, find_docker_snap, program_directories};
 
 use crate::output::Output;
 
-/// Files that show that a kubelet, or a client of its interface, uses containerd.
+/// Paths that exist if a kubelet, or another client of its runtime interface (CRI), uses
+/// containerd.
 const SIGNS_OF_PODS: [&str; 3] = ["/var/lib/kubelet", "/etc/kubernetes", "/etc/crictl.yaml"];
-/// A program that shows the same.
+/// The name of the kubelet's program, which also shows that pods may use containerd.
 const KUBELET: &str = "kubelet";
 
-/// Returns whether something on the host may start pods by containerd. Where nothing does, its
-/// containerd serves Docker alone, whose containers do not read containerd's configuration: a
-/// change and a restart would be for nothing.
-fn starts_pods(host: &HostRoot) -> bool {
+/// Returns whether something on the host may start pods through containerd. Otherwise containerd
+/// serves Docker alone, whose containers do not use containerd's CRI configuration, and
+/// configuring containerd would be useless.
+fn starts_pods(host: &Host) -> bool {
     let kubelets = program_directories().map(|dir| Path::new(dir).join(KUBELET));
     let signs = SIGNS_OF_PODS.iter().map(|path| Path::new(path).to_owned());
     signs.chain(kubelets).any(|path| host.exists(&path))
 }
 
-/// Returns the engines to configure. An engine that was found but not named is left out if it
+/// Returns the engines to configure. An engine that was found, but not named, is omitted if it
 /// starts no pods.
-pub(super) fn choose(
-    host: &HostRoot,
+pub(super) fn choose_engines(
+    host: &Host,
     choice: &EngineChoice,
     options: &Options,
     output: &mut Output,
@@ -44,8 +43,8 @@ pub(super) fn choose(
         if let Some(reason) = snap.filter(|_| engines.contains(&Engine::Docker)) {
             bail!("docker: {reason}");
         }
-        // The absence of an engine's program proves nothing if /usr/bin is not visible, as in a
-        // container that mounts only the engine's directories.
+        // If /usr/bin is not visible, as in a container that mounts only the engine's directories,
+        // a missing program proves nothing.
         let sees_programs = host.is_dir(Path::new("/usr/bin"));
         let absent = |engine: &&Engine| sees_programs && engine.detect(host).is_none();
         for engine in engines.iter().filter(absent) {
@@ -65,7 +64,7 @@ pub(super) fn choose(
     found.retain(|engine| engine.detect(host).is_some());
     let is_only_dockers = found.contains(&Engine::Docker) && !starts_pods(host);
     for engine in found {
-        let record = InstallationRecord::load(host, &record_path(engine))?;
+        let record = InstallationRecord::load(host, &host.record(engine))?;
         if engine == Engine::Docker && snap.is_some() {
             continue;
         }

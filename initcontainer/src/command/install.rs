@@ -1,4 +1,4 @@
-//! The command `install`.
+//! Implements the command `install`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,12 @@ use anyhow::{Context, Result};
 use initcontainer::cli::Install;
 use initcontainer::compatibility::OfferedNames;
 use initcontainer::configuration;
-use initcontainer::layout::{CONFIG, HOOK, RUNTIME};
+use initcontainer::directories::{self, NamedDirectories};
+use initcontainer::host::Host;
 use initcontainer::lock::Lock;
 use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
 use initcontainer::recorded_options::EngineOptions;
-use runtime_config::{HostRoot, Options};
+use runtime_config::Options;
 
 use super::carry_out::{Request, carry_out};
 use super::{check_user, engines};
@@ -21,36 +22,42 @@ use crate::output::Output;
     clippy::disallowed_methods,
     reason = "the user names the file, and waits"
 )]
-pub(super) fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
+pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Result<()> {
     check_user(host)?;
+    let named = NamedDirectories {
+        programs: args.prefix.clone(),
+        configuration: args.config_dir.clone(),
+    };
+    let host = &directories::choose_directories(host, &named)?;
     let source = find_source(args.source.as_deref())?;
-    // The recorded paths must lead to the same directories from another working directory.
+    // The manifest records these paths, so they must not depend on the working directory.
     let classes_dir = args.classes.as_deref().map(std::path::absolute);
     let classes_dir = classes_dir.transpose()?;
     let classes = match &classes_dir {
         Some(_) if args.classes.as_deref() == Some(Path::new(NO_CLASSES)) => ClassFiles::None,
-        Some(dir) => ClassFiles::From(dir),
-        None => ClassFiles::OfSource,
+        Some(dir) => ClassFiles::FromDirectory(dir),
+        None => ClassFiles::FromRelease,
     };
     let mut payload = read_payload(host, &source, classes)?;
     if let Some(dir) = &args.own_classes {
         payload = payload.with_own_classes(&source, &std::path::absolute(dir)?)?;
     }
     if let Some(file) = &args.config {
-        let installed = host.read(Path::new(CONFIG))?;
-        payload = payload.with_config(file, installed.is_some())?;
+        let installed = host.directories().config();
+        let is_there = host.read(&installed)?.is_some();
+        payload = payload.with_config(file, is_there.then_some(&*installed))?;
     }
     let read = |path: &PathBuf| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
     };
-    let names = OfferedNames::find(&payload, &args.toolkits)?;
+    let names = OfferedNames::find(host, &payload, &args.toolkits)?;
     let options = EngineOptions {
         set_default: args.set_default,
         base_spec: args.base_spec.as_ref().map(read).transpose()?,
     };
     let options = complete_options(host, &payload, &names, options)?;
     let lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
-    let engines = engines::choose(host, &args.engine, &options, output)?;
+    let engines = engines::choose_engines(host, &args.engine, &options, output)?;
     let payload = payload.with_services(&source, args.services())?;
     let request = Request {
         payload,
@@ -66,11 +73,7 @@ pub(super) fn install(host: &HostRoot, args: &Install, output: &mut Output) -> R
 }
 
 /// Reads the release in `source`.
-pub(super) fn read_payload(
-    host: &HostRoot,
-    source: &Path,
-    classes: ClassFiles<'_>,
-) -> Result<Payload> {
+pub(super) fn read_payload(host: &Host, source: &Path, classes: ClassFiles<'_>) -> Result<Payload> {
     let version = Payload::find_version(source)?;
     let version = version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION"));
     let mut payload = Payload::read(version, source, classes)?;
@@ -80,17 +83,17 @@ pub(super) fn read_payload(
     Ok(payload)
 }
 
-/// Returns the settings for an engine's configuration that follow from the options.
+/// Completes the options of an engine with the values that follow from the host and the release.
 pub(super) fn complete_options(
-    host: &HostRoot,
+    host: &Host,
     payload: &Payload,
     names: &OfferedNames,
     options: EngineOptions,
 ) -> Result<Options> {
     Ok(Options {
         more_names: names.runtimes.clone(),
-        hook: HOOK.into(),
-        runtime: RUNTIME.into(),
+        hook: host.directories().hook(),
+        runtime: host.runtime(),
         set_default: options.set_default,
         real_runtime: if options.set_default {
             configuration::real_runtime(host, payload)?
@@ -101,8 +104,8 @@ pub(super) fn complete_options(
     })
 }
 
-/// Returns the absolute path of the release to install: the directory that was named, or the one
-/// that contains this program.
+/// Returns the absolute path of the release to install: the named directory, or the one that
+/// contains this program.
 pub(super) fn find_source(named: Option<&Path>) -> Result<PathBuf> {
     match named {
         Some(dir) => Ok(std::path::absolute(dir)?),
@@ -110,7 +113,7 @@ pub(super) fn find_source(named: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// Returns the directory of the release, or of the build, that contains this program.
+/// Returns the directory of the release or build that contains this program.
 fn own_source() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find this program's own path")?;
     let dir = program

@@ -1,21 +1,21 @@
-//! The command `uninstall`.
+//! Implements the command `uninstall`.
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use initcontainer::cli::Uninstall;
+use initcontainer::host::Host;
 use initcontainer::lock::Lock;
 use initcontainer::manifest::Manifest;
 use initcontainer::{step, uninstall};
-use runtime_config::{Engine, HostRoot, RuntimeUse, find_runtime_use};
+use runtime_config::{Engine, RuntimeUse, find_runtime_use};
 
 use super::carry_out::{show_links, show_steps};
-use super::{check_user, release};
+use super::{check_user, release_installer_lock};
 use crate::output::Output;
 use crate::{restart, running_services};
 
-/// Returns a description of the place from which the installation was made, if that is not
-/// `expected`.
+/// Returns the origin of the installation, as a text, if it is not `expected`.
 pub(super) fn find_other_source(manifest: &Manifest, expected: &Path) -> Option<String> {
     match manifest.options.source.as_deref() {
         Some(source) if source == expected => None,
@@ -24,7 +24,7 @@ pub(super) fn find_other_source(manifest: &Manifest, expected: &Path) -> Option<
     }
 }
 
-pub(super) fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<()> {
+pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> Result<()> {
     if let Some(expected) = &args.installed_from
         && let Some(manifest) = Manifest::load(host)?
         && let Some(other) = find_other_source(&manifest, expected)
@@ -48,18 +48,20 @@ pub(super) fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) 
         let due = plan
             .engines
             .iter()
-            .filter(|plan| restart::is_due(host, plan));
-        output.set_next_commands(due.map(|plan| restart::advice(plan.engine, true)).collect());
+            .filter(|plan| restart::needs_restart(host, plan));
+        output.set_next_commands(
+            due.map(|plan| restart::restart_command(plan.engine, true))
+                .collect(),
+        );
         return Ok(());
     }
     check_user(host)?;
     let lock = Lock::take(host)?;
-    // The plan is made once before the engines are released, so that a refusal comes before any
-    // change.
+    // This first plan only detects refusals, so that they come before any change.
     uninstall::plan(host, also, force)?;
     let mut released = Vec::new();
     for engine in Engine::ALL {
-        if args.restart && restart::release(host, engine)? {
+        if args.restart && restart::drop_runtime(host, engine)? {
             output.report_restart(engine, "dropped the runtime".to_owned());
             released.push(engine);
         } else if !force && find_runtime_use(host, engine) == RuntimeUse::DefaultRuntime {
@@ -69,7 +71,7 @@ pub(super) fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) 
             );
         }
     }
-    running_services::stop(host, output)?;
+    running_services::stop_services(host, output)?;
     let mut plan = uninstall::plan(host, also, force)?;
     let labels = uninstall::remove_labels(host, &args.node_labels)?;
     plan.steps.splice(0..0, labels);
@@ -77,7 +79,7 @@ pub(super) fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) 
         output.report_step(step);
         Ok(())
     })?;
-    release(lock, output);
+    release_installer_lock(lock, output);
     show_links(&plan.steps, output);
     for kept in &plan.kept {
         output.report_kept(kept);
@@ -86,17 +88,17 @@ pub(super) fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) 
     if plan.steps.is_empty() {
         output.print_text("nothing to do\n");
     } else {
-        running_services::forget(host, &plan.steps, output)?;
+        running_services::forget_units(host, &plan.steps, output)?;
         output.print_text("boathook is uninstalled\n");
     }
     let engines = plan.engines.iter();
     let left = engines.filter(|plan| !released.contains(&plan.engine));
     let mut next = Vec::new();
-    for plan in left.filter(|plan| restart::is_due(host, plan)) {
+    for plan in left.filter(|plan| restart::needs_restart(host, plan)) {
         if args.restart {
-            output.report_restart(plan.engine, restart::restart(host, plan)?);
+            output.report_restart(plan.engine, restart::restart_engine(host, plan)?);
         } else {
-            let advice = restart::advice(plan.engine, true);
+            let advice = restart::restart_command(plan.engine, true);
             output.print_text(&format!("next: {advice}\n"));
             next.push(advice);
         }

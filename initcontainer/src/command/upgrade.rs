@@ -1,16 +1,16 @@
-//! The command `upgrade`: another version is installed with the options of the installation that
-//! is there.
+//! Implements the command `upgrade`, which installs another version with the options of the
+//! existing installation.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use initcontainer::cli::Upgrade;
 use initcontainer::compatibility::OfferedNames;
-use initcontainer::layout::{GIVEN_CONFIG, record_path};
+use initcontainer::host::Host;
 use initcontainer::lock::Lock;
 use initcontainer::manifest::Manifest;
 use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
-use runtime_config::{Engine, HostRoot, InstallationRecord, Options};
+use runtime_config::{Engine, InstallationRecord, Options};
 
 use super::carry_out::{Request, carry_out};
 use super::check_user;
@@ -18,9 +18,9 @@ use super::install::{complete_options, find_source, read_payload};
 use super::uninstall::find_other_source;
 use crate::output::Output;
 
-/// Installs a version in place of the installed one. The engines that were configured stay
-/// configured, each with its options. Nothing happens on a host without an installation.
-pub(super) fn upgrade(host: &HostRoot, args: &Upgrade, output: &mut Output) -> Result<()> {
+/// Replaces the installed version. The configured engines stay configured, each with its options.
+/// Without an installation nothing happens.
+pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Result<()> {
     let Some(manifest) = Manifest::load(host)? else {
         output.report_note("boathook is not installed; boathook-init install does that");
         return Ok(());
@@ -40,26 +40,26 @@ pub(super) fn upgrade(host: &HostRoot, args: &Upgrade, output: &mut Output) -> R
     let lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
     let payload = read_release(host, &source, &manifest)
         .context("the installed version stays; run boathook-init install with other options")?;
-    let names = OfferedNames::find(&payload, &manifest.toolkits)?;
+    let names = OfferedNames::find(host, &payload, &manifest.toolkits)?;
     let request = Request {
         engines: find_configured_engines(host, &payload, &names, &manifest)?,
         payload,
         names,
-        // The release is complete: it has the classes that its makers chose.
+        // A release contains all class files that its makers chose, so it may have fewer.
         fewer_classes: true,
         restart: args.restart,
     };
     carry_out(host, &request, lock, output)
 }
 
-/// Reads the new release, with the class files and the configuration that were given to the
-/// installation.
-fn read_release(host: &HostRoot, source: &Path, manifest: &Manifest) -> Result<Payload> {
+/// Reads the new release, together with the class files and the configuration that were given to
+/// the installation.
+fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Payload> {
     let options = &manifest.options;
     let classes = match options.classes.as_deref() {
         Some(dir) if dir == Path::new(NO_CLASSES) => ClassFiles::None,
-        Some(dir) => ClassFiles::From(dir),
-        None => ClassFiles::OfSource,
+        Some(dir) => ClassFiles::FromDirectory(dir),
+        None => ClassFiles::FromRelease,
     };
     let mut payload = read_payload(host, source, classes)?;
     if let Some(dir) = &options.own_classes {
@@ -67,21 +67,21 @@ fn read_release(host: &HostRoot, source: &Path, manifest: &Manifest) -> Result<P
     }
     payload = payload.with_services(source, options.services.clone())?;
     payload.keeps_disabled = true;
-    payload.config = host.read(Path::new(GIVEN_CONFIG))?;
+    payload.config = host.read(&host.directories().given_config())?;
     Ok(payload)
 }
 
-/// Returns the engines that were configured, with their options. The files of an engine that
-/// was removed from the host stay as they are.
+/// Returns the configured engines with their options. The files of an engine that was removed from
+/// the host are not touched.
 fn find_configured_engines(
-    host: &HostRoot,
+    host: &Host,
     payload: &Payload,
     names: &OfferedNames,
     manifest: &Manifest,
 ) -> Result<Vec<(Engine, Options)>> {
     let mut engines = Vec::new();
     for engine in Engine::ALL {
-        let record = InstallationRecord::load(host, &record_path(engine))?;
+        let record = InstallationRecord::load(host, &host.record(engine))?;
         if record.is_some() && engine.detect(host).is_some() {
             let options = manifest.options.engines.get(&engine);
             let options = options.cloned().unwrap_or_default();

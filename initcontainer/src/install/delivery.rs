@@ -1,32 +1,32 @@
-//! Finds out what brings the hook to pods on a host.
+//! Finds out how pods on the host get the hook: through a runtime handler or through CDI.
 
 use anyhow::Result;
-use runtime_config::{Engine, HostRoot, InstallationRecord, Options};
+use runtime_config::{Engine, InstallationRecord, Options};
 
-use crate::layout::{CURRENT, record_path};
-use crate::services::Delivery;
+use crate::host::Host;
+use crate::services::HookDelivery;
 
-/// Returns what brings the hook to pods: a runtime handler, if an engine that runs pods is configured
-/// in this run, or by an earlier one whose configuration is still there.
-pub(super) fn find_delivery(host: &HostRoot, engines: &[(Engine, Options)]) -> Result<Delivery> {
+/// Returns how pods get the hook. It is a runtime handler if an engine that runs pods is
+/// configured in this run, or is still configured by an earlier one.
+pub(super) fn find_delivery(host: &Host, engines: &[(Engine, Options)]) -> Result<HookDelivery> {
     for engine in Engine::ALL {
         if matches!(engine, Engine::Docker | Engine::Podman) {
             continue;
         }
         let is_named = engines.iter().any(|(named, _)| *named == engine);
         if is_named || names_programs(host, engine)? {
-            return Ok(Delivery::Handler);
+            return Ok(HookDelivery::Handler);
         }
     }
-    Ok(Delivery::Cdi)
+    Ok(HookDelivery::Cdi)
 }
 
-/// Returns whether a recorded file of an engine's configuration names the installed programs.
-fn names_programs(host: &HostRoot, engine: Engine) -> Result<bool> {
-    let record = InstallationRecord::load(host, &record_path(engine))?;
+/// Returns whether the recorded configuration of an engine names the installed programs.
+fn names_programs(host: &Host, engine: Engine) -> Result<bool> {
+    let record = InstallationRecord::load(host, &host.record(engine))?;
     for path in record.iter().flat_map(InstallationRecord::paths) {
         let text = host.read(path)?.unwrap_or_default();
-        if text.contains(CURRENT) {
+        if text.contains(&*host.current().to_string_lossy()) {
             return Ok(true);
         }
     }

@@ -5,29 +5,32 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use runtime_config::{Engine, HostRoot, Options};
+use runtime_config::{Engine, Options};
 
 use crate::compatibility::OfferedNames;
-use crate::layout::{LINKS, PACKAGED, SHARED_LINKS, link_target};
+use crate::host::Host;
+use crate::layout::{LINKS, PACKAGED, SHARED_LINKS};
 use crate::manifest::Manifest;
 use crate::payload::Payload;
 use crate::step::Step;
 
-/// Returns the links below /usr/local that the installation makes. A name that is taken is not
-/// changed. A program that a package installed gets no link: the link would hide the package's
-/// program, and the next installation would be run from the old release. `makes_directory` says
-/// that other links have the directory of programs made.
+/// Returns the links to make below /usr/local. A name that is taken is not changed. A program that
+/// a package installed gets no link: the link would hide the package's program, and the next
+/// installation would run from the old release. `makes_directory` says that other steps make the
+/// directory of the program links.
 pub(super) fn plan_links(
-    host: &HostRoot,
+    host: &Host,
     payload: &Payload,
     makes_directory: bool,
     notes: &mut Vec<String>,
 ) -> Result<Vec<PathBuf>> {
     let packaged = |name: &OsStr| host.exists(&Path::new(PACKAGED).join(name));
-    let has_programs = makes_directory || host.is_dir(Path::new(LINKS));
-    let shared = host.place(&Path::new(SHARED_LINKS).join("any"));
-    let has_shared = shared.is_ok_and(|place| place.check_writable().is_ok())
-        && !packaged(OsStr::new("boathook"));
+    let can_write = |dir: &str| {
+        let place = host.place(&Path::new(dir).join("any"));
+        place.is_ok_and(|place| place.check_writable().is_ok())
+    };
+    let has_programs = makes_directory || can_write(LINKS);
+    let has_shared = can_write(SHARED_LINKS) && !packaged(OsStr::new("boathook"));
     let (mut links, mut taken) = (Vec::new(), 0);
     for link in payload.links() {
         let is_program = link.starts_with(LINKS);
@@ -36,14 +39,14 @@ pub(super) fn plan_links(
         } else {
             has_shared
         };
-        if !is_wanted || host.read_link(&link)? == Some(link_target(&link)) {
+        if !is_wanted || host.read_link(&link)? == Some(host.link_target(&link)) {
             continue;
         }
         if !host.missing_dirs(&link)?.is_empty() {
             links.push(link);
             continue;
         }
-        // A link that cannot be made is not an error, because nothing else refers to it.
+        // A link that cannot be made is only a note, because nothing else refers to it.
         match host.entry(&link).and_then(|place| place.stat()) {
             Ok(None) => links.push(link),
             Ok(Some(_)) if is_program => {
@@ -61,9 +64,8 @@ pub(super) fn plan_links(
     Ok(links)
 }
 
-/// Returns the steps that remove links to manual pages and completions which the new release
-/// lacks.
-pub(super) fn old_links(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
+/// Plans the removal of links to manual pages and completions that the new release lacks.
+pub(super) fn old_links(host: &Host, payload: &Payload) -> Result<Vec<Step>> {
     let wanted: BTreeSet<PathBuf> = payload.links().collect();
     let known = Manifest::load(host)?.unwrap_or_default().links;
     let mut steps = Vec::new();
@@ -75,14 +77,16 @@ pub(super) fn old_links(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>>
     Ok(steps)
 }
 
-/// Returns the step that removes a link, if the link still leads to Boathook's file.
-pub(crate) fn remove_link(host: &HostRoot, link: &Path) -> Result<Option<Step>> {
+/// Plans the removal of a link, if it still leads to Boathook's file.
+pub(crate) fn remove_link(host: &Host, link: &Path) -> Result<Option<Step>> {
     let before = host.read_link(link)?;
-    Ok((before == Some(link_target(link))).then(|| Step::Point {
-        link: link.into(),
-        before,
-        after: None,
-    }))
+    Ok(
+        (before == Some(host.link_target(link))).then(|| Step::SetLink {
+            link: link.into(),
+            before,
+            after: None,
+        }),
+    )
 }
 
 pub(super) fn offered_links<'n>(

@@ -1,20 +1,19 @@
-//! Finds the differences to the earlier installation of which the operator is told. A loss of
+//! Finds the differences from the existing installation that the operator must know. A loss of
 //! classes without consent is an error.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use anyhow::{Result, ensure};
 use device_class::config::Config;
-use runtime_config::{HostRoot, Plan};
+use runtime_config::Plan;
 
 use crate::compatibility::OfferedNames;
-use crate::layout::{CONFIG, CURRENT, OWN_CLASSES};
+use crate::host::Host;
 use crate::manifest::Manifest;
 use crate::payload::{CLASSES, Payload};
 
-/// Returns a note about the names of an earlier installation that this one takes away.
-pub(super) fn dropped_names(old: &Manifest, names: &OfferedNames) -> Option<String> {
+/// Returns a note about offered names that this installation takes away.
+pub(super) fn describe_dropped_names(old: &Manifest, names: &OfferedNames) -> Option<String> {
     let dropped: Vec<&str> = old
         .toolkits
         .iter()
@@ -27,27 +26,27 @@ pub(super) fn dropped_names(old: &Manifest, names: &OfferedNames) -> Option<Stri
     })
 }
 
-/// Returns the classes that the given configuration configures but that neither the release nor
-/// the host has.
-pub(super) fn unknown_classes(host: &HostRoot, payload: &Payload) -> Result<Vec<String>> {
+/// Returns warnings about classes in the given configuration that neither the release nor the host
+/// has.
+pub(super) fn find_unknown_classes(host: &Host, payload: &Payload) -> Result<Vec<String>> {
     let Some(text) = &payload.config else {
         return Ok(Vec::new());
     };
-    let config = Config::parse(Path::new(CONFIG), text)?;
-    let own = host.list(Path::new(OWN_CLASSES))?;
+    let config = Config::parse(&host.directories().config(), text)?;
+    let own = host.list(&host.directories().own_classes())?;
     let own = own.iter().filter_map(|name| name.to_str());
     let files: BTreeSet<&str> = payload.classes().into_iter().chain(own).collect();
     let known = files.iter().filter_map(|name| name.strip_suffix(".toml"));
     Ok(config.warn_of_unknown_classes(known).collect())
 }
 
-/// Returns a note about the default runtime of an engine that `boathook-runtime` replaces.
-pub(super) fn replaced_runtime(plan: &Plan) -> Option<String> {
+/// Returns a note about an engine's default runtime that the wrapper replaces.
+pub(super) fn describe_replaced_runtime(plan: &Plan) -> Option<String> {
     let replaced = plan.replaced.as_ref().filter(|_| !plan.is_empty())?;
     let calls = match &replaced.program {
         None => "the host's runc".to_owned(),
         Some(program) => format!(
-            "{} (`path` in [runtime] of {CONFIG}, for all engines)",
+            "{} (`path` in [runtime] of config.toml, for all engines)",
             program.display()
         ),
     };
@@ -57,14 +56,14 @@ pub(super) fn replaced_runtime(plan: &Plan) -> Option<String> {
     ))
 }
 
-/// Returns an error if the new release has fewer classes than the installed one. If fewer
-/// classes are allowed, the names of the removed class files are returned.
-pub(super) fn removed_classes(
-    host: &HostRoot,
+/// Returns a note with the names of the class files that the new release lacks. Returns an error
+/// if there are fewer classes than before and `fewer_classes` is not set.
+pub(super) fn describe_removed_classes(
+    host: &Host,
     payload: &Payload,
     fewer_classes: bool,
 ) -> Result<Option<String>> {
-    let installed = host.list(&Path::new(CURRENT).join(CLASSES))?;
+    let installed = host.list(&host.current().join(CLASSES))?;
     let installed: BTreeSet<&str> = installed
         .iter()
         .filter_map(|name| name.to_str())

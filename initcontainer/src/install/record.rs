@@ -1,33 +1,33 @@
-//! Plans the manifest of an installation, from which an upgrade and a removal start.
+//! Plans the manifest of an installation, which upgrades and removals read.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
-use runtime_config::{Change, Engine, HostRoot, Options};
+use runtime_config::{Change, Engine, Options};
 
 use super::links::offered_links;
 use super::versions::find_version_dirs;
 use crate::compatibility::OfferedNames;
 use crate::configuration::Configuration;
-use crate::layout::{MANIFEST, STATE};
+use crate::host::Host;
 use crate::manifest::{MODE, Manifest};
 use crate::payload::Payload;
 use crate::recorded_options::RecordedOptions;
 use crate::services;
 use crate::step::Step;
 
-/// Returns the options to record. Those of engines that an earlier installation configured, and
-/// this one does not, stay recorded.
+/// Returns the options to record. The options of engines that only an earlier installation
+/// configured are kept.
 fn record_options(
-    host: &HostRoot,
+    host: &Host,
     old: &Manifest,
     payload: &Payload,
     engines: &[(Engine, Options)],
 ) -> RecordedOptions {
     let mut options = payload.origin.clone();
     options.services =
-        services::find_recorded(host, &old.options.services, &payload.origin.services);
+        services::services_to_record(host, &old.options.services, &payload.origin.services);
     options.engines.clone_from(&old.options.engines);
     options
         .engines
@@ -35,10 +35,10 @@ fn record_options(
     options
 }
 
-/// Returns the steps that write the manifest and make its directories. `dirs` are further
-/// directories that the installation makes, and that the manifest has to list.
+/// Plans the manifest and its directories. `dirs` are further directories that the installation
+/// makes and the manifest must list.
 pub(super) fn record_manifest(
-    host: &HostRoot,
+    host: &Host,
     payload: &Payload,
     engines: &[(Engine, Options)],
     links: &[PathBuf],
@@ -48,10 +48,10 @@ pub(super) fn record_manifest(
 ) -> Result<Vec<Step>> {
     let old = Manifest::load(host)?;
     let mut manifest = old.clone().unwrap_or_default();
-    let missing = host.missing_dirs(Path::new(MANIFEST))?;
+    let missing = host.missing_dirs(&host.manifest())?;
     for dir in missing.iter().chain(dirs) {
         // The state directory is not listed, because it is removed together with the manifest.
-        if !manifest.made_dirs.contains(dir) && dir != Path::new(STATE) {
+        if !manifest.made_dirs.contains(dir) && *dir != host.state() {
             manifest.made_dirs.push(dir.clone());
         }
     }
@@ -65,8 +65,8 @@ pub(super) fn record_manifest(
         }
     }
     manifest.toolkits.clone_from(&names.toolkits);
-    // The links of an earlier installation stay listed, because this one may be killed before it
-    // removes them.
+    // The links of an earlier installation stay listed: this run may be killed before it removes
+    // them.
     for (link, _) in offered_links(names, engines) {
         if !manifest.compatibility_links.contains(link) {
             manifest.compatibility_links.push(link.clone());
@@ -85,13 +85,12 @@ pub(super) fn record_manifest(
         (Some(top), _) => {
             vec![Step::MakeTree {
                 path: top.clone(),
-                file: (MANIFEST.into(), text),
+                file: (host.manifest(), text),
             }]
         }
         (None, old) => {
             let before = old.map(|m| m.to_text());
-            let path = Path::new(MANIFEST);
-            let change = Change::rewrite(path, before.as_deref(), Some(&text), MODE);
+            let change = Change::rewrite(&host.manifest(), before.as_deref(), Some(&text), MODE);
             change.into_iter().map(Step::Change).collect()
         }
     })

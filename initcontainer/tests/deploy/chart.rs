@@ -159,6 +159,13 @@ fn every_value_has_its_effect() {
     assert_eq!(programs.plugin()["securityContext"]["privileged"], true);
     let without = with(json!({"engine": "containerd", "runtimeClass": {"create": false}}));
     assert!(without.of_kind("RuntimeClass").is_empty());
+    let nodes = json!({"nodeSelector": {"pool": "old"}, "as": ["nvidia"]});
+    let on_nodes = with(json!({"engine": "containerd", "runtimeClass": nodes}));
+    let classes = on_nodes.of_kind("RuntimeClass");
+    assert_eq!(classes.len(), 2);
+    for class in classes {
+        assert_eq!(class["scheduling"]["nodeSelector"]["pool"], "old");
+    }
     for (engine, handler, is_told) in [("cdi", "runc", false), ("crio", "nvidia", true)] {
         let names = json!({"engine": engine, "runtimeClass": {"create": false, "as": ["nvidia"]}});
         let objects = with(names);

@@ -59,6 +59,59 @@ fn a_class_that_no_node_has_is_refused() {
     }
 }
 
+/// Two classes that offer the same hardware would give one device to two pods.
+#[test]
+fn a_second_class_for_the_same_devices_is_refused() {
+    for (values, refused) in [
+        (json!({"classes": {"enabled": ["gpu-share"]}}), true),
+        (json!({"dra": {"classes": ["aws-neuroncore"]}}), true),
+        (
+            json!({"classes": {"enabled": ["gpu-share"]}, "replicas": {"gpu-share": 2}}),
+            true,
+        ),
+        (
+            json!({"classes": {"enabled": ["gpu-share"], "disabled": ["nvidia-gpu"]}}),
+            false,
+        ),
+        (
+            json!({
+                "classes": {"enabled": ["gpu-share"]},
+                "config": "[class.nvidia-gpu]\nenabled = false\n",
+            }),
+            false,
+        ),
+        (json!({"classes": {"disabled": ["gpu-share"]}}), false),
+    ] {
+        let Some(result) = render(&values) else {
+            return;
+        };
+        match result {
+            Ok(()) => assert!(!refused, "{values}"),
+            Err(message) => {
+                let wanted = "a second time: two pods would get the same device; add ";
+                assert!(refused && message.contains(wanted), "{values}: {message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_driver_of_claims_gets_further_arguments_and_a_pod_monitor() {
+    let values = json!({
+        "dra": {"classes": ["nvidia-gpu"]},
+        "monitoring": {"enabled": true, "podMonitor": true, "allowFrom": [{"podSelector": {}}]},
+        "extraArgs": {"dra": ["--unhealthy=no-execute"]},
+    });
+    if let Some(output) = helm(&values).unwrap() {
+        let text = String::from_utf8(output.stdout).unwrap();
+        let arguments = "- --http=[::]:9911\n            - --unhealthy=no-execute\n";
+        assert!(text.contains(arguments), "{text}");
+        assert_eq!(text.matches("kind: PodMonitor").count(), 2, "{text}");
+        assert_eq!(text.matches("- port: metrics").count(), 2, "{text}");
+        assert_eq!(text.matches("kind: NetworkPolicy").count(), 2, "{text}");
+    }
+}
+
 #[test]
 fn a_class_of_your_own_or_of_the_nodes_is_accepted() {
     for values in [

@@ -66,6 +66,9 @@ fn what_is_installed_is_where_hook_and_plugin_look() {
     assert_eq!(Path::new(&option("--hook=")), hook);
     let config = on_host(&installed, "/host/etc/boathook/config.toml");
     assert_eq!(Path::new(&option("--hook-config=")), config);
+    // The plugin uses the installed configuration in place of a given one with a mistake.
+    let seen = format!("/host{}", config.display());
+    assert_eq!(on_host(&plugin, &seen), config);
     assert_eq!(plugin[&option("--cdi=")], "/var/cdi/dynamic");
     let written = text(&objects.of_kind("ConfigMap")[0]["data"]["config.toml"]);
     let dir = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use initcontainer::layout::{CONFIG, HOOK, ROOT, RUNTIME};
+use device_class::config::InstalledDirectories;
 use runtime_config::{Change, Engine, HANDLER, HostRoot, Liveness, Options, scratch_path};
 use serde_json::{Value, json};
 
@@ -31,7 +31,8 @@ pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
     check_sockets(pod);
     let init = objects.init();
     assert_eq!(init["command"], json!(["/boathook/bin/boathook-init"]));
-    for path in [Path::new(ROOT), Path::new(CONFIG).parent().unwrap()] {
+    let directories = InstalledDirectories::default();
+    for path in [&directories.programs, &directories.configuration] {
         assert!(is_writable(init, path), "{}", path.display());
     }
 }
@@ -50,8 +51,8 @@ pub(crate) fn check_engine(objects: &Objects) {
     let empty = tempfile::tempdir().unwrap();
     let host = HostRoot::open(empty.path()).unwrap();
     let options = Options {
-        hook: HOOK.into(),
-        runtime: RUNTIME.into(),
+        hook: InstalledDirectories::default().hook(),
+        runtime: InstalledDirectories::default().program("boathook-runtime"),
         set_default: false,
         real_runtime: None,
         more_names: Vec::new(),

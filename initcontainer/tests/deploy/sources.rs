@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
+use device_class::config::InstalledDirectories;
 use harness::manifests::{documents, repository};
-use initcontainer::layout::{DEFAULT_CONFIG, ROOT};
+use initcontainer::layout::default_config;
 use serde_json::Value;
 
 use crate::manifest::{Objects, list, manifests, name, text};
@@ -85,9 +86,9 @@ fn the_configurations_are_what_the_programs_read() {
     assert_eq!(plugin.host_root, Path::new("/host"));
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.toml");
-    fs::write(&file, DEFAULT_CONFIG).unwrap();
+    fs::write(&file, default_config(&InstalledDirectories::default())).unwrap();
     let host = Config::load(Some(&file)).unwrap();
-    assert!(host.classes[0].starts_with(ROOT));
+    assert!(host.classes[0].starts_with(InstalledDirectories::default().programs));
     // The plugin reads the same class files as the hook.
     let mounted = |c: &PathBuf| Path::new("/host").join(c.strip_prefix("/").unwrap());
     let seen: Vec<_> = host.classes.iter().map(mounted).collect();

@@ -164,6 +164,17 @@ fn the_next_commands_name_the_option_and_a_restart_of_docker() {
     };
     let offer = "boathook-init install --as vendor   # cards under that toolkit's names";
     let restart = "systemctl restart docker.service   # it looks for programs for --gpus only";
+    // A class that extends another one has its names as well.
+    let classes = site.release().join("classes.d");
+    let text = fs::read_to_string(classes.join("vendor-card.toml")).unwrap();
+    let shares = text
+        .replace("cards", "shares")
+        .replace("com/card", "com/share");
+    fs::write(
+        classes.join("a-share.toml"),
+        format!("enabled = false\n{shares}"),
+    )
+    .unwrap();
     let plain = next(&["install"]);
     assert!(plain.contains(offer), "{plain}");
     assert!(!plain.contains(restart), "{plain}");

@@ -12,13 +12,14 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use initcontainer::host::Host;
 use initcontainer::payload::PROGRAMS;
 use initcontainer::step::{self, Step};
 use initcontainer::uninstall;
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::Pid;
-use runtime_config::{Engine, HostRoot};
+use runtime_config::Engine;
 
 use crate::site::{Site, fixture, payload, write};
 use crate::tree;
@@ -45,7 +46,7 @@ fn child() {
     let [release, root, version, engine, last] = orders[..] else {
         panic!("{orders:?}");
     };
-    let (host, last) = (HostRoot::open(root).unwrap(), last.parse::<usize>());
+    let (host, last) = (Host::open(root).unwrap(), last.parse::<usize>());
     let last = last.unwrap();
     let steps = steps(&host, release, version, engine.parse().unwrap());
     // The modes of files must not depend on the umask.
@@ -61,7 +62,7 @@ fn child() {
     .unwrap();
 }
 
-fn steps(host: &HostRoot, release: &str, version: &str, engine: Engine) -> Vec<Step> {
+fn steps(host: &Host, release: &str, version: &str, engine: Engine) -> Vec<Step> {
     if version == "none" {
         return uninstall::plan(host, &[], false).unwrap().steps;
     }

@@ -8,19 +8,19 @@ use std::process::{Command, Output};
 use std::thread::JoinHandle;
 
 use initcontainer::compatibility::OfferedNames;
+use initcontainer::host::Host;
 use initcontainer::install::{self, Installation};
-use initcontainer::layout::{HOOK, RUNTIME};
 use initcontainer::payload::{ClassFiles, PROGRAMS, Payload};
 use initcontainer::step;
 use initcontainer::uninstall;
-use runtime_config::{Engine, HostRoot, Options};
+use runtime_config::{Engine, Options};
 
 use crate::tree;
 
 /// A host and a release.
 pub(crate) struct Site {
     dir: tempfile::TempDir,
-    pub(crate) host: HostRoot,
+    pub(crate) host: Host,
 }
 
 impl Site {
@@ -31,7 +31,7 @@ impl Site {
         fs::create_dir(&root).unwrap();
         tree::copy(before, &root);
         let site = Self {
-            host: HostRoot::open(&root).unwrap(),
+            host: Host::open(&root).unwrap(),
             dir,
         };
         site.set_programs(b"one");
@@ -156,14 +156,14 @@ impl Site {
 
 /// Reads a release. Like the program on a host below another root, it records no path of it.
 pub(crate) fn payload(version: &str, release: &Path) -> Payload {
-    let mut payload = Payload::read(version, release, ClassFiles::OfSource).unwrap();
+    let mut payload = Payload::read(version, release, ClassFiles::FromRelease).unwrap();
     payload.origin.source = None;
     payload
 }
 
 /// Plans an installation under the names of the toolkit `vendor`, if the release has its class.
 pub(crate) fn plan(
-    host: &HostRoot,
+    host: &Host,
     payload: &Payload,
     engines: &[Engine],
 ) -> anyhow::Result<Installation> {
@@ -171,10 +171,10 @@ pub(crate) fn plan(
     if payload.classes().contains("vendor-card.toml") {
         toolkits.push("vendor".to_owned());
     }
-    let names = OfferedNames::find(payload, &toolkits)?;
+    let names = OfferedNames::find(host, payload, &toolkits)?;
     let options = Options {
         more_names: names.runtimes.clone(),
-        ..options()
+        ..options(host)
     };
     let engines: Vec<_> = engines.iter().map(|e| (*e, options.clone())).collect();
     install::plan(host, payload, &engines, &names, false)
@@ -189,10 +189,10 @@ pub(crate) fn write(file: &Path, content: impl AsRef<[u8]>) {
 /// The version that the program installs, which is its own.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-pub(crate) fn options() -> Options {
+pub(crate) fn options(host: &Host) -> Options {
     Options {
-        hook: HOOK.into(),
-        runtime: RUNTIME.into(),
+        hook: host.directories().hook(),
+        runtime: host.runtime(),
         set_default: false,
         real_runtime: None,
         more_names: Vec::new(),

@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 
+use initcontainer::host::Host;
 use initcontainer::step::{self, Step};
-use runtime_config::{Change, HostRoot};
+use runtime_config::Change;
 
 use crate::tree::host_with;
 
-fn failure(host: &HostRoot, changes: impl IntoIterator<Item = Change>) -> String {
+fn failure(host: &Host, changes: impl IntoIterator<Item = Change>) -> String {
     let steps: Vec<Step> = changes.into_iter().map(Step::Change).collect();
     let error = step::run(host, &steps, |_| Ok(())).unwrap_err();
     error.to_string()
@@ -16,7 +17,8 @@ fn failure(host: &HostRoot, changes: impl IntoIterator<Item = Change>) -> String
 
 #[test]
 fn a_directory_created_by_others_during_the_installation_is_not_recorded() {
-    let (dir, host) = host_with("etc/docker/daemon.json", "{}");
+    let (dir, _) = host_with("etc/docker/daemon.json", "{}");
+    let host = Host::open(dir.path()).unwrap();
     let path = "/etc/docker".into();
     let theirs = Change::MakeDir { path };
     let file = Change::Write {
@@ -33,7 +35,8 @@ fn a_directory_created_by_others_during_the_installation_is_not_recorded() {
 
 #[test]
 fn a_directory_in_use_does_not_keep_a_removal_from_being_taken_back() {
-    let (dir, host) = host_with("etc/docker/daemon.json", "{}");
+    let (dir, _) = host_with("etc/docker/daemon.json", "{}");
+    let host = Host::open(dir.path()).unwrap();
     fs::write(dir.path().join("etc/ours"), "ours").unwrap();
     let file = Change::Remove {
         path: "/etc/ours".into(),

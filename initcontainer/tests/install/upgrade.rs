@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use initcontainer::compatibility::OfferedNames;
-use initcontainer::layout::{COMMANDS, HOOK};
 use initcontainer::{install, step, uninstall};
 use runtime_config::{Engine, Options};
 use serde_json::Value;
@@ -100,7 +99,7 @@ fn an_upgrade_keeps_the_engines_and_the_options_of_the_installation() {
     said(&site.run(&["upgrade"]));
     let current = fs::read_link(site.path("opt/boathook/current")).unwrap();
     assert_eq!(current, Path::new("0.9.2"));
-    let hook = fs::read(site.path(&HOOK[1..])).unwrap();
+    let hook = fs::read(site.path("opt/boathook/current/bin/boathook-hook")).unwrap();
     assert!(hook.ends_with(b"two"));
     assert_eq!(site.read("etc/docker/daemon.json"), configuration);
     assert!(
@@ -181,8 +180,8 @@ fn a_hook_of_an_earlier_name_is_replaced() {
         let site = Site::new(&fixture(host));
         let before = tree::snapshot(site.root());
         let earlier = Options {
-            hook: COMMANDS.into(),
-            ..options()
+            hook: site.host.commands(),
+            ..options(&site.host)
         };
         let payload = site.payload("0.1.0");
         let plan = install::plan(
@@ -196,14 +195,16 @@ fn a_hook_of_an_earlier_name_is_replaced() {
         step::run(&site.host, &plan.steps, |_| Ok(())).unwrap();
         let hook = || {
             let entry: Value = serde_json::from_str(&site.read(file)).unwrap();
-            entry["hook"]["path"].as_str().unwrap().to_owned()
+            Path::new(entry["hook"]["path"].as_str().unwrap()).to_owned()
         };
-        assert_eq!(hook(), COMMANDS);
+        assert_eq!(hook(), site.host.commands());
         site.install("0.2.0", &[engine]);
-        assert_eq!(hook(), HOOK);
-        assert!(site.path(&HOOK[1..]).is_file());
+        let (commands, installed) = (site.host.commands(), site.host.directories().hook());
+        assert_eq!(hook(), installed);
+        let in_host = |path: &Path| site.path(path.strip_prefix("/").unwrap());
+        assert!(in_host(&installed).is_file());
         // The engine may have read the file of the first version.
-        assert!(site.path(&COMMANDS[1..]).is_file());
+        assert!(in_host(&commands).is_file());
         site.uninstall();
         assert_eq!(tree::snapshot(site.root()), before, "{engine}");
     }

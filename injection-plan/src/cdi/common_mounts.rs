@@ -10,12 +10,12 @@ use device_class::inserted;
 use super::SpecifiedDevice;
 use super::spec::CdiMount;
 
-/// Takes the common mounts out of the devices, and returns them. Nothing is taken if a device had no
-/// other edits, because engines refuse a device without edits.
+/// Removes the mounts that all devices have from the devices, and returns them. Nothing is removed if
+/// a device would be left without edits, because engines refuse such a device.
 ///
-/// An engine applies the specification's own edits first. A mount stays at the devices if a mount of
-/// a device alone has a path above or below its own, because one of the two could then hide the
-/// other.
+/// An engine applies the specification's own edits before those of the devices. A common mount stays
+/// with the devices if another mount of a device has a path above or below its own, because in a
+/// different order one of the two could hide the other.
 pub(super) fn take_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMount> {
     let [first, others @ ..] = &*devices else {
         return Vec::new();

@@ -25,8 +25,9 @@ pub const CLAIM_MARK: char = '@';
 /// The form in which devices are described.
 #[derive(Debug, Clone, Copy)]
 pub struct Description<'a> {
-    /// The hook of the thin form, which adds everything but the nodes. `None` means the
-    /// plain form, in which the specification has mounts and variables as well.
+    /// The hook of the thin form, in which the specification has only nodes and the hook adds
+    /// everything else. `None` means the plain form, in which the specification also has mounts and
+    /// variables.
     pub hook: Option<ThinHook<'a>>,
     /// The directory at which engines see the root of the host.
     pub host_root: &'a Path,
@@ -51,6 +52,8 @@ pub enum DescriptionError {
     Plan(#[from] PlanError),
     #[error("its class gives a container nothing")]
     Nothing,
+    #[error("a specification without the hook cannot give a container {0}")]
+    HookOnly(String),
     #[error(
         "the ids of {0} devices are longer than a request may be, {MAX_REQUEST} bytes; name them \
          one by one"
@@ -59,10 +62,9 @@ pub enum DescriptionError {
 }
 
 impl Description<'_> {
-    /// Describes the devices of a class: each device under its id and its index, and all
-    /// healthy devices of a kind together as `all`. An unhealthy device is described too,
-    /// because a container that has the device must be able to start again. The hook warns
-    /// about it.
+    /// Describes the devices of a class: each device by its id and by its index, and all healthy
+    /// devices of a kind together as `all`. An unhealthy device is described, too, so that a
+    /// container that has it can be started again. The hook then logs a warning.
     pub fn describe_devices(&self, class: &DeviceClass, found: &FoundClass) -> DescribedDevices {
         let mut described = DescribedDevices::default();
         let mut healthy: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
@@ -92,8 +94,8 @@ impl Description<'_> {
                     reason: device.health.to_string(),
                 });
             }
-            // The index is left out if it also means another device, or if CDI does not
-            // allow it as a name. The device can still be requested by its id.
+            // The index is left out if a request would understand it as another device, or if CDI does
+            // not allow it as a name. The device can still be requested by its id.
             let index = device.index.as_deref();
             let is_own = |index: &&str| {
                 names.means_device_alone(device, index) && qualified_name(kind, index).is_ok()
@@ -143,16 +145,15 @@ impl Description<'_> {
         // The vendor's programs read this variable. The device plugin sets it as well.
         let variable = class.spec.request.env.to_string();
         plan.env.insert(variable, text.to_owned());
-        let (edits, _) = self.edits_from_plan(class, &plan, &format!("{text}{CLAIM_MARK}{claim}"));
-        if edits.is_empty() {
-            return Err(DescriptionError::Nothing);
-        }
+        let argument = format!("{text}{CLAIM_MARK}{claim}");
+        let (edits, lacking) = self.edits_from_plan(class, &plan, &argument);
+        require_edits(&edits, lacking)?;
         Ok(edits)
     }
 
-    /// Describes the healthy devices of a kind together, as the device `all`. The request
-    /// lists the ids instead of the word `all`, because the class may have devices of other
-    /// kinds.
+    /// Describes the healthy devices of a kind together, as the CDI device `all`. The hook's argument
+    /// lists their ids instead of the word `all`, which would include devices of the class that have
+    /// another kind.
     fn describe_together(
         &self,
         class: &DeviceClass,
@@ -187,8 +188,8 @@ impl Description<'_> {
         }
     }
 
-    /// Returns the edits by which a container gets these devices. The second value names the
-    /// parts that the plain form cannot express.
+    /// Returns the edits by which a container gets these devices, and the names of the parts that the
+    /// plain form cannot express.
     fn make_edits(
         &self,
         class: &DeviceClass,
@@ -201,9 +202,7 @@ impl Description<'_> {
         let ids = list_ids(devices);
         let plan = make_plan(class, found, devices, &ids, &Environment::default())?;
         let (edits, lacking) = self.edits_from_plan(class, &plan, ids.as_str());
-        if edits.is_empty() {
-            return Err(DescriptionError::Nothing);
-        }
+        let lacking = require_edits(&edits, lacking)?;
         Ok((edits, lacking))
     }
 
@@ -224,6 +223,21 @@ impl Description<'_> {
     }
 }
 
+/// Returns what the edits lack, if there are any edits.
+fn require_edits(
+    edits: &ContainerEdits,
+    lacking: BTreeSet<String>,
+) -> Result<BTreeSet<String>, DescriptionError> {
+    if !edits.is_empty() {
+        Ok(lacking)
+    } else if lacking.is_empty() {
+        Err(DescriptionError::Nothing)
+    } else {
+        let texts: Vec<String> = lacking.into_iter().collect();
+        Err(DescriptionError::HookOnly(texts.join(", ")))
+    }
+}
+
 fn qualified_name(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameError> {
     CdiName::try_from(format!("{kind}={name}"))
 }
@@ -236,9 +250,9 @@ fn list_ids(devices: &[&Device]) -> DeviceList {
     DeviceList::from_items(ids.collect())
 }
 
-/// Makes the plan for a container that gets these devices. The inventory of the plan has
-/// only these devices, because searching all devices again for each device would take long
-/// on a host with thousands of devices.
+/// Makes the plan for a container that gets these devices. The inventory that is passed to the
+/// planner has no other devices, because the planner searches the whole inventory, and it is called
+/// for each device of the host.
 fn make_plan(
     class: &DeviceClass,
     found: &FoundClass,

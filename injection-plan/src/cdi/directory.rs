@@ -16,7 +16,7 @@ use super::{FILE_PREFIX, GeneratedSpecifications, Specification, SpecificationOw
 
 pub use super::spec::file_name as specification_file;
 
-/// The largest specification file that is read, in bytes. A file of another vendor may
+/// The maximum size in bytes of a specification file that is read. A file of another vendor may
 /// describe thousands of devices.
 const MAX_FILE: u64 = 16 << 20;
 
@@ -26,7 +26,7 @@ pub use super::kind::{ForeignKind, kind_without_parser};
 pub enum DirectoryError {
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// The operation, as text before the path.
+        /// The operation as a verb with its object, such as "write", for the message.
         action: &'static str,
         path: PathBuf,
         #[source]
@@ -51,13 +51,14 @@ pub enum SpecificationChange {
         path: PathBuf,
         kind: String,
         devices: usize,
-        /// The number of names in the file. One device has several, and all together another.
+        /// The number of CDI devices in the file. A device has several names, and there is one more
+        /// for all devices together.
         names: usize,
     },
     /// The file was removed, because the host has no devices of its kind any more.
     Removed(PathBuf),
-    /// The kind was not written, because another file describes devices of this kind, or may
-    /// do so. `is_certain` is false if the kind of the other file is unclear.
+    /// The specification was not written, because a file of another program describes devices of this
+    /// kind. `is_certain` is false if the other file only may do so, because its kind is unclear.
     Conflict {
         kind: String,
         other: PathBuf,
@@ -113,23 +114,25 @@ fn count_noun(count: usize, noun: &str) -> String {
 #[derive(Debug, Default)]
 pub struct DirectoryUpdate {
     pub changes: Vec<SpecificationChange>,
-    /// The kinds whose file could not be written, each with the error.
+    /// The kinds of the specifications that could not be written, each with the error.
     pub failures: Vec<(String, DirectoryError)>,
-    /// The names of old files that stay, because an unusable class may have devices in them.
+    /// The names of old files that were not removed, because they may describe devices of a class that
+    /// cannot be used now.
     pub retained: BTreeSet<String>,
 }
 
-/// The classes that cannot be used now. Their devices may still exist, so their files stay.
+/// The classes that cannot be used now. Their devices may still exist, so the files that describe
+/// these devices are not removed.
 #[derive(Debug, Clone, Default)]
 pub struct UnusableClasses {
     pub names: BTreeSet<String>,
-    /// Whether any class may be among them.
+    /// Whether every class may be unusable, because the class files could not be read.
     pub all: bool,
 }
 
 impl UnusableClasses {
-    /// Returns whether a file may describe devices of one of these classes. `classes` are the
-    /// classes in the file. `None` means that the file does not name its classes.
+    /// Returns whether a specification may describe devices of an unusable class. `classes` are the
+    /// classes that the file names, or `None` if it does not name any.
     fn may_have_written(&self, classes: Option<&BTreeSet<String>>) -> bool {
         let is_of_others = classes.is_some_and(|classes| self.names.is_disjoint(classes));
         self.all || !(is_of_others || self.names.is_empty())
@@ -143,10 +146,10 @@ struct PresentFile {
     classes: Option<BTreeSet<String>>,
 }
 
-/// Writes the generated specifications to `directory`. A file with the right content is not
-/// written again. Files of Boathook for other kinds of `user` are removed if `is_old` accepts
-/// their names, except for files of `unusable` classes. `read_yaml` finds the kind of another
-/// program's file that is not JSON.
+/// Writes the generated specifications to `directory`. A file that already has the content is not
+/// written again. Other files of Boathook for the same `user` are removed if `is_old` accepts their
+/// names, unless they may describe devices of `unusable` classes. `read_yaml` finds the kind of
+/// another program's specification that is not JSON.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be read, or if no file in it can be written.
@@ -230,15 +233,15 @@ pub fn write_if_changed(
     }))
 }
 
-/// Returns whether a file is a specification that this module wrote: its name must be the
-/// one that this module gives to the kind in its text.
+/// Returns whether a file is a specification that this module wrote. Its name must be the one that
+/// this module uses for the kind in its text.
 pub fn is_generated(name: &str, text: &str) -> bool {
     json_kind(text).is_some_and(|kind| super::file_name(&kind) == name)
 }
 
-/// Returns whether the directory was removed while it is mounted here, as in a container whose
-/// host has lost it. Nothing can be created in it, and a directory that is created anew on the host
-/// is another one: only a new mount, in a container that is started again, leads there.
+/// Returns whether a mounted directory was removed from the host. Nothing can be created in such a
+/// directory. If the host creates the directory again, this process still sees the removed one until
+/// its container is restarted.
 pub fn is_removed_mount(directory: &Path) -> bool {
     fs::metadata(directory).is_ok_and(|metadata| metadata.is_dir() && metadata.nlink() == 0)
 }
@@ -252,7 +255,8 @@ fn is_ours(path: &Path) -> bool {
     name.starts_with(FILE_PREFIX) && name.ends_with(".json")
 }
 
-/// Returns the specification files in a directory by their paths. A file that cannot be read is skipped, because reporting it is the task of the engines.
+/// Returns the specification files in a directory by their paths. A file that cannot be read is
+/// skipped, because the engines report it.
 fn read_files(
     directory: &Path,
     read_yaml: impl Fn(String) -> Option<ForeignKind>,

@@ -23,7 +23,7 @@ pub struct Generator<'a> {
     pub description: Description<'a>,
 }
 
-/// The specifications of a host, and the devices that are missing in them.
+/// The specifications of a host's devices, and what could not be described in them.
 #[derive(Debug, Default)]
 pub struct GeneratedSpecifications {
     /// The specifications, one for each kind.
@@ -32,7 +32,7 @@ pub struct GeneratedSpecifications {
     pub omissions: Vec<Omission>,
 }
 
-/// A class, a device or a part that is missing in the specifications, with the reason.
+/// A class, a device or a part of a device that the specifications lack, with the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum Omission {
     /// The class cannot be used now, so its devices are not known.
@@ -66,6 +66,9 @@ pub enum Omission {
     },
     #[error("the plain form of {kind} lacks: {}", lacking.join(", "))]
     Lacking { kind: String, lacking: Vec<String> },
+    /// A node that programs need is not on the host now, so the container does not get it.
+    #[error("{class}: {text}; after that write the specification again")]
+    MissingNode { class: ClassName, text: String },
     #[error("no class has a usable device on this host; see `boathook list`")]
     Everything,
 }
@@ -76,7 +79,8 @@ impl Omission {
     pub fn is_error(&self) -> bool {
         match self {
             Omission::Class(_) | Omission::NameConflict { .. } | Omission::All { .. } => true,
-            // An unhealthy device may lack files, so its error is not the class file's.
+            // An unhealthy device may lack files, so its error does not show a fault of the class
+            // file.
             Omission::Device { is_healthy, .. } => *is_healthy,
             _ => false,
         }
@@ -168,8 +172,8 @@ impl Generator<'_> {
         let mut found = if is_wanted {
             self.look_up(class, host)?
         } else {
-            // The class is not wanted, but its devices claim resources that other classes
-            // must not have.
+            // The class is not described, but its devices are found, because no other class may have
+            // devices of the same resources.
             FoundClass {
                 inventory: discover::devices(class, host),
                 edits: FoundEdits::default(),
@@ -190,6 +194,15 @@ impl Generator<'_> {
             return Ok(DescribedDevices::default());
         }
         let mut described = self.description.describe_devices(class, &found);
+        if !described.devices.is_empty() {
+            let capabilities = class.spec.request.capabilities_by_default();
+            let attributes = &found.inventory.host_attributes;
+            let missing = discover::find_missing_nodes(class, &capabilities, attributes, host);
+            omissions.extend(missing.into_iter().map(|text| Omission::MissingNode {
+                class: class.name.clone(),
+                text,
+            }));
+        }
         omissions.append(&mut described.omissions);
         Ok(DescribedDevices {
             omissions,

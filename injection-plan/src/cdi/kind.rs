@@ -50,9 +50,9 @@ pub enum ForeignKind {
 }
 
 impl ForeignKind {
-    /// Returns whether an engine may find devices of `kind` in the specification. If the
-    /// kind is unclear, the answer is yes if the text contains `kind` literally, or contains
-    /// an escape that could stand for a letter of it.
+    /// Returns whether an engine may find devices of `kind` in the specification. For an unclear kind
+    /// the result is true if the text contains `kind` literally, or an escape that could stand for one
+    /// of its characters.
     pub fn may_be(&self, kind: &str) -> bool {
         match self {
             ForeignKind::Known(known) => known == kind,
@@ -121,9 +121,9 @@ pub(super) fn find_classes(text: &str) -> Option<BTreeSet<String>> {
     classes.collect()
 }
 
-/// Finds the kind of a YAML specification without a YAML parser, which would take a tenth of
-/// the size of `boathook`. The kind is known if exactly one line begins with the key, and
-/// the value is a plain scalar.
+/// Finds the kind of a YAML specification without a YAML parser, which would make up a tenth of the
+/// program `boathook`. The kind is found if exactly one line begins with the key and the value is a
+/// plain scalar.
 pub fn kind_without_parser(text: String) -> ForeignKind {
     let lines = text.lines().map(|line| line.trim_start_matches('\u{feff}'));
     let mut values = lines

@@ -21,8 +21,8 @@ pub use spec::{ContainerEdits, FILE_PREFIX, Specification, SpecifiedDevice, Thin
 /// The prefix of the annotations that request CDI devices from an engine.
 pub const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
 
-/// The longest name after the slash of an annotation's key, in characters (Kubernetes,
-/// "Annotations").
+/// The maximum length in characters of the name after the slash in the key of an annotation
+/// (Kubernetes, "Annotations").
 const MAX_KEY_NAME: usize = 63;
 
 /// Returns the key of the annotation by which `plugin` requests the CDI devices of one

@@ -136,6 +136,9 @@ impl ContainerEdits {
                 Action::Prepare(preparation) => {
                     lacking.insert(format!("the program {}", preparation.program.display()));
                 }
+                Action::NetInterfaces { .. } => {
+                    lacking.insert("network interfaces, which only the hook moves".into());
+                }
                 Action::Link { path, .. } => {
                     lacking.insert(format!("the link {}", path.display()));
                 }

@@ -1,4 +1,4 @@
-//! Runs the facts programs of a class.
+//! Runs the programs of a class that report driver facts.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,8 +14,8 @@ use device_class::{DeviceClass, discover, ownership};
 use super::ReportedFacts;
 use crate::program_output;
 
-/// The longest output of a program that is read, in bytes. On a host with 16 GPUs a
-/// program prints about half of this.
+/// The maximum number of bytes that are read of a program's output. On a host with 16 GPUs a program
+/// prints about half as much.
 const MAX_OUTPUT: usize = 1 << 20;
 
 impl ReportedFacts {
@@ -37,8 +37,8 @@ impl ReportedFacts {
                 return reported;
             }
         };
-        // The DRA server can create parts that the host does not have yet, so programs
-        // that are only needed for parts run there although no part exists.
+        // `boathook-dra` can make parts that the host does not have yet. For a class that it serves,
+        // programs that report only parts are run even if no part exists.
         let makes_parts = class.settings.serve == Server::Dra;
         let is_only_for_parts = |program: &FactsProgram| match &program.needs {
             Some(path) => !discover::matches(path, &host),
@@ -48,8 +48,8 @@ impl ReportedFacts {
         let programs = programs.map(|program| (program, is_only_for_parts(program)));
         let programs = programs.filter(|(_, only_for_parts)| makes_parts || !only_for_parts);
         let programs: Vec<(&FactsProgram, bool)> = programs.collect();
-        // A program starts the driver of each device, which takes long. Programs whose
-        // arguments do not depend on the facts of other programs run at the same time.
+        // Programs whose arguments do not depend on facts of other programs are run at the same time,
+        // because each program may need seconds to initialize the driver of every device.
         for batch in programs.chunk_by(|_, (next, _)| next.for_each_fact.is_none()) {
             let commands = |program| {
                 let commands = discover::fact_commands(program, &all, &host);
@@ -62,11 +62,11 @@ impl ReportedFacts {
             let run_each = |program: &FactsProgram, (place, commands): ProgramCommands| {
                 let mut runs = Vec::new();
                 for (command, known) in commands {
-                    let ran = run(program, &command, place.as_ref(), &known, root, &start);
-                    // A program that failed or hung once would probably do so again with
-                    // the other arguments, so they are not tried.
-                    let has_failed = ran.fault.is_some();
-                    runs.push((command.join(" "), ran));
+                    let result = run(program, &command, place.as_ref(), &known, root, &start);
+                    // A program that failed or hung would probably do so again with other arguments,
+                    // so its other commands are not run.
+                    let has_failed = result.fault.is_some();
+                    runs.push((command.join(" "), result));
                     if has_failed {
                         break;
                     }
@@ -74,7 +74,7 @@ impl ReportedFacts {
                 runs
             };
             let run_each = &run_each;
-            let results: Vec<Vec<(String, Ran)>> = thread::scope(|scope| {
+            let results: Vec<Vec<(String, RunResult)>> = thread::scope(|scope| {
                 let each = batch.iter().zip(batch_commands);
                 let running = each.map(|((program, _), commands)| {
                     let program: &FactsProgram = program;
@@ -86,17 +86,17 @@ impl ReportedFacts {
             });
             for ((program, only_for_parts), runs) in batch.iter().zip(results) {
                 let mut each = runs.iter();
-                if !runs.is_empty() && each.all(|(_, ran)| ran.has_succeeded()) {
+                if !runs.is_empty() && each.all(|(_, result)| result.has_succeeded()) {
                     let mut all = class.spec.facts.iter();
                     let place = all.position(|other| std::ptr::eq(other, *program));
                     reported.succeeded.extend(place);
                 }
-                for (command, ran) in runs {
-                    if let Some(fault) = ran.fault.filter(|_| !only_for_parts) {
+                for (command, result) in runs {
+                    if let Some(fault) = result.fault.filter(|_| !only_for_parts) {
                         reported.faults.push(format!("{command} {fault}"));
                     }
-                    if !ran.facts.is_empty() {
-                        all.extend(ran.facts);
+                    if !result.facts.is_empty() {
+                        all.extend(result.facts);
                         reported.programs.push(command);
                     }
                 }
@@ -107,25 +107,25 @@ impl ReportedFacts {
     }
 }
 
-/// The result of one run of a program. Both fields are empty if the program does not exist,
-/// or if its output matches the class's `cannot_tell`.
+/// The result of one run of a program. Both fields are empty if the program does not exist, or if its
+/// output matches `cannot_tell` in the class file.
 #[derive(Debug, Default)]
-struct Ran {
-    /// The keys and values that the program printed, also if it failed then: a program
-    /// reports the devices that answer before it fails because one does not.
+struct RunResult {
+    /// The keys and values that the program printed, even if it failed: a program that fails because
+    /// of one device may have reported the others before.
     facts: Vec<(String, String)>,
     fault: Option<String>,
 }
 
-impl Ran {
+impl RunResult {
     fn has_succeeded(&self) -> bool {
         self.fault.is_none() && !self.facts.is_empty()
     }
 
     fn failed(fault: String) -> Self {
-        Ran {
+        RunResult {
             fault: Some(fault),
-            ..Ran::default()
+            ..RunResult::default()
         }
     }
 }
@@ -141,15 +141,15 @@ fn run(
     known: &Attributes,
     root: &Path,
     start: impl Fn(&Path, &[String]) -> Command,
-) -> Ran {
+) -> RunResult {
     let (Some((_, arguments)), Some(place)) = (command.split_first(), place) else {
-        return Ran::default();
+        return RunResult::default();
     };
     let path = &*place.path;
     match ownership::program(root, path) {
         Ok(_) => {}
-        Err(error) if error.is_absent() => return Ran::default(),
-        Err(error) => return Ran::failed(format!("cannot be run: {error}")),
+        Err(error) if error.is_absent() => return RunResult::default(),
+        Err(error) => return RunResult::failed(format!("cannot be run: {error}")),
     }
     let timeout = program.timeout.get();
     let mut command = start(path, arguments);
@@ -157,10 +157,10 @@ fn run(
     let ended = program_output::run_program(command, timeout, MAX_OUTPUT);
     let seconds = timeout.as_secs();
     let (status, text) = match ended {
-        Err(error) => return Ran::failed(format!("cannot be run: {error}")),
+        Err(error) => return RunResult::failed(format!("cannot be run: {error}")),
         Ok(None) => {
             let fault = format!("took longer than {seconds} seconds and was killed");
-            return Ran::failed(fault);
+            return RunResult::failed(fault);
         }
         Ok(Some(ended)) => ended,
     };
@@ -168,7 +168,7 @@ fn run(
     // `cannot_tell` may match empty output, which a program that was killed has as well.
     // Empty output therefore counts only if the program succeeded.
     let fault = if program.cannot_tell(&text) && (status.success() || !text.trim().is_empty()) {
-        return Ran::default();
+        return RunResult::default();
     } else if !status.success() {
         Some(format!("failed ({status})"))
     } else if facts.is_empty() {
@@ -176,5 +176,5 @@ fn run(
     } else {
         None
     };
-    Ran { facts, fault }
+    RunResult { facts, fault }
 }

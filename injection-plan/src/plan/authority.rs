@@ -14,20 +14,21 @@ use crate::request::{RefusedRequest, Request, RequestError, Selection};
 /// The party that permits a container's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
-    /// The user who started the container. The request alone is sufficient.
+    /// The user who started the container permits the request. No record of the kubelet is needed.
     Requester {
         reason: String,
         /// Whether the request may include the class's trusted capabilities.
         trusted_capabilities: bool,
     },
-    /// The kubelet. The container gets only devices that the kubelet recorded for it.
+    /// The kubelet permits the devices that it recorded for the container, and no others.
     Kubelet(RecordedDevices),
     /// Nobody permits the request. The container starts without the devices, or does not
     /// start if `is_refused` is set.
     Nobody { reason: String, is_refused: bool },
 }
 
-/// The comparison of a container's request with the devices that the kubelet recorded.
+/// The rule by which a container's request is compared with the devices that the kubelet recorded for
+/// the container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordUse {
     /// The container gets all recorded devices. Other devices of the request are left out
@@ -36,7 +37,8 @@ pub enum RecordUse {
     Whole,
     /// The container gets all recorded devices. A request for other devices is refused.
     Exact,
-    /// The same rules as for `Exact` apply, and a container without recorded devices is refused.
+    /// The container gets all recorded devices. A request for other devices is refused, and so is a
+    /// container without recorded devices.
     Promised,
     /// The container gets the recorded devices that it requests. A request for other
     /// devices is refused.
@@ -46,7 +48,7 @@ pub enum RecordUse {
 /// The devices that the kubelet recorded for one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordedDevices {
-    /// The container and its pod, as text for messages.
+    /// The names of the container and its pod, for messages.
     pub holder: String,
     /// The allocated devices, by resource.
     pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,
@@ -54,8 +56,8 @@ pub struct RecordedDevices {
     pub claimed: BTreeMap<ClassName, BTreeSet<DeviceId>>,
     /// The pod's resource claims, as `namespace/name`.
     pub claims: BTreeSet<String>,
-    /// The path of the kubelet checkpoint if the file does not exist. The kubelet creates
-    /// it when it allocates a device on this node for the first time.
+    /// The path of the kubelet checkpoint, if the file does not exist. The kubelet creates it when it
+    /// first allocates a device on the node.
     pub absent_file: Option<PathBuf>,
     /// The comparison of the request with the recorded devices.
     pub record_use: RecordUse,
@@ -190,8 +192,8 @@ impl Authority {
                     GrantedFiles::WithoutDeviceAccess
                 }))
             }
-            // Only the requested devices are looked up, so that a recorded device that the
-            // host has lost does not prevent the use of the others.
+            // Recorded devices that are not requested are not looked up, so that the loss of one of
+            // them does not prevent the use of the others.
             Authority::Kubelet(recorded) if recorded.record_use == RecordUse::Requested => {
                 let requested = requested()?;
                 if requested

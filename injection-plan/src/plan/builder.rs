@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use device_class::device::{Access, DeviceNumber};
-use device_class::discover::{FileSource, FoundClass, FoundNode, FoundText, NodeForm};
+use device_class::discover::{
+    DeviceNetInterfaces, FileSource, FoundClass, FoundNode, FoundText, NodeForm,
+};
 use device_class::host::Programs;
 use device_class::name::{DeviceId, DeviceRef, excerpt};
 
@@ -15,7 +17,7 @@ use super::{
     StepUser, prepare,
 };
 use crate::request::{
-    Awaited, RefusedRequest, RequestError, RequestSource, RequestedPlace, Selection,
+    Awaited, RefusedRequest, RequestError, RequestNames, RequestSource, RequestedPlace, Selection,
 };
 
 /// A device node of the host that is planned for one path in the container.
@@ -86,6 +88,8 @@ pub(super) struct PlanBuilder {
     pub(super) searched: Vec<(PathBuf, Vec<String>)>,
     /// Directories of the image that the loader searches before the mounted ones.
     pub(super) image_libraries: Vec<ImageLibraries>,
+    /// The network interfaces of devices, each with the devices that have them.
+    pub(super) net_interfaces: Vec<(DeviceNetInterfaces, BTreeSet<StepUser>)>,
     /// The capabilities that programs need to use the devices.
     pub(super) needs: Vec<CapabilityNeed>,
     /// Paths of optional parts that the host lacks, by device or class.
@@ -121,12 +125,11 @@ impl PlanBuilder {
         let waiting = self.find_awaited(input).map_err(refused)?;
         let absent = find_absence_reason(request, inventory, edits);
         self.warnings.extend(granted.note.or_else(|| {
-            let waits_for_name = waiting.iter().any(|awaited| *awaited != Awaited::All);
-            let absent = absent.as_ref().filter(|_| !waits_for_name)?;
+            let absent = absent.as_ref().filter(|_| waiting.is_empty())?;
             Some(format!("{}: {absent}", request.source))
         }));
-        // Many images request `all` by default. On a host without devices this request
-        // must not fail because the host lacks the files.
+        // Many images request `all` by default. Such a container must also start on a host without
+        // the devices, which lacks the files of the class, too.
         let gives_files = granted.files != GrantedFiles::Nothing
             && (request.selection != Selection::FilesOnly || absent.is_none());
         if gives_files {
@@ -136,8 +139,8 @@ impl PlanBuilder {
         }
         let class = &request.class;
         let class_user = StepUser::Class(class.clone());
-        // A container that requests all devices gets fewer than expected if there was a
-        // problem in the scan, so the problem is a warning; otherwise it is a note.
+        // If the scan left out a device, a container that requests all devices gets fewer than
+        // expected. Then the scan's messages are warnings, and otherwise notes.
         let messages = match request.selection {
             Selection::All => &mut self.warnings,
             _ => &mut self.notes,
@@ -188,6 +191,7 @@ impl PlanBuilder {
             self.add_files(&device.files, &user)?;
             self.add_directories(&device.directories, &user)?;
             self.add_shown(device, &user)?;
+            self.add_net_interfaces(device, &user);
             for (name, value) in &device.env {
                 let values = self.env.entry(name.to_string()).or_default();
                 if !values.contains(value) {
@@ -195,8 +199,19 @@ impl PlanBuilder {
                 }
             }
         }
+        let similar = if waiting.iter().any(|awaited| *awaited != Awaited::All) {
+            let names = RequestNames::new(spec, inventory);
+            let similar = waiting
+                .iter()
+                .filter_map(|awaited| Some((awaited.to_request(), names.find_similar(awaited)?)));
+            similar.collect()
+        } else {
+            BTreeMap::new()
+        };
         self.grants.push(Grant {
+            similar,
             waiting,
+            detached: Vec::new(),
             devices: devices.iter().map(|device| device.id.clone()).collect(),
             available: inventory.devices.len(),
             class: class.clone(),
@@ -219,8 +234,9 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Returns what the container waits for, and says so. Only a request that is itself the authority
-    /// can wait: otherwise nobody has decided about a device that is not there.
+    /// Returns the devices that the container waits for, and adds a note for each of them. A container
+    /// can wait only if the request itself is the authority: the kubelet never allocates a device that
+    /// does not exist.
     fn find_awaited(&mut self, input: &PlanInput<'_>) -> Result<Vec<Awaited>, RequestError> {
         let (class, request) = (input.class, input.request);
         let Authority::Requester { .. } = input.authority else {
@@ -246,9 +262,13 @@ impl PlanBuilder {
         let class_name = &request.class;
         for device in awaited.iter().filter(|device| **device != Awaited::All) {
             let name = excerpt(&device.to_request());
+            let reason = if class.spec.device.netdev.is_some() {
+                "a container gets a network interface only when it is started".to_owned()
+            } else {
+                format!("set `follow = true` in [class.{class_name}] of config.toml")
+            };
             self.warnings.push(format!(
-                "{class_name}: this host does not have {name}, and nothing gives it later: set \
-                 `follow = true` in [class.{class_name}] of config.toml"
+                "{class_name}: this host does not have {name}, and nothing gives it later: {reason}"
             ));
         }
         Ok(Vec::new())

@@ -1,5 +1,5 @@
-//! Linux capabilities that programs need to use a container's devices. No plan grants them: they
-//! are the decision of whoever starts the container.
+//! Linux capabilities that programs need to use a container's devices. No plan grants them, because
+//! the user who starts the container decides about its capabilities.
 
 use std::fmt;
 
@@ -17,8 +17,8 @@ pub struct CapabilityNeed {
     /// The function that fails without it. `None` stands for any use of the devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needed_for: Option<String>,
-    /// Whether programs in the container have it; `None` if the container's capabilities are
-    /// unknown.
+    /// Whether programs in the container have the capability. `None` means that the capabilities of
+    /// the container are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_container: Option<CapabilityState>,
 }
@@ -82,7 +82,7 @@ impl InjectionPlan {
     }
 }
 
-/// For messages: the capability, its purpose, and whether the container has it.
+/// Formats the need as a message: the capability, its purpose, and whether the container has it.
 impl fmt::Display for CapabilityNeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let purpose = self.needed_for.as_deref().unwrap_or("using the device");

@@ -1,5 +1,6 @@
-//! The directories of a container's `LD_LIBRARY_PATH`. A dynamic loader searches them before its
-//! own configuration, so that a file that an image has there hides the library of the host.
+//! Covers files in the directories of a container's `LD_LIBRARY_PATH`. A dynamic loader searches
+//! these directories first, so that a library of the image there would be used instead of the
+//! injected one.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +11,14 @@ use super::{Action, InjectionPlan};
 /// The variable of the dynamic loader (ld.so(8); musl reads the same one).
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// The largest number of directories in which files are covered. The paths of images have about
-/// five.
+/// The maximum number of directories of `LD_LIBRARY_PATH` in which files are covered. Images usually
+/// have about five.
 const MAX_DIRECTORIES: usize = 16;
 
 impl InjectionPlan {
-    /// Adds the directories of the container's `LD_LIBRARY_PATH`, whose files with the names of
-    /// injected libraries are covered. Warns of entries that lead to no single directory: the
-    /// loader may find another library there.
+    /// Plans to cover the files with the names of injected libraries in the directories of `value`,
+    /// the container's `LD_LIBRARY_PATH`. Entries that do not name one fixed directory give a warning,
+    /// because the loader may find another library there.
     pub fn cover_library_path(&mut self, value: &str) {
         let loader = self
             .steps
@@ -38,8 +39,8 @@ impl InjectionPlan {
         for entry in value.split([':', ';']) {
             let directory = Path::new(entry);
             if entry.is_empty() {
-                // Most of these are by mistake (`PATH:` with an unset variable). They mean the
-                // working directory.
+                // An empty entry means the working directory. Most such entries are mistakes, such as
+                // `PATH:` with an unset variable, so there is no warning.
                 continue;
             }
             if !directory.is_absolute() || entry.contains('$') {

@@ -1,9 +1,9 @@
-//! Steps of a plan below paths that the runtime masks (OCI runtime specification, "Masked
-//! Paths"). The runtime masks them after its hooks have run, so that what a hook has mounted below
-//! such a path is not visible in the container.
+//! Finds and covers the masked paths of config.json (OCI runtime specification, "Masked Paths") that
+//! would hide files of a plan. The runtime masks these paths after its hooks have run, so that a file
+//! which a hook has mounted below one of them would not be visible in the container.
 //!
-//! `boathook-runtime` takes such a path out of config.json, and the hook covers it by a mask of
-//! its own, in which only the files and directories of the plan are visible.
+//! `boathook-runtime` removes such a path from config.json, and the hook covers it by a mask of its
+//! own, in which only the files and directories of the plan are visible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -68,8 +68,8 @@ impl InjectionPlan {
         read_only.iter().filter(is_writable).cloned().collect()
     }
 
-    /// Covers paths that config.json does not mask any more by masks of this plan. The container
-    /// sees only the files and directories of the plan there. A path without any is empty then.
+    /// Adds a mask for each of the paths, which `boathook-runtime` has removed from the masked paths
+    /// of config.json. Below them the container sees only the files and directories of the plan.
     pub fn cover_masked_paths(&mut self, paths: &[PathBuf]) {
         for path in paths {
             self.cover_masked_path(path);
@@ -77,7 +77,7 @@ impl InjectionPlan {
     }
 
     fn cover_masked_path(&mut self, masked: &Path) {
-        // The file or directory itself was requested, so nothing below it may be hidden.
+        // If the plan mounts the masked path itself, nothing below it may be hidden.
         let is_whole = self.steps.iter().any(|step| match &step.action {
             Action::File(mount) | Action::Directory(mount) => mount.path == masked,
             _ => false,

@@ -5,6 +5,7 @@
 mod authority;
 mod builder;
 mod capability_need;
+mod detached;
 mod error;
 mod given_by;
 mod library_path;
@@ -24,16 +25,20 @@ use std::path::PathBuf;
 
 use device_class::DeviceClass;
 use device_class::device::{Access, DeviceNumber, DeviceRule};
-use device_class::discover::{FoundClass, ImageLibraries, MadeNode, OwnNode};
+use device_class::discover::{
+    FoundClass, ImageLibraries, MadeNode, NetInterface, NetInterfaceSearch, OwnNode,
+};
 use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use serde::Serialize;
 
-use crate::request::{Awaited, Item, Request, RequestedPlace};
+use crate::follower::FOLLOWER;
+use crate::request::{Awaited, Item, Request, RequestedPlace, SimilarDevice};
 
 use builder::PlanBuilder;
 
 pub use authority::{Authority, RecordUse, RecordedDevices};
 pub use capability_need::{CapabilityNeed, CapabilityState, SpecCapabilities};
+pub use detached::DetachedRequest;
 pub use error::PlanError;
 pub use given_by::GivenBy;
 pub use library_path::LIBRARY_PATH;
@@ -43,8 +48,8 @@ pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
 pub use user::StepUser;
 
-/// The directory in the container for files that the image does not have. It is a read-only
-/// tmpfs, so that nothing stays in the container's writable layer.
+/// The directory in the container for injected files at whose own paths the image has nothing. It is
+/// a read-only tmpfs, so that no file stays behind in the container's writable layer.
 pub const INJECTED: &str = "/usr/lib/boathook";
 
 /// The directory under [`INJECTED`] for libraries and their links.
@@ -61,8 +66,8 @@ pub struct InjectionPlan {
     pub grants: Vec<Grant>,
     /// The steps, in the order of their execution.
     pub steps: Vec<InjectionStep>,
-    /// Environment variables for the container. A hook cannot set them any more; a wrapper
-    /// of the runtime and an engine that reads CDI specifications can.
+    /// Environment variables for the container. A hook cannot set variables, because it runs after
+    /// the container was created. `boathook-runtime` and engines that read CDI specifications can.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// The capabilities that programs need to use the devices. The plan does not grant them.
@@ -84,15 +89,21 @@ pub struct Grant {
     /// The source of the request and its text, for messages.
     #[serde(rename = "asked_by")]
     pub requested_by: String,
-    /// Whether the hook gave the devices, or a user attached them.
+    /// The origin of the devices: the hook, or a user who attached them.
     #[serde(rename = "attached", skip_serializing_if = "GivenBy::is_hook")]
     pub given_by: GivenBy,
     pub authorized_by: String,
     /// The devices that the host does not have, and that the container gets when they come.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Awaited>,
-    /// Whether the devices are followed: their nodes in the container are updated when the
-    /// devices disappear and come back.
+    /// By an awaited name, as its request: the device of the host that was probably meant by it.
+    #[serde(rename = "did_you_mean", skip_serializing_if = "BTreeMap::is_empty")]
+    pub similar: BTreeMap<String, SimilarDevice>,
+    /// The names that the container requested and `boathook detach` took away, for messages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub detached: Vec<String>,
+    /// Whether the devices are followed: `boathook follow` updates their nodes in the container when
+    /// the devices disappear and come back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
     /// The names by which followed devices were requested, by device id. Only aliases and paths
@@ -107,7 +118,7 @@ pub struct Grant {
 }
 
 impl InjectionPlan {
-    /// Whether the container waits for devices.
+    /// Returns whether the container waits for devices.
     pub fn is_waiting(&self) -> bool {
         self.grants.iter().any(|grant| !grant.waiting.is_empty())
     }
@@ -126,9 +137,22 @@ impl Grant {
         ids.map(|id| DeviceRef::new(&self.class, id))
     }
 
-    /// Returns a line for each device that the container waits for, with what will give it.
+    /// Returns a line for each part of the request that was detached.
+    pub fn describe_detached(&self) -> impl Iterator<Item = String> {
+        let class = &self.class;
+        let detached = self.detached.iter();
+        detached.map(move |name| {
+            let name = excerpt(name);
+            format!(
+                "`boathook detach` ended the request for {name} of {class}, until the container is \
+                 started again"
+            )
+        })
+    }
+
+    /// Returns a line for each device that the container waits for. It names the device and the
+    /// program that will attach it.
     pub fn describe_waiting(&self) -> impl Iterator<Item = String> {
-        const FOLLOWER: &str = "`boathook follow` (boathook-follow.service)";
         let class = &self.class;
         let awaited = self.waiting.iter();
         awaited.filter_map(move |awaited| match awaited {
@@ -137,10 +161,13 @@ impl Grant {
                 "waiting for all of {class}: {FOLLOWER} gives devices that come"
             )),
             Awaited::Device { .. } => {
-                let name = excerpt(&awaited.to_request());
+                let request = awaited.to_request();
+                let name = excerpt(&request);
+                let similar = self.similar.get(&request);
+                let similar = similar.map_or_else(String::new, |device| format!("; {device}"));
                 Some(format!(
                     "waiting for {name} of {class}, which this host does not have: {FOLLOWER} gives \
-                     it when it comes"
+                     it when it comes{similar}"
                 ))
             }
         })
@@ -201,6 +228,15 @@ pub enum Action {
         number: DeviceNumber,
         #[serde(flatten)]
         made: MadeNode,
+    },
+    /// The network interfaces of a device are moved into the container's network namespace.
+    NetInterfaces {
+        /// The interfaces that were in the host's network namespace when the plan was made. It has
+        /// none while a container has them.
+        interfaces: Vec<NetInterface>,
+        /// Finds the interfaces of the device in the container's network namespace.
+        #[serde(skip)]
+        search: NetInterfaceSearch,
     },
     /// A symbolic link is created in the container, unless its path exists already.
     Link { path: PathBuf, target: PathBuf },

@@ -1,24 +1,25 @@
-//! The note about the optional files of a class that the host does not have.
+//! Formats the note about optional files of a class that the host lacks.
 
 use std::borrow::Cow;
 
 const ABSENT: &str = ": optional and not on this host: ";
 
-/// The most paths that a short note has.
-const SHOWN: usize = 3;
+/// The maximum number of paths in a shortened note.
+const MAX_SHOWN: usize = 3;
 
 pub(super) fn describe(user: &str, paths: &[String]) -> String {
     format!("{user}{ABSENT}{}", paths.join(", "))
 }
 
-/// Returns a note with a number in place of many optional files. A class of a driver with many
-/// versions lists the files of all of them, and none of the host's is a fault. Other notes stay.
+/// Returns a note in which a number stands for most of the missing optional files. A class file lists
+/// the files of all versions of a driver, so a host always lacks many of them, which is not a fault.
+/// Other notes are returned unchanged.
 pub fn shorten(note: &str) -> Cow<'_, str> {
     let Some((user, paths)) = note.split_once(ABSENT) else {
         return note.into();
     };
     match paths.split(", ").count() {
-        count if count > SHOWN => {
+        count if count > MAX_SHOWN => {
             format!("{user}: {count} optional files are not on this host (-v names them)").into()
         }
         _ => note.into(),

@@ -1,5 +1,5 @@
-//! Adds nodes, libraries, files, masks and directories of the host to a plan. Two different
-//! sources for one path in the container are an error.
+//! Adds nodes, libraries, files, masks and directories of the host to a plan. If two of them have the
+//! same path in the container and different sources, the plan is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,15 @@ use crate::request::Awaited;
 
 impl PlanBuilder {
     pub(super) fn add_node(&mut self, node: &FoundNode, user: &StepUser) -> Result<(), PlanError> {
+        if let Some(lack) = &node.lack {
+            let text = format!("{}: {}", user.label(), lack.text);
+            let messages = match lack.is_of_switch {
+                true => &mut self.notes,
+                false => &mut self.warnings,
+            };
+            messages.push(text);
+            return Ok(());
+        }
         let Some(number) = self.require(&node.number, &node.host, user)?.copied() else {
             return Ok(());
         };
@@ -47,7 +56,7 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Checks that the runtime has nothing else at the paths that requests chose for nodes.
+    /// Checks that the runtime puts nothing else at the paths that requests chose for nodes.
     pub(super) fn check_places(&self, spec: &SpecDevices) -> Result<(), PlanError> {
         for path in &self.chosen_paths {
             let Some((node, users)) = self.nodes.get(path) else {
@@ -65,8 +74,8 @@ impl PlanBuilder {
         self.check_awaited_places(spec)
     }
 
-    /// Checks that nothing has the path that a request chose for a device that may come later. It
-    /// would be hidden by the device.
+    /// Checks that the container has nothing at the path that a request chose for an awaited device.
+    /// The device would hide it when it arrives.
     fn check_awaited_places(&self, spec: &SpecDevices) -> Result<(), PlanError> {
         let awaited = self.grants.iter().flat_map(|grant| &grant.waiting);
         for awaited in awaited {
@@ -229,8 +238,8 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Makes the files and directories of a device visible in the masked directory that
-    /// covers them. A path that no mask covers is visible without this step.
+    /// Makes the files and directories of a device visible in the masks that cover them. A path that
+    /// no mask covers is visible anyway.
     pub(super) fn add_shown(&mut self, device: &Device, user: &StepUser) -> Result<(), PlanError> {
         for shown in &device.shown {
             let Some(source) = self.require(&shown.source, &shown.path, user)?.cloned() else {
@@ -245,6 +254,20 @@ impl PlanBuilder {
             }
         }
         Ok(())
+    }
+
+    /// Adds the network interfaces of a device, once for all requests that name the device.
+    pub(super) fn add_net_interfaces(&mut self, device: &Device, user: &StepUser) {
+        let Some(found) = &device.net_interfaces else {
+            return;
+        };
+        let mut known = self.net_interfaces.iter_mut();
+        match known.find(|(known, _)| known.search == found.search) {
+            Some((_, users)) => drop(users.insert(user.clone())),
+            None => self
+                .net_interfaces
+                .push((found.clone(), [user.clone()].into())),
+        }
     }
 
     /// Returns the part of the host that was found. Returns `None` and records the path for
@@ -268,7 +291,7 @@ impl PlanBuilder {
                 }
                 Ok(None)
             }
-            Presence::Unfit(problem) => Err(PlanError::Unfit {
+            Presence::Unusable(problem) => Err(PlanError::Unfit {
                 user: user.label().to_owned(),
                 problem: problem.clone(),
             }),

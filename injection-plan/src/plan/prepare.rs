@@ -17,7 +17,7 @@ pub struct Preparation {
     /// An absolute path on the host.
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// The longest time that the program may take, in seconds.
+    /// The time in seconds after which the program is killed.
     pub timeout: u64,
     /// The file that shows the device's state.
     pub file: PathBuf,
@@ -53,9 +53,9 @@ impl Preparation {
     }
 }
 
-/// Returns the preparations that are needed before the container gets its devices. Each
-/// pair of variables of the request is assigned one device. A device that is in the
-/// requested state already is preferred, and needs no preparation.
+/// Returns the preparations that are needed before the container gets its devices. Each pair of
+/// variables in the request is assigned to one device. A device that is already in the requested
+/// state is preferred, and needs no preparation.
 pub(super) fn plan_preparations<'a>(
     class: &DeviceClass,
     request: &Request,

@@ -1,4 +1,4 @@
-//! The notes and warnings of a plan about a request, and the requirements of the image.
+//! Adds notes and warnings about a request to a plan, and checks the requirements of the image.
 
 use std::collections::BTreeSet;
 
@@ -130,10 +130,9 @@ impl PlanBuilder {
         }
     }
 
-    /// Adds a message for each requested capability that the class does not have. Images
-    /// list all capabilities that they could use, so the message is a note. It is a warning
-    /// if the name is similar to one of the class's capabilities, or if the request has no
-    /// other capability.
+    /// Adds a message for each requested capability that the class does not have. The message is a
+    /// note, because images list all capabilities that they could use. It is a warning if the name is
+    /// probably a mistyped capability of the class, or if no other capability was requested.
     pub(super) fn note_capabilities(&mut self, class: &DeviceClass, request: &Request) {
         let known = class.spec.capabilities();
         let known = || known.iter().map(CapabilityName::as_str);
@@ -154,9 +153,9 @@ impl PlanBuilder {
     }
 }
 
-/// Returns the reason why a request gets nothing of the class on this host, or `None` if
-/// the host has a device of the class, or files for a request for `none`. Many images
-/// request `all` or `none` by default, also on hosts without the hardware.
+/// Returns the reason why a request for `all` or `none` gets nothing of the class on this host. Many
+/// images make such a request by default, and must start on hosts without the hardware, too. Returns
+/// `None` if the host has a device of the class, or files for a request for `none`.
 pub(super) fn find_absence_reason(
     request: &Request,
     inventory: &Inventory,
@@ -173,7 +172,7 @@ pub(super) fn find_absence_reason(
     };
     let reason = match (&request.selection, &inventory.no_driver) {
         (_, Some(no_driver)) => no_driver,
-        (Selection::FilesOnly, None) => files.unfit().next()?,
+        (Selection::FilesOnly, None) => files.unusable_reasons().next()?,
         (_, None) if !inventory.hidden.is_empty() => "config.toml hides all devices of it",
         (_, None) => "this host has no device of it",
     };

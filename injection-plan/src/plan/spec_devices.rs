@@ -40,9 +40,9 @@ impl SpecDevices {
         nodes.any(|node| node.path == path && node.number == number)
     }
 
-    /// Returns the reason, for people, why a node with this number cannot have a path that the
-    /// request chose: the runtime has something else there. `None` stands for the number of a
-    /// device that the host does not have yet.
+    /// Returns a description of the node or mount that the runtime puts at a path which the request
+    /// chose for a device node. Returns `None` if the path is free, or if the runtime creates the same
+    /// node there. `number` is `None` for a device that the host does not have yet.
     pub(super) fn find_occupant(
         &self,
         path: &Path,

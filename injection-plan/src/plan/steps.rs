@@ -23,7 +23,7 @@ impl PlanBuilder {
             steps.extend(allow_device(number, rule, spec));
         }
         for (path, mask) in self.masks {
-            // The container has none of the devices that the kernel lists there.
+            // The container has none of the devices whose links the kernel has in this directory.
             let shows_nothing = mask.links.is_empty() && mask.shown.is_empty();
             if has_only_links(&path) && shows_nothing {
                 continue;
@@ -32,7 +32,7 @@ impl PlanBuilder {
             let texts = mask
                 .texts
                 .into_iter()
-                .map(|(path, (text, bits))| (path, text.with(bits)));
+                .map(|(path, (text, bits))| (path, text.with_bits(bits)));
             let files = inserted(mask.files.into_iter().chain(texts));
             let shown = mask
                 .shown
@@ -136,6 +136,13 @@ impl PlanBuilder {
                 user_labels,
                 users: Vec::new(),
             });
+        }
+        for (found, users) in self.net_interfaces {
+            let action = Action::NetInterfaces {
+                interfaces: found.on_host,
+                search: found.search,
+            };
+            steps.push(InjectionStep::new(action, users));
         }
         notes.dedup();
         InjectionPlan {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use device_class::discover::MadeNode;
+use device_class::discover::{MadeNode, NetInterface, NetInterfaceSearch};
 
 use super::{Action, BindMount, ImageLibraries, InjectionPlan};
 
@@ -15,7 +15,14 @@ impl fmt::Display for InjectionPlan {
             writeln!(f, "  requested by  {}", grant.requested_by)?;
             writeln!(f, "  authorized by {}", grant.authorized_by)?;
             for awaited in &grant.waiting {
-                writeln!(f, "  waiting for   {}", awaited.to_request())?;
+                let request = awaited.to_request();
+                writeln!(f, "  waiting for   {request}")?;
+                if let Some(similar) = grant.similar.get(&request) {
+                    writeln!(f, "                {similar}")?;
+                }
+            }
+            for detached in &grant.detached {
+                writeln!(f, "  detached      {detached}")?;
             }
         }
         if self.grants.is_empty() {
@@ -75,6 +82,9 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
                 "node",
                 format!("{} ({number}; {how}: {reason})", path.display()),
             )
+        }
+        Action::NetInterfaces { interfaces, search } => {
+            ("netdev", format_interfaces(interfaces, search))
         }
         Action::Link { path, target } => {
             let (path, target) = (path.display(), target.display());
@@ -154,6 +164,26 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
         }
     };
     [kind.into(), user_labels.into(), description]
+}
+
+fn format_interfaces(interfaces: &[NetInterface], search: &NetInterfaceSearch) -> String {
+    if interfaces.is_empty() {
+        let pattern = search.pattern();
+        return format!("{pattern} matches nothing in the host's network namespace now");
+    }
+    let texts = interfaces.iter().map(|interface| {
+        let NetInterface {
+            name,
+            name_in_container,
+            ..
+        } = interface;
+        if name == name_in_container {
+            name.clone()
+        } else {
+            format!("{name_in_container} from {name}")
+        }
+    });
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 fn format_mask<'p>(path: &Path, visible: impl Iterator<Item = &'p PathBuf>) -> String {

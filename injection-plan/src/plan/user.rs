@@ -66,7 +66,7 @@ impl PartialOrd for StepUser {
     }
 }
 
-/// For messages. A device is shown with its class.
+/// Formats the user for messages: a device with its class, or the name of the class.
 impl fmt::Display for StepUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

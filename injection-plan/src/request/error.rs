@@ -7,7 +7,7 @@ use super::variables::MAX_LISTS;
 use super::{MAX_AWAITED, MAX_REQUEST};
 use crate::requirement::RequirementError;
 
-/// The largest number of unhealthy devices whose reasons a message lists.
+/// The maximum number of unhealthy devices whose reasons a message lists.
 const MAX_REASONS: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

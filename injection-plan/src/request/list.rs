@@ -10,16 +10,17 @@ use device_class::name::IndexRange;
 
 use super::RequestError;
 
-/// The separator between a name and a path in the container, with the beginning of the path.
+/// The separator between the name of a device and the path of its node in the container, together
+/// with the beginning of that path.
 const CONTAINER_PATH: &str = ":/dev/";
 
-/// The mark of a device that may come after the start of the container.
+/// The mark at the end of an item whose device may arrive after the start of the container.
 const MAY_WAIT: char = '?';
 
 /// One item of a request, without its quotes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Item {
-    /// The name, path, word or range, without what follows it.
+    /// The name, path, word or range, without the path in the container and without the mark.
     pub text: String,
     /// Whether the text was quoted. A quoted text is a name or a path; it is not read as a
     /// word such as `all`, as a range or as a CDI name.
@@ -27,8 +28,8 @@ pub struct Item {
     /// The path that the device's node has in the container: `B` of `NAME:B`. It begins with
     /// `/dev/`. `None` means that the node has its usual path.
     pub container_path: Option<PathBuf>,
-    /// Whether the container starts without the device if the host does not have it, and gets it
-    /// when it comes: the mark `?` at the end of the item.
+    /// Whether the item has the mark `?`: the container starts even if the host does not have the
+    /// device, and gets the device when it arrives.
     pub may_wait: bool,
 }
 
@@ -91,7 +92,8 @@ impl Item {
         text
     }
 
-    /// Returns the name as a list has it, without what follows it.
+    /// Returns the name as a list has it, with quotes if it needs them, but without the path in the
+    /// container and without the mark.
     pub fn name_text(&self) -> String {
         if self.is_quoted {
             quote(&self.text)
@@ -100,7 +102,8 @@ impl Item {
         }
     }
 
-    /// Reads what follows the name of an item. Returns `None` if it has another form.
+    /// Parses the text after the name of an item: a path in the container and the mark, both optional.
+    /// Returns `None` if the text has another form.
     fn with_suffix(text: String, is_quoted: bool, suffix: &str) -> Option<Self> {
         let (suffix, may_wait) = match suffix.strip_suffix(MAY_WAIT) {
             Some(suffix) => (suffix.trim_end(), true),
@@ -274,7 +277,7 @@ pub(super) fn as_item(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns whether a name could be read as a range of indexes, even as a malformed range.
+/// Returns whether a name could be read as a range of indices, even as a malformed range.
 fn looks_like_range(name: &str) -> bool {
     name.contains('-') && IndexRange::parse(name).is_some()
 }

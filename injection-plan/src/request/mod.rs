@@ -19,7 +19,7 @@ use std::path::PathBuf;
 pub use environment::Environment;
 pub use error::{RefusedRequest, RequestError};
 pub use list::{DeviceList, Item, item_name, quote, split_list};
-pub use names::{RequestNames, WrittenName};
+pub use names::{RequestNames, SimilarDevice, WrittenName};
 pub use places::RequestedPlace;
 pub use selection::{MAX_REQUEST, Selection};
 pub use waiting::{Awaited, MAX_AWAITED};

@@ -1,6 +1,7 @@
 //! Resolves the names of devices in requests: finds the devices that an item means on a
 //! host, and writes a name so that a request with it means a given device.
 
+use std::fmt;
 use std::path::Path;
 
 use device_class::DeviceClass;
@@ -9,9 +10,11 @@ use device_class::discover::{
     Device, DeviceNames, FoundNode, Inventory, NameKind, NamedByPath, as_path,
 };
 use device_class::name::{DeviceId, IndexRange, IndexRangeError, is_reserved_name};
+use device_class::similar;
+use serde::Serialize;
 
 use super::list::{Item, as_item};
-use super::{RequestError, Selection};
+use super::{Awaited, RequestError, Selection};
 
 /// Resolves the items of requests for the devices of one class on one host.
 pub struct RequestNames<'a> {
@@ -21,7 +24,7 @@ pub struct RequestNames<'a> {
     divided: DeviceNames<'a>,
 }
 
-/// The devices that an item means, as indexes into the lists of the inventory.
+/// The devices that an item means, as positions in the lists of the inventory.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct MeantDevices {
     pub(super) devices: Vec<usize>,
@@ -33,8 +36,31 @@ pub(super) struct MeantDevices {
 /// The result of resolving one item of a request.
 pub(super) enum Meaning {
     Devices(MeantDevices),
-    /// The item is a range of device indexes. Every index of the range must exist.
+    /// The item is a range of device indices. Every index of the range must exist.
     Range(IndexRange),
+}
+
+/// A device of the host whose name is similar to one that no device has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SimilarDevice {
+    /// The similar name, as a request has it.
+    pub name: String,
+    pub device: DeviceId,
+    /// The other names of the device.
+    pub aliases: Vec<String>,
+}
+
+impl fmt::Display for SimilarDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "did you mean {}", self.name)?;
+        let id = (self.name != self.device.as_str()).then(|| self.device.as_str());
+        let aliases = self.aliases.iter().map(String::as_str);
+        let others: Vec<&str> = id.into_iter().chain(aliases).collect();
+        if !others.is_empty() {
+            write!(f, " (also called {})", others.join(", "))?;
+        }
+        f.write_str("?")
+    }
 }
 
 /// The name of a device, with quotes if a request needs them.
@@ -87,6 +113,31 @@ impl<'a> RequestNames<'a> {
         let is_meant = devices.any(|meant| meant.id == device.id);
         let is_own = meant.len() == 1;
         is_meant.then_some(WrittenName { text, is_own })
+    }
+
+    /// Returns the device of the host that was probably meant by the name of an awaited one, which
+    /// may be mistyped. Of a path the last component is compared.
+    pub(crate) fn find_similar(&self, awaited: &Awaited) -> Option<SimilarDevice> {
+        let chosen = awaited.last_component()?;
+        let devices = &self.inventory.devices;
+        let names = |device: &'a Device| {
+            let aliases = device.aliases.iter().map(String::as_str);
+            std::iter::once(device.id.as_str()).chain(aliases)
+        };
+        let intended = similar::find_intended(chosen, devices.iter().flat_map(names))?;
+        let device = devices
+            .iter()
+            .find(|device| names(device).any(|name| name == intended))?;
+        let name = self.write_name(device, intended)?.text;
+        let others = device.aliases.iter().filter_map(|alias| {
+            let written = self.write_name(device, alias)?;
+            (written.is_own && alias != intended).then_some(written.text)
+        });
+        Some(SimilarDevice {
+            aliases: others.collect(),
+            device: device.id.clone(),
+            name,
+        })
     }
 
     /// Returns whether a name means only this device, and no other device of its resource.

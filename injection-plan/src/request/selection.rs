@@ -15,8 +15,8 @@ use super::names::{Kind, Meaning, MeantDevices, RequestNames, split_kind};
 use super::places;
 use super::waiting;
 
-/// The longest value of a variable or annotation that is read, in bytes. The limit bounds
-/// every loop over a request, and leaves room for 1,000 ids of the maximum length.
+/// The maximum length in bytes of a request. A longer one is refused. The limit bounds the time that
+/// a request can take, and is enough for 1,000 ids of the maximum length.
 pub const MAX_REQUEST: usize = 64 << 10;
 
 /// The parsed value of a request.
@@ -29,8 +29,8 @@ pub enum Selection {
     FilesOnly,
     /// The request is `all`. The container gets every healthy device.
     All,
-    /// The request is a comma-separated list. The devices of the host determine what each
-    /// item means.
+    /// The request is a list of items. Which devices an item means depends on the devices of the
+    /// host.
     These(Vec<Item>),
 }
 
@@ -108,7 +108,8 @@ impl Selection {
             }
             Selection::These(items) => items,
         };
-        let ignores_unknown = class.spec.request.ignores_unknown;
+        let spec = &class.spec.request;
+        let ignores_unknown = spec.leaves_out_unknown(!devices.is_empty());
         let names = RequestNames::new(class, inventory);
         let mut chosen = ChosenDevices::new(inventory);
         let mut ranges = Vec::new();
@@ -122,9 +123,8 @@ impl Selection {
             }
         }
         for IndexRange { first, last } in merge_ranges(ranges) {
-            // The loop must not run through 2^32 indexes. If the class ignores unknown
-            // indexes, the number of devices limits the range. Otherwise the loop ends at
-            // the first index that no device has.
+            // A range may have 2^32 indices. If the class ignores unknown indices, the range is cut at
+            // the number of devices. Otherwise the loop ends at the first index that no device has.
             let most = u32::try_from(devices.len()).unwrap_or(u32::MAX);
             let last = if ignores_unknown {
                 last.min(most)
@@ -142,8 +142,9 @@ impl Selection {
         Ok(chosen.into_devices())
     }
 
-    /// Returns the aliases and paths by which the request names single devices, by device id. A
-    /// device keeps such a name when its id changes. Ids, indexes, ranges and `all` are left out.
+    /// Returns the aliases and paths by which the request names single devices, by device id. By such
+    /// a name a device is found again after its id has changed. Ids, indices, ranges and `all` are
+    /// left out.
     pub fn names_of_devices(
         &self,
         class: &DeviceClass,
@@ -183,8 +184,9 @@ fn check_length(text: &str) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Returns the reserved word (`all`, `none`, `void`) of an item, if it applies to the whole
-/// list. A word after the kind of a single resource applies to that resource only.
+/// Returns the reserved word (`all`, `none`, `void`) that an item consists of. Returns `None` if the
+/// word follows the kind of a single resource, because it then applies to that resource and not to the
+/// whole list.
 fn reserved_word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> {
     match split_kind(item, class) {
         (Some(Kind::Resource(_)), _) => None,

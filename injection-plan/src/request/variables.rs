@@ -9,13 +9,14 @@ use device_class::name::{CapabilityName, DeviceId, ListName, excerpt};
 
 use super::{Environment, MAX_REQUEST, Pair, RequestError};
 
-/// The largest number of pairs. The variables of a pair end in a number below this limit.
+/// The maximum number of pairs of variables. The names of a pair's variables end with a number below
+/// this limit.
 const MAX_PAIRS: u32 = 64;
 
-/// The largest number of file lists that a container may request.
+/// The maximum number of file lists that a container may request.
 pub(super) const MAX_LISTS: usize = 16;
 
-/// The largest number of unknown capabilities that a note lists.
+/// The maximum number of unknown capabilities that a note lists.
 const MAX_UNKNOWN: usize = 8;
 
 /// Returns the variables of the container that are requirements, sorted by name. The result

@@ -1,5 +1,5 @@
-//! Devices of a request that the host does not have yet, and that the container gets when they
-//! come.
+//! Finds the awaited devices of a request: those that the host does not have, and that the container
+//! gets when they arrive.
 
 use std::path::PathBuf;
 
@@ -13,16 +13,16 @@ use super::list::{DeviceList, Item, item_name};
 use super::names::{Kind, RequestNames, split_kind};
 use super::{RequestError, Selection};
 
-/// The most devices of one class that a container may wait for by their names.
+/// The maximum number of devices of one class that a container may wait for by their names.
 pub const MAX_AWAITED: usize = 64;
 
 /// A device that a container waits for, as its request names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Awaited {
-    /// Every device of the class that comes after the start of the container.
+    /// The container waits for every device of the class that arrives after its start.
     All,
-    /// A device that the host does not have.
+    /// The container waits for one device, which the host does not have.
     Device {
         /// The name as an item of a request. Its text form is that of attachment records and of
         /// `explain --json`.
@@ -51,25 +51,35 @@ impl Awaited {
     pub fn to_request(&self) -> String {
         self.to_list().to_string()
     }
-}
 
-/// Checks that an item that may wait is no index: when a device comes or goes, an index means
-/// another device.
-pub(super) fn check_mark(item: &Item, class: &ClassSpec) -> Result<(), RequestError> {
-    let (_, text) = split_kind(item, class);
-    match item.may_wait && !item.is_quoted && is_index(text) {
-        true => Err(RequestError::WaitsForIndex(text.to_owned())),
-        false => Ok(()),
+    /// Returns the awaited name without its quotes, or the last component of a path. Returns `None`
+    /// for every device of a class.
+    pub fn last_component(&self) -> Option<&str> {
+        match self {
+            Awaited::All => None,
+            Awaited::Device { name, .. } => name.text.rsplit('/').next(),
+        }
     }
 }
 
-/// Whether a text is an index, a range, or the number of a part, such as `0:1`.
+/// Refuses an index with the mark of an awaited device. An index does not identify a device, because
+/// it means another device after one was plugged in or removed.
+pub(super) fn check_mark(item: &Item, class: &ClassSpec) -> Result<(), RequestError> {
+    let (_, text) = split_kind(item, class);
+    if item.may_wait && !item.is_quoted && is_index(text) {
+        return Err(RequestError::WaitsForIndex(text.to_owned()));
+    }
+    Ok(())
+}
+
+/// Returns whether a text is an index, a range, or the index of a part, such as `0:1`.
 fn is_index(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_digit() || c == '-' || c == ':';
     !text.is_empty() && text.chars().all(is_part) || IndexRange::parse(text).is_some()
 }
 
-/// Returns whether an item that means no device, with this error, waits for one.
+/// Returns whether an item waits for a device, if matching it with the devices of the host gave this
+/// error.
 pub(super) fn waits(item: &Item, error: &RequestError, class: &ClassSpec) -> bool {
     let (_, text) = split_kind(item, class);
     let is_absent = match error {
@@ -123,13 +133,13 @@ impl Selection {
         }
     }
 
-    /// Returns whether the request has a device that may come later.
+    /// Returns whether an item of the request has the mark of a device that may arrive later.
     pub(crate) fn has_mark(&self) -> bool {
         matches!(self, Selection::These(items) if items.iter().any(|item| item.may_wait))
     }
 
-    /// Lets the container wait for each device that the request names, as with the mark at each
-    /// name. Indices and ranges are left as they are.
+    /// Adds the mark of an awaited device to each name in the request, so that the container waits for
+    /// devices that the host does not have. Indices and ranges get no mark.
     pub(super) fn let_names_wait(&mut self, class: &ClassSpec) {
         let Selection::These(items) = self else {
             return;
@@ -140,8 +150,8 @@ impl Selection {
         }
     }
 
-    /// Returns an error if an item may come later. `whose` is the party that would have to wait,
-    /// as text.
+    /// Returns an error if an item has the mark of an awaited device. `requester` describes in the
+    /// message who cannot wait.
     pub(super) fn check_no_wait(&self, requester: &'static str) -> Result<(), RequestError> {
         let Selection::These(items) = self else {
             return Ok(());

@@ -2,13 +2,14 @@
 //! images request all devices by default.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::read_to_string;
 
 use device_class::host::RecordedHost;
 use device_class::{DeviceClass, discover};
 use injection_plan::plan::{Authority, InjectionPlan, RecordedDevices};
 use injection_plan::request::Request;
 
-use crate::planning::{self, asker, shipped, shipped_class};
+use crate::planning::{self, asker, directory, parse, recordings, shipped, shipped_class};
 
 /// Plans a container that requests `value` on a host without any devices or drivers.
 fn plan(class: &DeviceClass, value: &str, authority: &Authority) -> Result<InjectionPlan, String> {
@@ -48,7 +49,9 @@ fn a_request_that_names_no_device_gives_nothing_and_warns() {
                 assert!(plan.grants[0].devices.is_empty(), "{context}");
                 // Files that a class does without may be left out silently.
                 let is_silent = value == "none" && plan.steps.is_empty();
-                assert!(is_silent || plan.warnings.len() == 1, "{context}");
+                // A line of its own says that a container waits for devices that may come.
+                let waiting = plan.grants[0].describe_waiting().count();
+                assert!(is_silent || plan.warnings.len() + waiting == 1, "{context}");
                 assert!(value == "none" || plan.steps.is_empty(), "{context}");
             }
         }
@@ -110,4 +113,107 @@ fn a_node_without_its_driver_is_no_device() {
         let found = discover::devices(&shipped_class("kvm"), &host).devices;
         assert_eq!(found.len(), devices, "{driver}");
     }
+}
+
+/// Clusters and images set the variables of `switches` for every container, also on hosts without the
+/// hardware that they are about.
+#[test]
+fn a_switch_does_not_refuse_a_container_on_any_recorded_host() {
+    let mut tried = 0;
+    for class in shipped() {
+        for recording in recordings(directory("testdata").join(class.name.as_str())) {
+            let host = RecordedHost::parse(&read_to_string(recording.join("host.txt")).unwrap());
+            let host = host.unwrap();
+            let planned = |switch: &str| {
+                let all = format!("{}=all", class.spec.request.env);
+                let env = vec![all, switch.to_owned()];
+                let request = Request::find(&class, &env.into(), |_| None).unwrap();
+                planning::plan(&class, &request.unwrap(), &host, &asker())
+            };
+            if planned("OTHER=1").is_err() {
+                continue;
+            }
+            for (variable, values) in &class.spec.request.switches {
+                for value in values.keys() {
+                    let switch = format!("{variable}={value}");
+                    let plan = planned(&switch).unwrap_or_else(|error| {
+                        panic!("{} {switch}: {error}", recording.display())
+                    });
+                    assert!(!plan.grants[0].devices.is_empty(), "{plan}");
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 20, "{tried}");
+}
+
+#[test]
+fn what_a_host_lacks_is_a_note_for_a_switch_and_else_a_warning() {
+    let class = parse(
+        "class",
+        "version = 1\n\
+         description = 'Class'\n\
+         resource = 'example.com/class'\n\
+         [request]\n\
+         env = 'CLASS'\n\
+         capabilities_env = 'CAPABILITIES'\n\
+         default_capabilities = ['usual']\n\
+         switches = { FURTHER = { on = 'further' } }\n\
+         [[discover]]\n\
+         path = '/dev/class{number:number}'\n\
+         [device]\n\
+         id = 'class{number}'\n\
+         nodes = ['/dev/class{number}']\n\
+         [[edits]]\n\
+         capability = 'usual'\n\
+         optional = true\n\
+         nodes = [{ path = '/dev/usual', needed_for = 'computing', advice = 'load it' }]\n\
+         [[edits]]\n\
+         capability = 'further'\n\
+         optional = true\n\
+         nodes = [{ path = '/dev/further', needed_for = 'copying' }]\n",
+    )
+    .unwrap();
+    let devices = "char /dev/class0 240:0\n";
+    let lacks = |nodes: &str| {
+        let host = RecordedHost::parse(&format!("{devices}{nodes}")).unwrap();
+        let env = vec!["CLASS=all".to_owned(), "FURTHER=on".to_owned()];
+        let request = Request::find(&class, &env.into(), |_| None).unwrap();
+        let plan = planning::plan(&class, &request.unwrap(), &host, &asker()).unwrap();
+        (plan.warnings, plan.notes)
+    };
+    let usual = "class: /dev/usual does not exist, and computing fails without it; load it";
+    let further = "class: /dev/further does not exist, and copying fails without it";
+    assert_eq!(
+        lacks(""),
+        (vec![usual.to_owned()], vec![further.to_owned()])
+    );
+    let all = "char /dev/usual 240:1\nchar /dev/further 240:2\n";
+    assert_eq!(lacks(all), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_class_may_ignore_names_where_the_host_has_none_of_it() {
+    let class = shipped_class("nvidia-imex");
+    let planned_by = |host: &str, value: &str, authority: &Authority| {
+        let host = RecordedHost::parse(host).unwrap();
+        let env = vec![format!("NVIDIA_IMEX_CHANNELS={value}")];
+        let request = Request::find(&class, &env.into(), |_| None).unwrap();
+        planning::plan(&class, &request.unwrap(), &host, authority)
+    };
+    let planned = |host: &str, value: &str| planned_by(host, value, &asker());
+    for value in ["0", "channel3,0", "0-7", "all"] {
+        let plan = planned("", value).unwrap();
+        assert!(plan.steps.is_empty(), "{plan}");
+        let said = "not injecting anything of nvidia-imex: this host has no device of it";
+        let said = format!("env NVIDIA_IMEX_CHANNELS={value}: {said}");
+        assert_eq!(plan.warnings, [said]);
+        let in_a_pod = planned_by("", value, &kubelet(&[])).unwrap();
+        assert!(in_a_pod.steps.is_empty(), "{in_a_pod}");
+    }
+    let channel = "char /dev/nvidia-caps-imex-channels/channel0 235:0\n";
+    assert!(planned(channel, "0").is_ok());
+    let error = planned(channel, "7").unwrap_err();
+    assert!(error.contains("has no device `7`"), "{error}");
 }

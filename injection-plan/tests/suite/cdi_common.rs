@@ -2,6 +2,7 @@
 //! has all of its edits. Every shipped class is compared on every recorded host.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::path::Path;
 
 use device_class::DeviceClass;
@@ -9,7 +10,7 @@ use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::name::CapabilityName;
 use injection_plan::cdi::{
-    DescribedDevices, Description, GeneratedSpecifications, SpecificationOwner,
+    DescribedDevices, Description, GeneratedSpecifications, Generator, SpecificationOwner,
 };
 use serde_json::{Value, json};
 
@@ -123,4 +124,41 @@ fn the_libraries_of_a_driver_are_written_once() {
         size * names < separate * 3 / 2,
         "{size} of {separate} for {names} names"
     );
+}
+
+/// Without its node the specification is written and a container starts, in which CUDA fails.
+#[test]
+fn a_node_that_programs_need_and_the_host_lacks_is_named() {
+    let case = directory("testdata").join("nvidia-gpu/debian-550/host.txt");
+    let text = std::fs::read_to_string(case).unwrap();
+    let omissions = |host: &str| {
+        let host = RecordedHost::parse(host).unwrap();
+        let generator = Generator {
+            only: &[],
+            description: plain(),
+        };
+        let generated = generator.generate([Ok(shipped_class("nvidia-gpu"))], &host);
+        assert!(!generated.specifications.is_empty());
+        let omissions = generated.omissions.iter();
+        omissions.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let names_the_node = |line: &String| line.contains("/dev/nvidia-uvm does not exist");
+    assert!(!omissions(&text).iter().any(names_the_node));
+    let node = text.replace("char /dev/nvidia-uvm 511:0\n", "");
+    let without = node.replace("| 511 nvidia-uvm\n", "");
+    let found = omissions(&without);
+    assert!(found.iter().any(names_the_node), "{found:?}");
+}
+
+/// A CAN bus has no node: without the hook a container would get nothing of it.
+#[test]
+fn a_device_that_only_the_hook_can_give_is_left_out_with_the_reason() {
+    let described = describe(&shipped_class("can"), &directory("testdata").join("can"));
+    assert!(described.devices.is_empty());
+    assert!(!described.omissions.is_empty());
+    for omission in &described.omissions {
+        let reason = omission.source().unwrap().to_string();
+        let expected = "without the hook cannot give a container network interfaces";
+        assert!(reason.contains(expected), "{omission}: {reason}");
+    }
 }

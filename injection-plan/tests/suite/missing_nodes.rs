@@ -54,7 +54,7 @@ fn a_node_is_required_while_its_driver_is_loaded() {
     assert_eq!(number(LOADED, "char /dev/xctl 511:0\n"), character(511, 0));
     assert_eq!(number(OTHER, ""), Presence::Optional);
     let refused = "/dev/xctl does not exist, although its driver x-late is loaded; make it";
-    assert_eq!(number(LOADED, ""), Presence::Unfit(refused.to_owned()));
+    assert_eq!(number(LOADED, ""), Presence::Unusable(refused.to_owned()));
 }
 
 #[test]
@@ -83,10 +83,13 @@ fn a_node_that_can_be_made_has_the_numbers_of_its_driver() {
         let found = looked_up(&keys, LOADED, "file /dev/xctl\n").number;
         let wanted = "/dev/xctl is a regular file, not a device node, although its driver x-late \
                       is loaded; make it";
-        assert_eq!(found.unfit(), Some(wanted));
+        assert_eq!(found.unusable_reason(), Some(wanted));
         // The driver is not loaded.
         let found = looked_up(&keys, OTHER, "").number;
-        assert_eq!(found.unfit(), Some("/dev/xctl does not exist; make it"));
+        assert_eq!(
+            found.unusable_reason(),
+            Some("/dev/xctl does not exist; make it")
+        );
         let optional = format!("optional = true, {keys}");
         assert_eq!(looked_up(&optional, OTHER, "").number, Presence::Optional);
     }

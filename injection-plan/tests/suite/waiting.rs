@@ -143,3 +143,39 @@ fn others_who_choose_the_devices_do_not_wait() {
         assert!(refused.contains(reason), "{refused}");
     }
 }
+
+/// A mistyped name waits for ever, so the device that was probably meant is named.
+#[test]
+fn a_similar_device_is_named_beside_an_awaited_name() {
+    let (class, host) = serial_ports();
+    let meant = "(also called serial-1-2:1.0, ttyUSB0, \
+                 usb-ITead_Sonoff_Zigbee_3.0_USB_Dongle_Plus_V2_f074cc5adcc9ed11-if00-port0)?";
+    for (value, name) in [
+        ("f074cc5adcc9ed12?", Some("f074cc5adcc9ed11")),
+        ("f074cc5adcc9?", Some("f074cc5adcc9ed11")),
+        ("f074cc5adcc9de11:/dev/ttyACM0?", Some("f074cc5adcc9ed11")),
+        (
+            "/dev/serial/by-path/f074cc5adcc9ed11?",
+            Some("f074cc5adcc9ed11"),
+        ),
+        ("9f3ad8e21b44c001?", None),
+        ("/dev/ttyZigbee?", None),
+        ("all", None),
+    ] {
+        let request = request(&class, value).unwrap().unwrap();
+        let plan = plan(&class, &request, &host, &asker()).unwrap();
+        let lines: Vec<String> = plan.grants[0].describe_waiting().collect();
+        let suggestion = lines
+            .first()
+            .and_then(|line| line.split_once("; did you mean "));
+        let suggestion = suggestion.map(|(_, text)| text.to_owned());
+        let expected = name.map(|name| format!("{name} {meant}"));
+        assert_eq!(suggestion, expected, "{value}: {lines:?}");
+        let explained = plan.to_string();
+        assert_eq!(
+            explained.contains("did you mean"),
+            name.is_some(),
+            "{explained}"
+        );
+    }
+}

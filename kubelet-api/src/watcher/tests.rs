@@ -2,11 +2,12 @@ use loona_hpack::Encoder;
 
 use super::*;
 
-const PREFACE_TEXT: &[u8; PREFACE] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const PREFACE: &[u8; PREFACE_LENGTH] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
 
 type Field<'a> = (&'a [u8], &'a [u8]);
 
+/// The headers of a request as the kubelet sends them.
 const SENT: [Field<'_>; 3] = [
     (b":method", b"POST"),
     (
@@ -15,6 +16,7 @@ const SENT: [Field<'_>; 3] = [
     ),
     (b"te", b"trailers"),
 ];
+/// The headers of the same request as h2 reads them.
 const READ: [Field<'_>; 3] = [SENT[0], (AUTHORITY, LOCALHOST), SENT[2]];
 
 fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
@@ -27,9 +29,9 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
 
 /// Returns the connection preface and two calls with their messages. The header block of the
 /// second call refers to entries that the first call put into the dynamic table.
-fn two_calls() -> Vec<u8> {
+fn encode_two_calls() -> Vec<u8> {
     let mut encoder = Encoder::new();
-    let mut bytes = PREFACE_TEXT.to_vec();
+    let mut bytes = PREFACE.to_vec();
     for _ in 0..2 {
         let block = encoder.encode(SENT);
         bytes.extend(frame(HEADERS, END_HEADERS, &block));
@@ -39,32 +41,33 @@ fn two_calls() -> Vec<u8> {
 }
 
 /// Returns the fields of each header block. All other frames must be data frames.
-fn read(mut bytes: &[u8]) -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
-    bytes = bytes.strip_prefix(PREFACE_TEXT).unwrap();
+fn decode_headers(mut bytes: &[u8]) -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
+    bytes = bytes.strip_prefix(PREFACE).unwrap();
     let mut decoder = Decoder::new();
     let mut blocks = Vec::new();
     while !bytes.is_empty() {
         let length = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]) as usize;
-        let payload = &bytes[FRAME_HEADER..FRAME_HEADER + length];
+        let payload = &bytes[FRAME_HEADER_LENGTH..FRAME_HEADER_LENGTH + length];
         match bytes[3] {
             HEADERS => blocks.push(decoder.decode(payload).unwrap()),
             _ => assert_eq!(payload, b"a message"),
         }
-        bytes = &bytes[FRAME_HEADER + length..];
+        bytes = &bytes[FRAME_HEADER_LENGTH + length..];
     }
     blocks
 }
 
 #[test]
-fn the_authority_is_replaced_however_the_bytes_come() {
-    let sent = two_calls();
+fn the_authority_is_replaced_in_pieces_of_any_size() {
+    let sent = encode_two_calls();
     for size in [1, 2, 9, 23, 24, 25, 64, sent.len()] {
         let mut requests = Requests::default();
         for bytes in sent.chunks(size) {
             requests.add(bytes).unwrap();
         }
-        let wanted = READ.map(|(name, value)| (name.to_vec(), value.to_vec()));
-        assert_eq!(read(&requests.readable), [wanted.clone(), wanted], "{size}");
+        let expected = READ.map(|(name, value)| (name.to_vec(), value.to_vec()));
+        let headers = decode_headers(&requests.readable);
+        assert_eq!(headers, [expected.clone(), expected], "{size}");
     }
 }
 
@@ -81,7 +84,7 @@ fn long_values_keep_their_length() {
 }
 
 #[test]
-fn what_cannot_be_read_ends_the_connection() {
+fn unknown_forms_of_headers_and_long_frames_end_the_connection() {
     let block = Encoder::new().encode(SENT);
     let bomb = {
         // The block has one field of 4,000 bytes and 1,000 references to it, each of one byte.
@@ -101,8 +104,8 @@ fn what_cannot_be_read_ends_the_connection() {
         ("a bomb", headers(0, &bomb)),
     ] {
         let mut requests = Requests::default();
-        requests.add(PREFACE_TEXT).unwrap();
-        let refused = requests.add(&frame).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::InvalidData, "{name}");
+        requests.add(PREFACE).unwrap();
+        let error = requests.add(&frame).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{name}");
     }
 }

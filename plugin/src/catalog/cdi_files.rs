@@ -1,5 +1,5 @@
-//! Specifications of the Container Device Interface, written before their devices are
-//! advertised, so that an engine finds every device that the kubelet may allocate.
+//! Writes the CDI specifications of the devices before the devices are advertised, so that an
+//! engine finds every device that the kubelet may allocate.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,32 +22,31 @@ use nix::errno::Errno;
 use super::yaml_kind::yaml_kind;
 use super::{PodAllocations, Resources};
 
-/// The specifications of the devices that are advertised.
+/// The CDI specifications of the advertised devices.
 #[derive(Debug, Clone)]
 pub(crate) struct CdiFiles {
     /// The directory from which engines read CDI specifications.
     directory: PathBuf,
     /// The path of the hook on the host.
     hook: PathBuf,
-    /// The path of the hook's configuration on the host. `None` means that it is at the usual
-    /// place.
+    /// The path of the hook's configuration on the host. `None` means the default path.
     hook_config: Option<PathBuf>,
     /// The host's root directory, as engines see it.
     host_root: PathBuf,
-    /// The files that this process has written, and those of an earlier process that belong
-    /// to a class that could not be used. `None` means that it has not written any yet:
-    /// then all files of the plugin's kinds were written by an earlier process, and are
-    /// replaced. Later, a file that is not in the list belongs to another program.
+    /// The files that this process wrote, and files of an earlier process for a class that cannot
+    /// be used now. Files that are not in the set belong to other programs. `None` means that this
+    /// process has not written yet; then every file of a kind of the plugin is taken for an
+    /// earlier process's file and is replaced.
     written: Option<BTreeSet<String>>,
     allocations: PodAllocations,
-    /// The files of kinds that are no longer served, which stay because pods have devices of
-    /// them.
+    /// The files of kinds that are no longer served. They are kept because pods still have devices
+    /// of them.
     used: BTreeSet<String>,
 }
 
-/// Makes the CDI specifications for the devices of a class. A device that cannot be described
+/// Builds the CDI specifications for the devices of a class. A device that cannot be described
 /// becomes unhealthy.
-pub(super) fn describe(
+pub(super) fn describe_devices(
     description: Description<'_>,
     class: &DeviceClass,
     inventory: discover::Inventory,
@@ -93,7 +92,7 @@ impl CdiFiles {
         }
     }
 
-    /// Lets the hook read its configuration from a file that is not at the usual place.
+    /// Sets the path of the hook's configuration, if it is not the default one.
     pub(crate) fn with_hook_config(self, hook_config: Option<PathBuf>) -> Self {
         CdiFiles {
             hook_config,
@@ -116,12 +115,12 @@ impl CdiFiles {
         }
     }
 
-    /// Writes the specifications that have changed. If a specification cannot be written, its
-    /// devices become unhealthy, because the engine would refuse each container with one of
-    /// them. Files of the classes in `unusable` are not removed, nor those of which pods have
-    /// devices: the engine would refuse to start such a container again, and not name the cause,
-    /// as the hook does. Returns the errors that keep
-    /// devices from their specifications, one line for each.
+    /// Writes the specifications that have changed, and removes obsolete files. Returns one line
+    /// for each error that keeps a device from its specification. If a specification cannot be
+    /// written, its devices become unhealthy, because the engine would refuse each container with
+    /// one of them. The files of the classes in `unusable` are kept, and so are files for devices
+    /// that pods have: without them the engine would refuse to restart the container, with a
+    /// message that does not name the cause.
     pub(super) fn write(
         &mut self,
         described: DescribedDevices,
@@ -167,7 +166,7 @@ impl CdiFiles {
                 retained,
             }) => {
                 for (kind, error) in failures {
-                    let is_there = lacks_descriptors(&error)
+                    let is_there = is_out_of_descriptors(&error)
                         && self.has_written(&generated.specifications, &kind);
                     let text = format!("{:#}", anyhow::Error::new(error));
                     if is_there {
@@ -198,9 +197,9 @@ impl CdiFiles {
                 }
             }
             Err(error) => {
-                // If the process is only out of file descriptors, the files that were written
-                // before are still there.
-                let lacking = lacks_descriptors(&error);
+                // If the process has merely run out of file descriptors, the files that it wrote
+                // before still exist.
+                let lacking = is_out_of_descriptors(&error);
                 let known = self.written.as_ref().filter(|_| lacking);
                 let text = format!("{:#}", anyhow::Error::new(error));
                 let is_there = |name: &String| known.is_some_and(|known| known.contains(name));
@@ -217,7 +216,7 @@ impl CdiFiles {
             let resource =
                 resources.find(|(name, _)| SpecificationOwner::Plugin.kind(name) == kind);
             if let Some((_, resource)) = resource {
-                Arc::make_mut(resource).refuse(&reason);
+                Arc::make_mut(resource).mark_unhealthy(&reason);
             }
             if !errors.contains(&reason) {
                 errors.push(reason);
@@ -236,7 +235,7 @@ impl CdiFiles {
     }
 }
 
-fn lacks_descriptors(error: &DirectoryError) -> bool {
+fn is_out_of_descriptors(error: &DirectoryError) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     let number = cause.and_then(io::Error::raw_os_error);
     number.is_some_and(|number| matches!(Errno::from_raw(number), Errno::EMFILE | Errno::ENFILE))

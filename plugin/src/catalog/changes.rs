@@ -1,11 +1,11 @@
-//! Differences between two device scans, for the log.
+//! Describes the differences between two device scans for the log.
 
 use device_class::discover::Health;
 use device_class::name::DeviceId;
 
 use super::resource::Resource;
 
-/// The devices that differ in `after`, each with the message for the log.
+/// Returns a log message for each device that differs between `before` and `after`.
 pub(crate) fn changes<'a>(
     before: &'a Resource,
     after: &'a Resource,
@@ -34,13 +34,13 @@ pub(crate) fn changes<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::fixture::{device, resource, sick};
+    use crate::catalog::fixture::{device, resource, unhealthy_device};
 
     #[test]
     fn each_device_that_differs_is_reported_once() {
         let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(device);
-        let before = resource(vec![a.clone(), b, sick("c", "no node"), d]);
-        let after = resource(vec![a, sick("b", "too hot"), c, e]);
+        let before = resource(vec![a.clone(), b, unhealthy_device("c", "no node"), d]);
+        let after = resource(vec![a, unhealthy_device("b", "too hot"), c, e]);
         let changed = changes(&before, &after).into_iter();
         let lines: Vec<String> = changed.map(|(id, said)| format!("{id}: {said}")).collect();
         let wanted = [

@@ -1,4 +1,4 @@
-//! Resources for the tests of this crate.
+//! Builds resources for the tests of this crate.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,23 +8,23 @@ use device_class::discover::Health;
 use device_class::{DeviceClass, HostView};
 use host_inventory::{ScanMemory, scan_host};
 
-use super::resource::{AdvertisedDevice, Resource, Terms};
-use super::{Claimed, Scan, scan};
+use super::resource::{AdvertisedDevice, Resource, ResourceProperties};
+use super::{ClaimedDevices, ResourceScan, build_resources};
 
-pub(crate) fn scanned(classes: &[DeviceClass], host: &dyn HostView) -> Scan {
-    scan(
+pub(crate) fn scan_recorded_host(classes: &[DeviceClass], host: &dyn HostView) -> ResourceScan {
+    build_resources(
         scan_host(classes, host, &mut ScanMemory::new(), Instant::now()),
-        &Claimed::default(),
+        &ClaimedDevices::default(),
         None,
     )
 }
 
-/// `dummy.com/npu` of the class `dummy-npu`, requested by
+/// Builds the resource `dummy.com/npu` of the class `dummy-npu`, which containers request by
 /// `DUMMY_VISIBLE_DEVICES`.
 pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
     let name = "dummy.com/npu".to_owned().try_into().unwrap();
     let class = "dummy-npu".to_owned().try_into().unwrap();
-    let terms = Terms {
+    let properties = ResourceProperties {
         class,
         request_env: "DUMMY_VISIBLE_DEVICES".to_owned().try_into().unwrap(),
         count_env: None,
@@ -35,10 +35,10 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         count_only: false,
         placement: Preference::Packed,
     };
-    Resource::new(name, Arc::new(terms), devices)
+    Resource::new(name, Arc::new(properties), devices)
 }
 
-/// A healthy device of no NUMA node.
+/// Builds a healthy device without a NUMA node.
 pub(crate) fn device(id: &str) -> AdvertisedDevice {
     AdvertisedDevice {
         id: id.to_owned().try_into().unwrap(),
@@ -51,7 +51,7 @@ pub(crate) fn device(id: &str) -> AdvertisedDevice {
     }
 }
 
-pub(crate) fn sick(id: &str, reason: &str) -> AdvertisedDevice {
+pub(crate) fn unhealthy_device(id: &str, reason: &str) -> AdvertisedDevice {
     AdvertisedDevice {
         health: Health::Unhealthy {
             reason: reason.to_owned(),

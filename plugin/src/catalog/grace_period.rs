@@ -1,6 +1,5 @@
-//! A missing device is unhealthy at first, and removed only after a grace period.
-//! A card that is reset, or a driver that is loaded again, should not change the
-//! node's capacity.
+//! Keeps a missing device as unhealthy for a grace period before it is removed, so that the reset
+//! of a card or the reload of a driver does not change the node's capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,9 +26,9 @@ impl GracePeriod {
         }
     }
 
-    /// Returns the devices to advertise after a scan that found `found` at the time `now`, if
-    /// `known` were advertised before. A missing device stays as unhealthy for the grace
-    /// period, unless its class is not among `classes`: then it is removed at once.
+    /// Returns the devices to advertise after a scan. `known` were advertised before, and `found`
+    /// are the result of the scan at `now`. A missing device stays as unhealthy for the grace
+    /// period. It is removed at once if its class is not in `classes`.
     pub(crate) fn apply(
         &mut self,
         known: &Resources,
@@ -40,10 +39,10 @@ impl GracePeriod {
         let mut missing = BTreeMap::new();
         for (name, before) in known
             .iter()
-            .filter(|(_, known)| classes.contains(&known.terms.class))
+            .filter(|(_, known)| classes.contains(&known.properties.class))
         {
             let now_there = found.get(name);
-            if now_there.is_some_and(|there| there.terms.class != before.terms.class) {
+            if now_there.is_some_and(|there| there.properties.class != before.properties.class) {
                 continue;
             }
             let is_there = |id: &DeviceId| {
@@ -59,17 +58,18 @@ impl GracePeriod {
                 let since = *self.missing.get(&key).unwrap_or(&now);
                 if now.duration_since(since) < self.duration {
                     missing.insert(key, since);
-                    kept.push(vanished(device));
+                    kept.push(mark_missing(device));
                 }
             }
             if !kept.is_empty() {
                 let there = now_there.map_or(&[][..], |there| there.devices());
-                // Missing devices come last: if the list is too long, they are cut.
+                // Missing devices come last, so that they are the ones to be cut if the list is
+                // too long.
                 let mut budget = MessageBudget::new();
                 let devices = there.iter().cloned().chain(kept);
                 let devices = devices.filter(|device| budget.reserve(device)).collect();
-                let terms = Arc::clone(&before.terms);
-                let resource = Resource::new(name.clone(), terms, devices);
+                let properties = Arc::clone(&before.properties);
+                let resource = Resource::new(name.clone(), properties, devices);
                 found.insert(name.clone(), Arc::new(resource));
             }
         }
@@ -77,7 +77,7 @@ impl GracePeriod {
         found
     }
 
-    /// Returns the time at which the next missing device is removed.
+    /// Returns the time at which the next grace period ends.
     pub(crate) fn next_end(&self) -> Option<Instant> {
         self.missing
             .values()
@@ -86,7 +86,7 @@ impl GracePeriod {
     }
 }
 
-fn vanished(device: &AdvertisedDevice) -> AdvertisedDevice {
+fn mark_missing(device: &AdvertisedDevice) -> AdvertisedDevice {
     let reason = "the device has disappeared".to_owned();
     AdvertisedDevice {
         health: Health::Unhealthy { reason },
@@ -101,9 +101,10 @@ mod tests {
 
     fn inventory(ids: &[&str]) -> Resources {
         let npus = resource(ids.iter().map(|id| device(id)).collect());
-        match ids.is_empty() {
-            true => Resources::new(),
-            false => [(npus.name.clone(), Arc::new(npus))].into(),
+        if ids.is_empty() {
+            Resources::new()
+        } else {
+            [(npus.name.clone(), Arc::new(npus))].into()
         }
     }
 
@@ -116,7 +117,7 @@ mod tests {
     #[test]
     fn a_missing_device_is_unhealthy_then_removed_and_may_return() {
         let start = Instant::now();
-        let classes = BTreeSet::from([resource(vec![]).terms.class.clone()]);
+        let classes = BTreeSet::from([resource(vec![]).properties.class.clone()]);
         let mut grace = GracePeriod::new(Duration::from_secs(60));
         let mut known = Resources::new();
         for (second, found, wanted) in [

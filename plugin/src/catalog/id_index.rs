@@ -1,25 +1,26 @@
-//! Finds devices by their ids. The kubelet names all free devices in each call, tens of thousands
-//! of them.
+//! Finds devices by their ids. Each GetPreferredAllocation call names all free devices, which may
+//! be tens of thousands.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A hash table of positions in a list of devices, with open addressing.
+/// A hash table with open addressing, of positions in a list of devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IdIndex(Vec<u32>);
 
-/// The mark of a free place. A message to the kubelet has room for fewer devices.
-const FREE: u32 = u32::MAX;
+/// Marks an unused slot. No device has this position, because a message to the kubelet cannot have
+/// so many devices.
+const UNUSED: u32 = u32::MAX;
 
 impl IdIndex {
-    /// Creates an index of `count` devices, whose ids `id` returns by position. If several have the
-    /// same id, the first is found.
+    /// Creates an index of `count` devices. `id` returns the id at a position. If several devices
+    /// have the same id, the index finds the first one.
     pub(super) fn new<'d>(count: usize, id: impl Fn(usize) -> &'d str) -> Self {
-        // A quarter of the places stays free at least, so that searches are short.
-        let places = (count + count / 3 + 1).next_power_of_two();
-        let mut index = IdIndex(vec![FREE; places]);
-        for (position, number) in (0..count).zip(0..FREE) {
-            if let Err(place) = index.search(id(position), &id) {
-                index.0[place] = number;
+        // At least a quarter of the slots stays unused, which keeps searches short.
+        let slots = (count + count / 3 + 1).next_power_of_two();
+        let mut index = IdIndex(vec![UNUSED; slots]);
+        for (position, number) in (0..count).zip(0..UNUSED) {
+            if let Err(slot) = index.search(id(position), &id) {
+                index.0[slot] = number;
             }
         }
         index
@@ -30,7 +31,8 @@ impl IdIndex {
         self.search(wanted, id).ok()
     }
 
-    /// Returns the position of the device with an id, or the free place at which the search ended.
+    /// Returns the position of the device with an id, or else the unused slot at which the search
+    /// ended.
     fn search<'d>(&self, wanted: &str, id: impl Fn(usize) -> &'d str) -> Result<usize, usize> {
         let mut hasher = DefaultHasher::new();
         wanted.hash(&mut hasher);
@@ -39,16 +41,16 @@ impl IdIndex {
             clippy::cast_possible_truncation,
             reason = "any bits of the hash will do"
         )]
-        let mut place = hasher.finish() as usize & mask;
+        let mut slot = hasher.finish() as usize & mask;
         loop {
-            let position = match self.0[place] {
-                FREE => return Err(place),
+            let position = match self.0[slot] {
+                UNUSED => return Err(slot),
                 position => position as usize,
             };
             if id(position) == wanted {
                 return Ok(position);
             }
-            place = (place + 1) & mask;
+            slot = (slot + 1) & mask;
         }
     }
 }

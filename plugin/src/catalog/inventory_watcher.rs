@@ -1,4 +1,4 @@
-//! Scans the host for devices repeatedly, and publishes the inventory.
+//! Scans the host repeatedly, writes the CDI specifications, and publishes the resources.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,29 +10,31 @@ use host_inventory::{HostWatcher, Notifications, ScanProgress, WatcherTask};
 use injection_plan::cdi::directory::{UnusableClasses, is_removed_mount};
 use tokio::sync::watch;
 
-use super::{CdiFiles, Claimed, GracePeriod, Resources, ScanPause, changes, scan};
+use super::{
+    CdiFiles, ClaimedDevices, GracePeriod, Resources, ScanPause, build_resources, changes,
+};
 use crate::metrics::Metrics;
 use crate::node_labels::{LabelFile, NodeLabels};
 
-/// Keeps the inventory up to date.
+/// Keeps the published resources up to date.
 #[derive(Debug)]
 pub(crate) struct InventoryWatcher {
     host: HostWatcher,
     metrics: Metrics,
     grace: GracePeriod,
     claims: PathBuf,
-    /// The CDI specifications, which are written before their devices are published. `None`
-    /// means that none are written.
+    /// The CDI specifications, which are written before their devices are published. `None` means
+    /// that another component brings the hook to containers.
     cdi: Option<CdiFiles>,
     pause: ScanPause,
-    /// The file with labels of the node. `None` means that none is written.
+    /// The file with node labels. `None` means that none is written.
     labels: Option<LabelFile>,
     inventory: watch::Sender<Resources>,
 }
 
 impl InventoryWatcher {
     /// Creates a watcher for the classes of a configuration. `grace` is the grace period of
-    /// missing devices, and `claims` is the directory with the records of prepared claims.
+    /// missing devices, and `claims` is the directory with the claim records of `boathook-dra`.
     pub(crate) fn new(
         config: Config,
         grace: GracePeriod,
@@ -42,7 +44,7 @@ impl InventoryWatcher {
         metrics: Metrics,
     ) -> Self {
         let host = HostWatcher::new(config, Server::Plugin);
-        metrics.class_errors(host.class_errors());
+        metrics.set_class_errors(host.class_errors());
         InventoryWatcher {
             grace,
             claims,
@@ -55,7 +57,7 @@ impl InventoryWatcher {
         }
     }
 
-    /// Writes the labels of the node to a file at each scan.
+    /// Makes each scan write the node labels to a file.
     pub(crate) fn with_labels(self, labels: Option<LabelFile>) -> Self {
         InventoryWatcher { labels, ..self }
     }
@@ -64,16 +66,16 @@ impl InventoryWatcher {
         self.host.scans()
     }
 
-    /// Returns a receiver for the inventory, which is notified of changes.
+    /// Returns a receiver for the resources, which is notified of changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Resources> {
         self.inventory.subscribe()
     }
 
-    /// Scans the host now, every `period`, and whenever an event may concern a
-    /// device; reads the class files again when one changes, or on `reload`. Returns if the
-    /// directory of CDI specifications was removed while it is mounted in this container.
+    /// Scans the host now, every `period`, and whenever an event may concern a device. Loads the
+    /// class files again when one has changed and on each `reload`. Returns if the directory of
+    /// CDI specifications was removed on the host while it is mounted in this container.
     ///
-    /// During a [`ScanPause`] there are no scans, and nothing is written or published.
+    /// During a [`ScanPause`] nothing is scanned, written or published.
     pub(crate) async fn run(mut self, period: Duration, mut reload: Notifications) {
         let mut changed = true;
         loop {
@@ -84,17 +86,19 @@ impl InventoryWatcher {
                 return;
             }
             let period = self.until_next_scan(period);
-            // The directory of CDI specifications is watched as well, so that a file that is
-            // removed is written again.
+            // The directory of CDI specifications is watched too, so that a removed file is
+            // written again.
             let directory = self.cdi.as_ref().map(CdiFiles::directory);
-            let next = self.host.wait(period, directory, &mut reload).await;
+            let next = self
+                .host
+                .wait_for_change(period, directory, &mut reload)
+                .await;
             changed = next == WatcherTask::Load && self.host.load_classes();
-            self.metrics.class_errors(self.host.class_errors());
+            self.metrics.set_class_errors(self.host.class_errors());
         }
     }
 
-    /// Returns the time until the next scan: `period`, or less if the grace period of a device
-    /// ends before.
+    /// Returns the time until the next scan: `period`, or less if a grace period ends before.
     fn until_next_scan(&self, period: Duration) -> Duration {
         let end = self.grace.next_end();
         end.map_or(period, |end| {
@@ -104,18 +108,20 @@ impl InventoryWatcher {
 
     async fn scan(&mut self, classes_changed: bool) {
         let (mut cdi, claims) = (self.cdi.clone(), self.claims.clone());
-        // If a class file cannot be read now, its devices may still be there.
+        // The devices of an unreadable class file may still exist.
         let broken = self.host.broken_classes().cloned();
         let labels = self.labels.clone();
-        let scanned = self.host.scan(move |judged| {
-            // Then the labels of before stay, too, as they do while devices are held back.
+        let scanned = self.host.scan(move |host_scan| {
+            // The previous labels are kept while the scan is incomplete: while a class file is
+            // unreadable, or devices are held back.
             let is_complete =
-                broken.as_ref().is_some_and(BTreeSet::is_empty) && judged.unnamed.is_empty();
+                broken.as_ref().is_some_and(BTreeSet::is_empty) && host_scan.unnamed.is_empty();
             let labels = labels.filter(|_| is_complete);
             let label_error =
-                labels.and_then(|file| file.write(&NodeLabels::from_devices(&judged.classes)));
-            let (claimed, unreadable) = Claimed::read(&claims);
-            let mut scan = scan(judged, &claimed, cdi.as_ref().map(CdiFiles::description));
+                labels.and_then(|file| file.write(&NodeLabels::from_devices(&host_scan.classes)));
+            let (claimed, unreadable) = ClaimedDevices::read(&claims);
+            let mut scan =
+                build_resources(host_scan, &claimed, cdi.as_ref().map(CdiFiles::description));
             let described = std::mem::take(&mut scan.described);
             let mut unusable = UnusableClasses {
                 all: broken.is_none(),
@@ -132,19 +138,19 @@ impl InventoryWatcher {
             ((scan.inventory, cdi, cdi_errors), warnings)
         });
         let scanned = scanned.await;
-        self.metrics.scanned(scanned.duration);
+        self.metrics.observe_scan(scanned.duration);
         let Some((inventory, cdi, cdi_errors)) = scanned.result else {
             return;
         };
         self.cdi = cdi;
-        self.metrics.cdi_errors(cdi_errors);
-        self.metrics.class_errors(self.host.class_errors());
-        // If the classes have changed, the missing devices may not belong to any class any
-        // more.
+        self.metrics.set_cdi_errors(cdi_errors);
+        self.metrics.set_class_errors(self.host.class_errors());
+        // After a change of the classes, missing devices may belong to no class any more.
         let classes = self.host.classes().iter();
-        let classes: BTreeSet<_> = match classes_changed {
-            true => BTreeSet::new(),
-            false => classes.map(|class| class.name.clone()).collect(),
+        let classes: BTreeSet<_> = if classes_changed {
+            BTreeSet::new()
+        } else {
+            classes.map(|class| class.name.clone()).collect()
         };
         let known = self.inventory.borrow().clone();
         let now = Instant::now();

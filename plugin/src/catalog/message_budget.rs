@@ -1,5 +1,5 @@
-//! The number of devices that fit into one message to the kubelet. A longer message would
-//! break the stream.
+//! Limits the size of a ListAndWatch message. A message beyond gRPC's limit would break the
+//! stream.
 
 use prost::encoding::message::encoded_len;
 
@@ -18,8 +18,8 @@ impl MessageBudget {
         MessageBudget(MAX_MESSAGE)
     }
 
-    /// Reserves the bytes of one more device, with the longer text of its health. Returns
-    /// false if the device does not fit.
+    /// Reserves the bytes of one more device, at the larger of its sizes as healthy and unhealthy.
+    /// Returns false if the device does not fit.
     pub(super) fn reserve(&mut self, device: &AdvertisedDevice) -> bool {
         let needed = encoded_len(DEVICES_TAG, &device.largest_message());
         let left = self.0.checked_sub(needed);
@@ -45,7 +45,7 @@ mod tests {
             .collect();
         let count = fitting.len();
         let ill = fitting.into_iter().map(|device| AdvertisedDevice {
-            health: crate::catalog::fixture::sick("x", "cold").health,
+            health: crate::catalog::fixture::unhealthy_device("x", "cold").health,
             ..device
         });
         let size = resource(ill.collect()).list().encoded_len();

@@ -1,17 +1,17 @@
-//! The classes of this host, their resources and devices, and notification of
-//! changes. Nothing here depends on the gRPC servers.
+//! The resources of this node with their devices, how they follow from a scan of the host, and the
+//! CDI specifications that describe them. Nothing here depends on the gRPC servers.
 
 mod cdi_files;
 mod changes;
-mod claimed;
+mod claimed_devices;
 #[cfg(test)]
 pub(crate) mod fixture;
-mod found;
 mod grace_period;
 mod id_index;
 mod inventory_watcher;
 mod message_budget;
 mod resource;
+mod resource_devices;
 mod scan;
 mod scan_pause;
 mod used_files;
@@ -24,16 +24,17 @@ use device_class::name::ResourceName;
 
 pub(crate) use cdi_files::CdiFiles;
 pub(crate) use changes::changes;
-pub(crate) use claimed::Claimed;
+pub(crate) use claimed_devices::ClaimedDevices;
 pub(crate) use grace_period::GracePeriod;
 pub(crate) use inventory_watcher::InventoryWatcher;
 #[cfg(test)]
-pub(crate) use resource::Terms;
+pub(crate) use resource::ResourceProperties;
 pub(crate) use resource::{AdvertisedDevice, Resource};
 #[cfg(test)]
-pub(crate) use scan::Scan;
-pub(crate) use scan::scan;
+pub(crate) use scan::ResourceScan;
+pub(crate) use scan::build_resources;
 pub(crate) use scan_pause::{ScanPause, ScanPauseGuard};
 pub(crate) use used_files::PodAllocations;
 
+/// The resources of the node, by name.
 pub(crate) type Resources = BTreeMap<ResourceName, Arc<Resource>>;

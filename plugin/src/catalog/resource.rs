@@ -1,4 +1,4 @@
-//! A resource and its devices.
+//! An extended resource and its devices, as the kubelet sees them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,44 +12,43 @@ use kubelet_api::{HEALTHY, UNHEALTHY};
 
 use super::id_index::IdIndex;
 
-/// One extended resource of the node, and all its devices.
+/// One extended resource of the node with all its devices.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resource {
     pub(crate) name: ResourceName,
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) properties: Arc<ResourceProperties>,
     devices: Vec<AdvertisedDevice>,
     by_id: IdIndex,
-    /// The number of the piece of hardware of each device, by position. Shares of one device have
-    /// the same number.
+    /// The hardware number of each device, by position. Shares of one device have the same number.
     hardware: Vec<u32>,
 }
 
-/// The properties that all devices of a class have in common.
+/// The properties that all devices of a resource have in common.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Terms {
+pub(crate) struct ResourceProperties {
     pub(crate) class: ClassName,
-    /// The variable with which a container requests devices of the class.
+    /// The environment variable by which a container requests devices of the class.
     pub(crate) request_env: EnvName,
-    /// The variable with the number of allocated shares.
+    /// The environment variable that tells a container the number of its shares.
     pub(crate) count_env: Option<EnvName>,
-    /// The variable with the number of shares allocated in one call.
+    /// The environment variable that tells a container the number of shares in the whole Allocate
+    /// call.
     pub(crate) call_count_env: Option<EnvName>,
     /// The maximum number of shares that one container may have. `None` means any number.
     pub(crate) max_per_container: Option<u16>,
     /// Whether all shares of one container must be of the same device.
     pub(crate) one_device: bool,
-    /// Whether the engine brings the hook, by the devices' names in CDI.
+    /// Whether engines call the hook because of the CDI names in the answer to Allocate.
     pub(crate) by_cdi: bool,
-    /// Whether the resource exists only to show the number of devices, and cannot be
-    /// allocated.
+    /// Whether the resource only shows the number of devices and cannot be allocated.
     pub(crate) count_only: bool,
     pub(crate) placement: Preference,
 }
 
-impl Terms {
+impl ResourceProperties {
     pub(crate) fn from_class(class: &DeviceClass, by_cdi: bool) -> Self {
         let sharing = class.spec.sharing.as_ref();
-        Terms {
+        ResourceProperties {
             class: class.name.clone(),
             request_env: class.spec.request.env.clone(),
             count_env: sharing.and_then(|sharing| sharing.count_env.clone()),
@@ -62,58 +61,58 @@ impl Terms {
         }
     }
 
-    /// Returns the terms of the resource that shows how many devices a class has.
-    pub(crate) fn of_count(class: &DeviceClass) -> Self {
-        Terms {
+    /// Builds the properties of the resource that only shows how many devices a class has.
+    pub(crate) fn for_count(class: &DeviceClass) -> Self {
+        ResourceProperties {
             count_only: true,
-            ..Terms::from_class(class, false)
+            ..ResourceProperties::from_class(class, false)
         }
     }
 }
 
-/// One device as it is advertised to the kubelet. A node may have tens of thousands of them.
-/// Shares of the same device have their common data in shared pointers.
+/// One device or share as it is advertised to the kubelet. Shares of one device point to their
+/// common data, because a node may have tens of thousands of shares.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AdvertisedDevice {
-    /// The id of the device or share, which the kubelet and requests use.
+    /// The id of the device or share, by which the kubelet and requests name it.
     pub(crate) id: DeviceId,
     pub(crate) health: Health,
     pub(crate) numa: Option<u32>,
-    /// The group of the device. A container preferably gets devices of the same group.
+    /// The group of the device. A container gets devices of one group where possible.
     pub(crate) group: Option<String>,
     pub(crate) connections: Arc<Connections>,
-    /// The id of the device to which the share belongs. `None` means that this is not a share.
+    /// The id of the device to which this share belongs. `None` means that this is a whole device.
     pub(crate) share_of: Option<Arc<DeviceId>>,
     /// The environment variables that a container gets with the device.
     pub(crate) env: Arc<BTreeMap<EnvName, String>>,
 }
 
 impl Resource {
-    /// Creates a resource with its devices, which must be in the order of their indices and
-    /// have unique ids. The devices of discovery are so.
+    /// Creates a resource. The devices must have unique ids and be in the order of their indices,
+    /// as discovery returns them.
     pub(crate) fn new(
         name: ResourceName,
-        terms: Arc<Terms>,
+        properties: Arc<ResourceProperties>,
         devices: Vec<AdvertisedDevice>,
     ) -> Self {
         let by_id = IdIndex::new(devices.len(), |position| devices[position].id.as_str());
         let hardware = number_hardware(&devices);
         Resource {
             name,
-            terms,
+            properties,
             devices,
             by_id,
             hardware,
         }
     }
 
-    /// The devices, in the order of their indices.
+    /// Returns the devices in the order of their indices.
     pub(crate) fn devices(&self) -> &[AdvertisedDevice] {
         &self.devices
     }
 
-    /// Makes all healthy devices unhealthy, with this reason.
-    pub(super) fn refuse(&mut self, reason: &str) {
+    /// Makes all healthy devices unhealthy for this reason.
+    pub(super) fn mark_unhealthy(&mut self, reason: &str) {
         for device in self.devices.iter_mut().filter(|device| device.is_healthy()) {
             let reason = reason.to_owned();
             device.health = Health::Unhealthy { reason };
@@ -126,14 +125,14 @@ impl Resource {
         self.by_id.find(id, id_at)
     }
 
-    /// Returns the number of the piece of hardware to which a device belongs: less than the number
-    /// of devices, and the same for all shares of one device.
+    /// Returns the hardware number of a device: a number below the number of devices that all
+    /// shares of one device have in common.
     pub(crate) fn hardware_number(&self, position: usize) -> usize {
         self.hardware[position] as usize
     }
 
-    /// Returns whether [`Resource::list`] returns the same message for both resources.
-    pub(crate) fn lists_the_same(&self, other: &Resource) -> bool {
+    /// Returns whether both resources have the same ListAndWatch message.
+    pub(crate) fn has_same_list(&self, other: &Resource) -> bool {
         let listed = |device: &AdvertisedDevice| (device.is_healthy(), device.numa);
         self.devices.len() == other.devices.len()
             && self
@@ -143,7 +142,7 @@ impl Resource {
                 .all(|(a, b)| a.id == b.id && listed(a) == listed(b))
     }
 
-    /// Returns the message for a ListAndWatch stream.
+    /// Builds the message for a ListAndWatch stream.
     pub(crate) fn list(&self) -> ListAndWatchResponse {
         ListAndWatchResponse {
             devices: self.devices.iter().map(AdvertisedDevice::message).collect(),
@@ -151,7 +150,7 @@ impl Resource {
     }
 }
 
-/// Numbers the pieces of hardware of devices in the order in which they appear.
+/// Assigns hardware numbers to devices in the order in which their hardware first appears.
 fn number_hardware(devices: &[AdvertisedDevice]) -> Vec<u32> {
     let mut numbers: HashMap<&DeviceId, u32> = HashMap::new();
     let mut next = 0..;
@@ -181,8 +180,8 @@ impl AdvertisedDevice {
         matches!(self.health, Health::Healthy)
     }
 
-    /// Returns the device's entry in the message at its maximum length, which it has while the
-    /// device is unhealthy.
+    /// Builds the device's message entry at its maximum length, which it has while the device is
+    /// unhealthy.
     pub(super) fn largest_message(&self) -> Device {
         Device {
             health: UNHEALTHY.to_owned(),

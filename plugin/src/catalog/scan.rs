@@ -1,4 +1,4 @@
-//! Turns the devices of the classes into resources.
+//! Converts a scan of the host into resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,37 +9,38 @@ use host_inventory::{ClassScan, HostScan};
 use injection_plan::cdi::{DescribedDevices, Description, Omission};
 use kubelet_api::MAX_MESSAGE;
 
-use super::cdi_files::describe;
-use super::found::ResourceDevices;
-use super::resource::{Resource, Terms};
-use super::{Claimed, Resources};
+use super::cdi_files::describe_devices;
+use super::resource::{Resource, ResourceProperties};
+use super::resource_devices::ResourceDevices;
+use super::{ClaimedDevices, Resources};
 
+/// The resources of one scan.
 #[derive(Debug, Default)]
-pub(crate) struct Scan {
+pub(crate) struct ResourceScan {
     pub(crate) inventory: Resources,
-    /// The devices and classes that are left out, one line for each with the reason.
+    /// One line for each omitted device or class, with the reason.
     pub(crate) warnings: Vec<String>,
-    /// The classes of which devices are not described, because of a mistake or because they are
-    /// held back. They may have specifications from before.
+    /// The classes with devices that have no CDI specification now, because of an error or because
+    /// they are held back. Their specifications of earlier scans are kept.
     pub(super) undescribed: BTreeSet<String>,
-    /// The CDI specifications of the devices, if the scan was asked for them.
+    /// The CDI specifications of the devices, if they were asked for.
     pub(super) described: DescribedDevices,
 }
 
-/// Makes resources of the devices. With a `description`, also makes the CDI specifications of
-/// the devices, and a device for which that fails is unhealthy.
-pub(crate) fn scan(
-    judged: HostScan<'_>,
-    claimed: &Claimed,
+/// Groups the devices of a host scan into resources. With `description`, also builds the CDI
+/// specifications; a device for which that fails becomes unhealthy.
+pub(crate) fn build_resources(
+    host_scan: HostScan<'_>,
+    claimed: &ClaimedDevices,
     description: Option<Description<'_>>,
-) -> Scan {
+) -> ResourceScan {
     let HostScan {
         classes,
         mut claims,
         mut warnings,
         class_errors,
         unnamed,
-    } = judged;
+    } = host_scan;
     let errors = class_errors.into_iter().map(|error| error.class);
     let incomplete = errors.chain(unnamed);
     let mut undescribed: BTreeSet<String> = incomplete.map(|class| class.to_string()).collect();
@@ -52,25 +53,38 @@ pub(crate) fn scan(
         control_nodes,
     } in classes
     {
+        inventory
+            .devices
+            .retain(|device| match &device.only_in_parts {
+                None => true,
+                Some(reason) => {
+                    let (class, id) = (&class.name, &device.id);
+                    warnings.push(format!("class {class}: {id} is not offered: {reason}"));
+                    false
+                }
+            });
         for device in &mut inventory.devices {
             claimed.withhold(&class.name, device);
         }
         let count_resource = class.spec.count_resource();
         if let Some(description) = description {
             let before = described.omissions.len();
-            inventory = describe(description, class, inventory, control_nodes, &mut described);
+            inventory =
+                describe_devices(description, class, inventory, control_nodes, &mut described);
             if described.omissions[before..].iter().any(Omission::is_error) {
                 undescribed.insert(class.name.to_string());
             }
         }
-        let terms = Arc::new(Terms::from_class(class, description.is_some()));
+        let properties = Arc::new(ResourceProperties::from_class(class, description.is_some()));
         for device in inventory.devices {
             if let Some(name) = &count_resource {
                 match claims.claim_name(name.as_str(), &class.name) {
                     Ok(()) => found
                         .entry(name.clone())
-                        .or_insert_with(|| ResourceDevices::new(Arc::new(Terms::of_count(class))))
-                        // A device counts as one, whether or not it is shared.
+                        .or_insert_with(|| {
+                            ResourceDevices::new(Arc::new(ResourceProperties::for_count(class)))
+                        })
+                        // A shared device counts as one device here.
                         .add(Device {
                             replicas: None,
                             ..device.clone()
@@ -82,7 +96,7 @@ pub(crate) fn scan(
             }
             found
                 .entry(device.resource.clone())
-                .or_insert_with(|| ResourceDevices::new(Arc::clone(&terms)))
+                .or_insert_with(|| ResourceDevices::new(Arc::clone(&properties)))
                 .add(device);
         }
     }
@@ -96,10 +110,10 @@ pub(crate) fn scan(
         )
     }));
     let inventory = found.into_iter().map(|(name, found)| {
-        let resource = Resource::new(name.clone(), found.terms, found.devices);
+        let resource = Resource::new(name.clone(), found.properties, found.devices);
         (name, Arc::new(resource))
     });
-    Scan {
+    ResourceScan {
         inventory: inventory.collect(),
         warnings,
         undescribed,

@@ -1,42 +1,42 @@
-//! Pauses of the device scans.
+//! Pauses the device scans of this instance while a newer instance of the plugin serves all
+//! resources.
 
 use tokio::sync::watch;
 
-/// Whether the host is not scanned now, because a newer instance serves all resources. Clones
-/// share it.
+/// The state of the pause. All clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ScanPause(watch::Sender<Servers>);
+pub(crate) struct ScanPause(watch::Sender<ServerCounts>);
 
 #[derive(Debug, Default)]
-struct Servers {
+struct ServerCounts {
     all: usize,
-    /// The servers whose resources a newer instance serves.
-    replaced: usize,
+    /// The number of servers whose resources a newer instance serves.
+    replaced_by_newer: usize,
 }
 
-impl Servers {
+impl ServerCounts {
     fn must_scan(&self) -> bool {
-        self.replaced == 0 || self.replaced < self.all
+        self.replaced_by_newer == 0 || self.replaced_by_newer < self.all
     }
 }
 
 impl ScanPause {
-    /// Counts a server, which needs scans, until the guard is dropped.
+    /// Counts a server until the guard is dropped.
     pub(crate) fn add_server(&self) -> ServerGuard {
         self.0.send_modify(|servers| servers.all += 1);
         ServerGuard(self.clone())
     }
 
-    /// Starts a pause of one server, which lasts until the guard is dropped.
+    /// Marks the resource of one server as served by a newer instance, until the guard is dropped.
     pub(crate) fn start(&self) -> ScanPauseGuard {
-        self.0.send_modify(|servers| servers.replaced += 1);
+        self.0.send_modify(|servers| servers.replaced_by_newer += 1);
         ScanPauseGuard(self.clone())
     }
 
-    /// Waits until at least one server needs scans, or none has a pause.
+    /// Waits until a newer instance does not serve every resource.
     pub(super) async fn wait_for_end(&self) {
-        // The sender is part of this value, so that the channel is not closed.
-        let _ = self.0.subscribe().wait_for(Servers::must_scan).await;
+        // The result is ignored: this value owns the sender, so the channel cannot be closed.
+        let _ = self.0.subscribe().wait_for(ServerCounts::must_scan).await;
     }
 }
 
@@ -45,7 +45,9 @@ pub(crate) struct ScanPauseGuard(ScanPause);
 
 impl Drop for ScanPauseGuard {
     fn drop(&mut self) {
-        self.0.0.send_modify(|servers| servers.replaced -= 1);
+        self.0
+            .0
+            .send_modify(|servers| servers.replaced_by_newer -= 1);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Finds the CDI specifications of which containers on this node still have devices.
+//! Finds the CDI specifications that containers on this node still need.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 
 use crate::pod_cgroups::PodCgroups;
 
-/// The kubelet's record of allocations, and the pods that run.
+/// The kubelet checkpoint with its allocations, and the cgroups of running pods.
 #[derive(Debug, Clone)]
 pub(crate) struct PodAllocations {
     checkpoint: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct PodAllocations {
 }
 
 impl PodAllocations {
-    /// The allocations of the kubelet with this checkpoint, on the host below `root`.
+    /// Takes the path of the kubelet checkpoint and the host's root directory.
     pub(crate) fn new(checkpoint: PathBuf, root: &Path) -> Self {
         PodAllocations {
             checkpoint,
@@ -26,10 +26,9 @@ impl PodAllocations {
         }
     }
 
-    /// Returns the names of the files that describe devices of pods. The kubelet removes a pod
-    /// that has ended from its record only when it next allocates something, so that a pod
-    /// without a cgroup does not count. Returns `None` if the record cannot be read: then any
-    /// file may have such devices.
+    /// Returns the names of the files that describe devices of pods. The kubelet removes an ended
+    /// pod from its checkpoint only at its next allocation, so a pod without a cgroup does not
+    /// count. Returns `None` if the checkpoint cannot be read, so that any file may be needed.
     pub(super) fn read_used_files(&self) -> Option<BTreeSet<String>> {
         let checkpoint = match KubeletCheckpoint::read(&self.checkpoint) {
             Ok(checkpoint) => checkpoint,

@@ -1,33 +1,31 @@
-//! Finds the kind of a CDI specification in YAML, which another program may have written.
+//! Finds the `kind` of a CDI specification in YAML that another program may have written.
 //!
-//! Engines read it with Go's `sigs.k8s.io/yaml`: the first document counts, keys are compared
-//! without regard to case, and a mapping may be merged into another one (`<<`).
+//! Engines read such a file with Go's `sigs.k8s.io/yaml`: only the first document counts, keys are
+//! compared case-insensitively, and `<<` merges one mapping into another.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser};
 
-/// A node of a YAML document, reduced to what is needed to find the kind.
+/// A node of a YAML document, reduced to what the search for the kind needs.
 #[derive(Clone, Default)]
 struct Node<'a> {
     scalar: Option<Cow<'a, str>>,
-    /// The value of the key `kind`, if the node is a mapping. If the node is a list, the value
-    /// of the first mapping in it that has the key, because a list of mappings can be merged
-    /// as well.
+    /// The value of the key `kind` in a mapping. For a list this is the value in its first mapping
+    /// that has the key, because `<<` also accepts a list of mappings.
     kind: Option<Cow<'a, str>>,
 }
 
-/// A list or mapping whose end was not read yet.
+/// A list or mapping whose end the parser has not reached yet.
 struct Collection<'a> {
-    /// The number by which an alias refers to the collection. It is 0 if the collection has no
-    /// anchor.
+    /// The number by which an alias refers to this collection, or 0 if it has no anchor.
     anchor: usize,
     is_mapping: bool,
-    /// The key whose value follows.
+    /// The last key, whose value comes next.
     key: Option<Cow<'a, str>>,
     kind: Option<Cow<'a, str>>,
-    /// The kind of a mapping that is merged into this one. A key of this mapping itself takes
+    /// The kind in a mapping that is merged into this one. A key of this mapping itself takes
     /// precedence.
     merged: Option<Cow<'a, str>>,
 }
@@ -57,12 +55,11 @@ impl<'a> Collection<'a> {
     }
 }
 
-/// Returns the value of the key `kind` of a specification. Returns `None` if there is no such
-/// key or the text is not YAML.
+/// Returns the value of the key `kind`, or `None` if the key is missing or the text is not YAML.
 pub(super) fn yaml_kind(text: &str) -> Option<String> {
     let mut anchors: BTreeMap<usize, Node<'_>> = BTreeMap::new();
     let mut open: Vec<Collection<'_>> = Vec::new();
-    // Editors on Windows may write a byte order mark at the beginning of a file.
+    // Editors on Windows may put a byte order mark before the text.
     for event in Parser::new_from_str(text.trim_start_matches('\u{feff}')) {
         let (event, _) = event.ok()?;
         let (anchor, node) = match event {
@@ -92,7 +89,7 @@ pub(super) fn yaml_kind(text: &str) -> Option<String> {
         if anchor != 0 {
             anchors.insert(anchor, node.clone());
         }
-        // A document that is no collection has no kind.
+        // A document that is neither a list nor a mapping has no kind.
         open.last_mut()?.add(node);
     }
     None

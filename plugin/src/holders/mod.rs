@@ -1,11 +1,12 @@
-//! Remembers which pods have which devices, by the kubelet checkpoint, and notices when the
-//! kubelet gives a device to a container although another pod still runs with it.
+//! Detects that the kubelet allocated a device although another pod still runs with it. The
+//! kubelet checkpoint says which pod has which device; this process remembers it.
 //!
-//! The kubelet does so after its checkpoint was lost, for example because somebody removed it
-//! while the kubelet was restarted. Neither the checkpoint nor the pod resources API has the
-//! running pod then. What is left is the memory of this process, and the pod's cgroup. They are
-//! no proof that the pod still uses the device: only one of its containers had it, and others
-//! may run longer. Therefore the allocation is not refused. It is reported and counted.
+//! The kubelet makes this error after it has lost its checkpoint, for example because somebody
+//! removed the file while the kubelet was restarting. Then neither the checkpoint nor the
+//! PodResources API knows the running pod, and only the memory of this process and the pod's
+//! cgroup are left. They do not prove that the pod still uses the device: only one of its
+//! containers had it, and others may run longer. Therefore the allocation is not refused, but
+//! reported and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,26 +19,26 @@ use tokio::sync::mpsc;
 use crate::metrics::Metrics;
 use crate::pod_cgroups::PodCgroups;
 
-/// The time after an allocation at which its conflicts are confirmed. The processes of a pod that
-/// has ended are gone by then, and the kubelet has written its checkpoint.
-const CONFIRM: Duration = Duration::from_secs(10);
+/// The delay after an allocation before a conflict is confirmed. By then the processes of an ended
+/// pod are gone, and the kubelet has written its checkpoint.
+const CONFIRM_DELAY: Duration = Duration::from_secs(10);
 
-/// The time after an allocation at which the kubelet has written its checkpoint.
-const RECORDED: Duration = Duration::from_secs(1);
+/// The delay after an allocation until the kubelet has written its checkpoint.
+const CHECKPOINT_DELAY: Duration = Duration::from_secs(1);
 
-/// The time between two readings of the checkpoint.
-const REFRESH: Duration = Duration::from_secs(30);
+/// The interval at which the checkpoint is read without an allocation.
+const READ_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The maximum number of allocations that wait to be checked. Further ones are not checked.
-const QUEUE: usize = 1024;
+/// The maximum number of unchecked allocations. Further ones are not checked.
+const MAX_QUEUED: usize = 1024;
 
-/// The maximum number of remembered devices.
+/// The maximum number of devices whose holders are remembered.
 const MAX_DEVICES: usize = 1 << 16;
 
-/// An id of a device, or of a share of one, of a resource.
+/// A resource name and the id of one of its devices or shares.
 type DeviceKey = (String, String);
 
-/// A container that had a device.
+/// A container to which a device was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
     pod_uid: String,
@@ -46,27 +47,27 @@ struct Holder {
 
 type Holders = BTreeMap<DeviceKey, BTreeSet<Holder>>;
 
-/// A device that was allocated while an earlier holder was not in the checkpoint any more.
+/// The allocation of a device whose earlier holder the checkpoint no longer knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Suspicion {
+struct SuspectedConflict {
     device: DeviceKey,
     holder: Holder,
     since: Instant,
 }
 
-/// Tells the memory of holders about allocations. Clones share it.
+/// Reports allocations to the [`HolderWatch`]. All clones use the same queue.
 #[derive(Debug, Clone)]
 pub(crate) struct AllocationReports(mpsc::Sender<Vec<DeviceKey>>);
 
 impl AllocationReports {
     pub(crate) fn report(&self, resource: &ResourceName, ids: &[String]) {
         let devices = ids.iter().map(|id| (resource.to_string(), id.clone()));
-        // If the queue is full, the allocation is not checked.
+        // If the queue is full, this allocation is not checked.
         let _ = self.0.try_send(devices.collect());
     }
 }
 
-/// The memory of holders.
+/// The task that checks allocations for conflicts.
 #[derive(Debug)]
 pub(crate) struct HolderWatch {
     memory: HolderMemory,
@@ -79,17 +80,17 @@ struct HolderMemory {
     checkpoint: PathBuf,
     cgroups: PodCgroups,
     holders: Holders,
-    suspicions: Vec<Suspicion>,
+    suspected_conflicts: Vec<SuspectedConflict>,
 }
 
 impl HolderWatch {
-    /// Creates the memory for the kubelet with this checkpoint, on the host below `root`.
+    /// Takes the path of the kubelet checkpoint and the host's root directory.
     pub(crate) fn new(
         checkpoint: PathBuf,
         root: &Path,
         metrics: Metrics,
     ) -> (Self, AllocationReports) {
-        let (reports, allocations) = mpsc::channel(QUEUE);
+        let (reports, allocations) = mpsc::channel(MAX_QUEUED);
         let memory = HolderMemory::new(checkpoint, root);
         let watch = HolderWatch {
             memory,
@@ -99,17 +100,17 @@ impl HolderWatch {
         (watch, AllocationReports(reports))
     }
 
-    /// Checks allocations for ever. The files are read on another thread.
+    /// Checks allocations for ever. Files are read on a separate thread.
     pub(crate) async fn run(self) {
         let HolderWatch {
             mut memory,
             mut allocations,
             metrics,
         } = self;
-        let mut period = REFRESH;
+        let mut period = READ_INTERVAL;
         loop {
-            let next = match memory.suspicions.first() {
-                Some(oldest) => period.min(CONFIRM.saturating_sub(oldest.since.elapsed())),
+            let next = match memory.suspected_conflicts.first() {
+                Some(oldest) => period.min(CONFIRM_DELAY.saturating_sub(oldest.since.elapsed())),
                 None => period,
             };
             let devices = tokio::select! {
@@ -117,9 +118,9 @@ impl HolderWatch {
                 () = tokio::time::sleep(next) => Vec::new(),
             };
             period = if devices.is_empty() {
-                REFRESH
+                READ_INTERVAL
             } else {
-                RECORDED
+                CHECKPOINT_DELAY
             };
             let known = memory.holders.len();
             let checked = tokio::task::spawn_blocking(move || {
@@ -135,7 +136,7 @@ impl HolderWatch {
                 tracing::debug!("the pods with {count} devices are known");
             }
             for ((resource, device), holder) in conflicts {
-                metrics.allocation_conflict(&resource);
+                metrics.count_allocation_conflict(&resource);
                 tracing::error!(
                     %resource,
                     device = %excerpt(&device),
@@ -156,16 +157,16 @@ impl HolderMemory {
             checkpoint,
             cgroups: PodCgroups::new(root),
             holders: Holders::new(),
-            suspicions: Vec::new(),
+            suspected_conflicts: Vec::new(),
         }
     }
 
-    /// Takes note of allocated devices, and returns the conflicts that are confirmed now.
+    /// Checks newly allocated devices, and returns the conflicts that are confirmed now.
     fn check(&mut self, allocated: &[DeviceKey], now: Instant) -> Vec<(DeviceKey, Holder)> {
         let recorded = match KubeletCheckpoint::read(&self.checkpoint) {
             Ok(checkpoint) => read_holders(&checkpoint),
             Err(error) if error.is_absent() => Holders::new(),
-            // Nothing is known now. The kubelet may write the file again.
+            // The kubelet may be writing the file. The next reading decides.
             Err(_) => return Vec::new(),
         };
         let is_recorded = |device: &DeviceKey, holder: &Holder| {
@@ -175,19 +176,20 @@ impl HolderMemory {
         for device in allocated {
             let earlier = self.holders.get(device).into_iter().flatten();
             let lost = earlier.filter(|holder| !is_recorded(device, holder));
-            self.suspicions.extend(lost.map(|holder| Suspicion {
-                device: device.clone(),
-                holder: holder.clone(),
-                since: now,
-            }));
+            self.suspected_conflicts
+                .extend(lost.map(|holder| SuspectedConflict {
+                    device: device.clone(),
+                    holder: holder.clone(),
+                    since: now,
+                }));
         }
-        let (due, waiting) = std::mem::take(&mut self.suspicions)
+        let (due, waiting) = std::mem::take(&mut self.suspected_conflicts)
             .into_iter()
-            .partition(|one| now.saturating_duration_since(one.since) >= CONFIRM);
-        self.suspicions = waiting;
-        let due: Vec<Suspicion> = due;
+            .partition(|one| now.saturating_duration_since(one.since) >= CONFIRM_DELAY);
+        self.suspected_conflicts = waiting;
+        let due: Vec<SuspectedConflict> = due;
         let conflicts = due.into_iter().filter(|one| {
-            // The kubelet may have given the device to the same pod again, to a new container.
+            // The kubelet may have allocated the device to a new container of the same pod.
             let has_it = recorded.get(&one.device).is_some_and(|holders| {
                 let mut pods = holders.iter().map(|holder| &holder.pod_uid);
                 pods.any(|pod| *pod == one.holder.pod_uid)
@@ -195,12 +197,12 @@ impl HolderMemory {
             !has_it && self.cgroups.has_running_container(&one.holder.pod_uid)
         });
         let conflicts = conflicts.map(|one| (one.device, one.holder)).collect();
-        self.refresh(recorded);
+        self.update_holders(recorded);
         conflicts
     }
 
-    /// Remembers the recorded holders, and forgets the others whose pods have ended.
-    fn refresh(&mut self, recorded: Holders) {
+    /// Adds the holders of the checkpoint, and forgets the others once their pods have ended.
+    fn update_holders(&mut self, recorded: Holders) {
         let mut is_running: BTreeMap<String, bool> = BTreeMap::new();
         let cgroups = &self.cgroups;
         self.holders.retain(|device, holders| {

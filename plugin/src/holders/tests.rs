@@ -60,7 +60,7 @@ impl Host {
         let now = Instant::now();
         assert_eq!(self.memory.check(&[device], now), []);
         then(self);
-        let conflicts = self.memory.check(&[], now + CONFIRM);
+        let conflicts = self.memory.check(&[], now + CONFIRM_DELAY);
         conflicts
             .into_iter()
             .map(|(_, holder)| holder.pod_uid)

@@ -1,4 +1,4 @@
-//! Counts the devices that pods have, for the metrics.
+//! Counts the allocated devices of each container, for the metrics.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,18 +12,18 @@ use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
 use crate::catalog::Resources;
 use crate::pod_cgroups::PodCgroups;
 
-/// The labels of a container. By the pod resources API they are the names of its pod, by the
-/// kubelet checkpoint the uid.
+/// The metric labels of a container. The PodResources API supplies the names of the pod, and the
+/// kubelet checkpoint only its uid.
 pub(super) type ContainerLabels = Vec<(&'static str, String)>;
 
-/// The devices of containers, by the kubelet. Clones share the last answer.
+/// Asks the kubelet for the devices of containers. All clones share the last answer.
 #[derive(Debug, Clone)]
 pub(crate) struct AllocatedDevices {
-    /// The kubelet's socket for the pod resources API.
+    /// The kubelet's socket for the PodResources API.
     socket: PathBuf,
     checkpoint: PathBuf,
     cgroups: PodCgroups,
-    /// The last answer of the API. `None` means that the kubelet did not answer.
+    /// The last answer of the PodResources API. `None` means that the kubelet did not answer.
     pods: Arc<Mutex<Option<Vec<PodResources>>>>,
 }
 
@@ -37,7 +37,7 @@ impl AllocatedDevices {
         }
     }
 
-    /// Asks the kubelet for the devices of pods.
+    /// Asks the PodResources API for the devices of pods.
     pub(super) async fn refresh(&self) {
         let answer = ask_pod_resources(&self.socket, async |kubelet| {
             kubelet.list(ListPodResourcesRequest {}).await
@@ -46,9 +46,9 @@ impl AllocatedDevices {
         *self.pods.lock().unwrap_or_else(PoisonError::into_inner) = pods;
     }
 
-    /// Counts the devices of the inventory's resources that containers have. If the kubelet did
-    /// not answer, its checkpoint is read. There are none without a checkpoint, because the
-    /// kubelet writes its first one at its first allocation.
+    /// Counts the allocated devices of the plugin's resources for each container. If the kubelet
+    /// did not answer, its checkpoint is read instead. Without a checkpoint nothing is allocated,
+    /// because the kubelet writes it at its first allocation.
     pub(super) fn count(&self, inventory: &Resources) -> BTreeMap<ContainerLabels, usize> {
         let is_ours = |name: &str| inventory.keys().any(|ours| ours.as_str() == name);
         match &*self.pods.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -68,7 +68,7 @@ impl AllocatedDevices {
                 return counts;
             }
         };
-        // The kubelet removes a pod that has ended when it next allocates something.
+        // The kubelet removes an ended pod from the checkpoint only at its next allocation.
         let allocations = checkpoint.allocations().filter(|allocation| {
             is_ours(allocation.resource) && self.cgroups.may_exist(allocation.pod_uid)
         });

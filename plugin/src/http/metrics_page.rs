@@ -1,4 +1,4 @@
-//! `/metrics`: the OpenMetrics text format.
+//! Serves `/metrics` in the OpenMetrics text format.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 
 use super::allocated_devices::AllocatedDevices;
-use super::present::Present;
+use super::current_state::CurrentState;
 use crate::metrics::Metrics;
 
-/// The counters, and the present state.
+/// The counters, and the values that are read at each request.
 #[derive(Debug)]
 pub(crate) struct MetricsPage {
     registry: Arc<Mutex<Registry>>,
@@ -18,10 +18,10 @@ pub(crate) struct MetricsPage {
 }
 
 impl MetricsPage {
-    pub(crate) fn new(metrics: &Metrics, present: Present) -> Self {
+    pub(crate) fn new(metrics: &Metrics, state: CurrentState) -> Self {
         let mut registry = Registry::with_prefix("boathook");
-        let allocated = present.allocated.clone();
-        registry.register_collector(Box::new(present));
+        let allocated = state.allocated.clone();
+        registry.register_collector(Box::new(state));
         let version = env!("CARGO_PKG_VERSION");
         registry.register(
             "build",
@@ -35,10 +35,9 @@ impl MetricsPage {
         }
     }
 
-    /// Returns the text of the page. For it the kubelet is asked for the devices of pods, for at
-    /// most 2 s. If it does not answer, its checkpoint is read, which may have megabytes. That is
-    /// done on a separate thread, and for one client after the other, so that there is only one
-    /// such thread even if it hangs.
+    /// Returns the text of the page. The kubelet is asked for the devices of pods, for at most 2
+    /// s; without an answer its checkpoint is read, which may have megabytes. A separate thread
+    /// does this for one client at a time, so that at most one thread exists even if it hangs.
     pub(crate) async fn text(&self) -> String {
         let registry = Arc::clone(&self.registry).lock_owned().await;
         self.allocated.refresh().await;
@@ -49,7 +48,7 @@ impl MetricsPage {
 
 fn encode(registry: &Registry) -> String {
     let mut text = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = prometheus_client::encoding::text::encode(&mut text, registry);
     text
 }
@@ -64,18 +63,18 @@ mod tests {
 
     use super::*;
     use crate::catalog::Resources;
-    use crate::catalog::fixture::{device, resource, sick};
+    use crate::catalog::fixture::{device, resource, unhealthy_device};
     use crate::pod_cgroups::PodCgroups;
     use crate::server::YieldedResources;
     use crate::service::Streams;
 
-    fn present(resources: Resources, streams: &Streams, checkpoint: PathBuf) -> Present {
+    fn state(resources: Resources, streams: &Streams, checkpoint: PathBuf) -> CurrentState {
         let cgroups = PodCgroups::new(Path::new("/nowhere"));
         let allocated = AllocatedDevices::new("/nowhere".into(), checkpoint, cgroups);
-        Present {
+        CurrentState {
             inventory: watch::channel(resources).1,
             streams: streams.clone(),
-            left: YieldedResources::default(),
+            yielded: YieldedResources::default(),
             scans: ScanProgress::default(),
             allocated,
         }
@@ -83,7 +82,11 @@ mod tests {
 
     #[test]
     fn the_page_has_every_family_with_its_samples() {
-        let npus = Arc::new(resource(vec![device("a"), device("b"), sick("c", "cold")]));
+        let npus = Arc::new(resource(vec![
+            device("a"),
+            device("b"),
+            unhealthy_device("c", "cold"),
+        ]));
         let name = npus.name.clone();
         let resources = Resources::from([(name.clone(), npus)]);
         let (metrics, streams) = (Metrics::default(), Streams::default());
@@ -99,11 +102,11 @@ mod tests {
                 {"PodUID":"u2","ContainerName":"main","ResourceName":"other.com/npu","DeviceIDs":["x"]}]}}"#,
         )
         .unwrap();
-        let page = MetricsPage::new(&metrics, present(resources, &streams, record));
-        metrics.serving(&name);
-        metrics.allocated(&name, true, Duration::from_micros(300));
-        metrics.allocated(&name, false, Duration::from_secs(100));
-        let _open = streams.start_count(name).enter();
+        let page = MetricsPage::new(&metrics, state(resources, &streams, record));
+        metrics.create_counters(&name);
+        metrics.count_allocation(&name, true, Duration::from_micros(300));
+        metrics.count_allocation(&name, false, Duration::from_secs(100));
+        let _open = streams.start_count(name).count_stream();
         let page = encode(&page.registry.blocking_lock());
         for line in [
             "# TYPE boathook_devices gauge",
@@ -141,8 +144,8 @@ mod tests {
     fn dashboard_and_alerts_use_only_families_that_exist() {
         let metrics = Metrics::default();
         // A family without samples is not written.
-        metrics.serving(&resource(vec![]).name);
-        let none = present(Resources::new(), &Streams::default(), "/nowhere".into());
+        metrics.create_counters(&resource(vec![]).name);
+        let none = state(Resources::new(), &Streams::default(), "/nowhere".into());
         let page = MetricsPage::new(&metrics, none);
         let page = encode(&page.registry.blocking_lock());
         let families: Vec<&str> = page

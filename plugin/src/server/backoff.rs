@@ -1,10 +1,10 @@
-//! The delay before the next attempt.
+//! Computes the delay before the next attempt after a failure.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// A delay that doubles with each failure. A random part of up to a quarter keeps the
-/// resources of a node, and the nodes of a cluster, from retrying at the same moment.
+/// A delay that doubles with each failure. A random part keeps the resources of a node, and the
+/// nodes of a cluster, from retrying at the same moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     first: Duration,

@@ -1,24 +1,30 @@
-//! The mark of an unfinished handover, which outlives the instance that made it.
+//! The handover mark: a file that exists during a handover and outlives the instance that wrote
+//! it.
 //!
-//! During a handover the kubelet (1.25 to 1.36) does not know whose end it waits for (see
+//! During a handover the kubelet (1.25 to 1.36) does not notice the end of any instance (see
 //! [`super::instance`]). If all instances end then, the kubelet keeps the devices of the resource,
 //! as if another plugin served them. The mark tells the next instance that it must register
-//! nevertheless. The kubelet empties its directory when it starts, and then has no devices either.
+//! nevertheless. A starting kubelet empties its directory, including the mark, and has no devices
+//! either.
+//!
+//! The mark contains the name of the socket of the instance that the kubelet calls, so that the
+//! other instance knows when it may end. It is empty until that instance has released the other
+//! one.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use device_class::name::ResourceName;
-use rooted_path::replace_file;
+use rooted_path::{read_own_text, replace_file};
 
-use crate::kubelet_dir::handover_mark_file_name;
+use crate::kubelet_dir::{MAX_SOCKET_NAME, handover_mark_file_name};
 
 #[derive(Debug)]
 pub(super) struct HandoverMark(PathBuf);
 
 impl HandoverMark {
-    /// Names the mark of a resource in `directory`, where it need not exist.
+    /// Takes the path of a resource's mark in `directory`. The file need not exist.
     pub(super) fn new(directory: &Path, resource: &ResourceName) -> Self {
         HandoverMark(directory.join(handover_mark_file_name(resource)))
     }
@@ -27,8 +33,20 @@ impl HandoverMark {
         fs::symlink_metadata(&self.0).is_ok_and(|found| found.is_file())
     }
 
+    /// Creates an empty mark, or empties an existing one.
     pub(super) fn create(&self) -> io::Result<()> {
-        replace_file(&self.0, 0o600, b"")
+        self.write_serving_socket("")
+    }
+
+    /// Writes the name of the socket of the instance that the kubelet calls.
+    pub(super) fn write_serving_socket(&self, socket_name: &str) -> io::Result<()> {
+        replace_file(&self.0, 0o600, socket_name.as_bytes())
+    }
+
+    /// Returns whether the mark contains this socket name.
+    pub(super) fn has_serving_socket(&self, socket_name: &str) -> bool {
+        let text = read_own_text(&self.0, MAX_SOCKET_NAME as u64);
+        text.is_ok_and(|text| text == socket_name)
     }
 
     pub(super) fn remove(&self) {

@@ -1,55 +1,82 @@
-//! Other instances of `boathook-plugin` that serve the same resource on this node.
+//! Connects to other instances of `boathook-plugin` that serve the same resource on this node.
 //!
-//! While a DaemonSet is updated, two instances run for some seconds. Each has a socket of its
-//! own, and the one with the newer socket serves. The kubelet (1.25 to 1.36) knows only one
-//! plugin of each resource: when the stream of the earlier instance ends, it disconnects the
-//! plugin that has registered last, and refuses pods until that one registers again. It
-//! disconnects none if it knows none, and it forgets the one that it knows when a registration
-//! fails. Therefore the newer instance
+//! During the update of a DaemonSet, two instances run for some seconds. Each has its own socket,
+//! and the one with the newer socket serves. The kubelet (1.25 to 1.36) knows only one plugin for
+//! each resource, the last one that registered. When the stream of an earlier instance ends, the
+//! kubelet disconnects the plugin that it knows, and refuses pods until that plugin registers
+//! again. If a registration fails, the kubelet forgets which plugin it knows, and then disconnects
+//! none. Therefore the newer instance
 //!
 //! 1. registers, and the kubelet opens its stream;
-//! 2. registers again and refuses to tell its options, so that this registration fails. The
-//!    kubelet keeps its devices and its connection, and forgets whose end it waits for;
-//! 3. waits until the earlier instance has ended, and registers for the last time, so that the
-//!    kubelet notices its own end.
 //!
-//! Between the steps 2 and 3 the kubelet notices the end of no instance, and keeps the devices. An
-//! instance that is told to end then registers before it ends. For one that is killed there is the
-//! mark of [`super::handover_mark`].
+//! Between steps 2 and 3 the kubelet does not notice the end of any instance, and keeps the
+//! devices. An instance that receives SIGTERM meanwhile therefore registers before it ends. If it
+//! is killed instead, the mark of [`super::handover_mark`] remains for the next instance.
 //!
-//! Later kubelets know each plugin by its socket, and earlier ones by its connection: there the
+//! If the newer instance receives SIGTERM while the earlier one still runs, for example because an
+//! update is undone, it makes its socket the older one. The earlier instance then takes the same
+//! three steps, and the newer one ends after the second step.
+//!
+//! Later kubelets know each plugin by its socket, and earlier ones by its connection. For them
 //! steps 2 and 3 change nothing.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-/// The time limit for connecting to another instance, whose queue may be full.
-const CONNECT: Duration = Duration::from_secs(1);
+use super::socket::is_served;
 
-/// A connection to another instance. It transports nothing, and its end is that of the instance.
+/// The interval at which an instance that accepts no connection is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Another instance of the plugin, which this one watches to notice its end.
 #[derive(Debug)]
-pub(super) struct Peer(UnixStream);
+pub(super) enum Peer {
+    /// An idle connection. It is closed when the instance ends.
+    Connected(UnixStream),
+    /// The instance listens at this path, but its queue of connections is full.
+    Unresponsive(PathBuf),
+}
 
 impl Peer {
-    /// Connects to the instance that listens at `path`. Returns `None` if there is none.
+    /// Connects to the instance that listens at `path`. Returns `None` if none does.
     pub(super) async fn connect(path: &Path) -> Option<Self> {
-        let connected = tokio::time::timeout(CONNECT, UnixStream::connect(path)).await;
-        connected.ok()?.ok().map(Peer)
+        // A non-blocking socket does not wait here.
+        match UnixStream::connect(path).await {
+            Ok(stream) => Some(Self::Connected(stream)),
+            // Only a socket with a listener can have a full queue.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Some(Self::Unresponsive(path.to_owned()))
+            }
+            Err(_) => None,
+        }
     }
 
     /// Waits until the instance has ended.
     pub(super) async fn wait_for_end(&self) {
-        let mut ignored = [0; 256];
-        while self.0.readable().await.is_ok() {
-            match self.0.try_read(&mut ignored) {
-                Ok(0) => return,
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(_) => return,
+        match self {
+            Self::Connected(stream) => {
+                while stream.readable().await.is_ok() && !self.has_ended() {}
             }
+            Self::Unresponsive(_) => {
+                while !self.has_ended() {
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
+            }
+        }
+    }
+
+    /// Returns whether the instance has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        match self {
+            Self::Connected(stream) => match stream.try_read(&mut [0; 256]) {
+                Ok(length) => length == 0,
+                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            },
+            Self::Unresponsive(path) => !is_served(path),
         }
     }
 }
@@ -59,9 +86,41 @@ impl Peer {
 pub(super) enum Predecessor {
     Running {
         peer: Peer,
-        /// Whether its end changes nothing for the kubelet any more.
-        is_detached: bool,
+        /// Whether the kubelet no longer reacts to the end of the instance.
+        is_released: bool,
     },
-    /// The detached predecessor has ended at this time.
+    /// The instance was released, and ended at this time.
     Ended(Instant),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use nix::sys::socket::{
+        AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_instance_with_a_full_queue_runs_until_it_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("full.sock");
+        assert!(Peer::connect(&path).await.is_none());
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let listener = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+        bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let first = Peer::connect(&path).await.unwrap();
+        let second = Peer::connect(&path).await.unwrap();
+        assert!(matches!(
+            (&first, &second),
+            (Peer::Connected(_), Peer::Unresponsive(_))
+        ));
+        assert!(!first.has_ended() && !second.has_ended());
+        drop(listener);
+        first.wait_for_end().await;
+        second.wait_for_end().await;
+    }
 }

@@ -1,33 +1,34 @@
-//! The next step of a resource's registration, as a function of the present state.
+//! Decides the next step of a resource's registration, as a function of the current state alone.
 
 use std::time::Duration;
 
 use super::Timing;
-use super::socket::{Presence, SocketId};
+use super::socket::{PathState, SocketId};
 use crate::service::RegistrationStreams;
 
+/// A step of a resource's registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum RegistrationStep {
     Bind,
     /// Register with the kubelet at this socket.
     Register(SocketId),
-    /// Let the kubelet forget the earlier instance.
-    Detach(SocketId),
+    /// Make the kubelet ignore the end of the predecessor.
+    ReleasePredecessor(SocketId),
     /// Wait for a change, for at most this time.
     Wait(Duration),
 }
 
 /// The state that determines the next step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Situation {
-    /// The state of the plugin's socket, if it has one.
-    pub(super) socket: Option<Presence>,
-    /// The time for which no kubelet has had a stream, if its plugin watcher finds the plugin by
-    /// the socket.
+pub(super) struct RegistrationState {
+    /// The state of the plugin's socket, if it has created one.
+    pub(super) socket: Option<PathState>,
+    /// How long no stream has been open. It is set only if the kubelet's plugin watcher finds the
+    /// socket.
     pub(super) idle: Option<Duration>,
     /// The kubelet's socket, if the resource is registered by a call at that socket.
     pub(super) kubelet: Option<SocketId>,
-    /// The kubelet's socket at which the resource is registered, and for how long.
+    /// The kubelet's socket at which the resource is registered, and the age of the registration.
     pub(super) registered: Option<(SocketId, Duration)>,
     /// The ListAndWatch streams since the registration.
     pub(super) streams: RegistrationStreams,
@@ -37,40 +38,46 @@ pub(super) struct Situation {
 /// The state of the instance that served the resource before this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PredecessorState {
-    /// There is none, or its end changes nothing for the kubelet.
-    Harmless,
-    /// Its end would make the kubelet disconnect this instance.
-    Attached,
-    /// It was detached, and has ended so long ago.
+    /// There is no predecessor, or the kubelet ignores its end.
+    AbsentOrReleased,
+    /// The end of the predecessor would make the kubelet disconnect this instance.
+    StillKnown,
+    /// The predecessor was released, and ended this long ago.
     Ended(Duration),
 }
 
-pub(super) fn next_step(now: Situation, timing: &Timing) -> Step {
-    match (now.socket, now.kubelet, now.registered) {
-        (None | Some(Presence::Free), ..) => Step::Bind,
-        // A newer boathook-plugin serves the resource.
-        (Some(Presence::Taken), ..) => Step::Wait(timing.poll),
-        // The plugin watcher registers a plugin again only if its socket is another.
-        (_, None, _) if now.idle.is_some_and(|idle| idle >= timing.poll) => Step::Bind,
-        (_, None, _) => Step::Wait(timing.poll),
-        (_, Some(kubelet), None) => Step::Register(kubelet),
-        (_, Some(kubelet), Some((known, _))) if kubelet != known => Step::Register(kubelet),
-        (_, Some(kubelet), Some((_, ago))) => match (now.streams, now.predecessor) {
+pub(super) fn next_step(state: RegistrationState, timing: &Timing) -> RegistrationStep {
+    match (state.socket, state.kubelet, state.registered) {
+        (None | Some(PathState::Free), ..) => RegistrationStep::Bind,
+        // A newer instance serves the resource.
+        (Some(PathState::OtherSocket), ..) => RegistrationStep::Wait(timing.poll_interval),
+        // The plugin watcher registers a plugin again only if it finds a new socket.
+        (_, None, _) if state.idle.is_some_and(|idle| idle >= timing.poll_interval) => {
+            RegistrationStep::Bind
+        }
+        (_, None, _) => RegistrationStep::Wait(timing.poll_interval),
+        (_, Some(kubelet), None) => RegistrationStep::Register(kubelet),
+        (_, Some(kubelet), Some((known, _))) if kubelet != known => {
+            RegistrationStep::Register(kubelet)
+        }
+        (_, Some(kubelet), Some((_, ago))) => match (state.streams, state.predecessor) {
             (streams, _) if streams.open == 0 => {
-                // The kubelet has closed the stream, or does not open any.
-                let left = timing.listen.saturating_sub(ago);
+                // The kubelet has closed the stream, or has not opened one.
+                let left = timing.stream_timeout.saturating_sub(ago);
                 if streams.has_begun || left.is_zero() {
-                    Step::Register(kubelet)
+                    RegistrationStep::Register(kubelet)
                 } else {
-                    Step::Wait(left)
+                    RegistrationStep::Wait(left)
                 }
             }
-            (_, PredecessorState::Attached) => Step::Detach(kubelet),
-            (_, PredecessorState::Ended(ago)) => match timing.settle.saturating_sub(ago) {
-                Duration::ZERO => Step::Register(kubelet),
-                left => Step::Wait(left),
-            },
-            (_, PredecessorState::Harmless) => Step::Wait(timing.poll),
+            (_, PredecessorState::StillKnown) => RegistrationStep::ReleasePredecessor(kubelet),
+            (_, PredecessorState::Ended(ago)) => {
+                match timing.end_notice_delay.saturating_sub(ago) {
+                    Duration::ZERO => RegistrationStep::Register(kubelet),
+                    left => RegistrationStep::Wait(left),
+                }
+            }
+            (_, PredecessorState::AbsentOrReleased) => RegistrationStep::Wait(timing.poll_interval),
         },
     }
 }
@@ -89,82 +96,132 @@ mod tests {
         let id = |name: &str| SocketId::read(&directory.path().join(name));
         let (old, new) = (id("old").unwrap(), id("new").unwrap());
         let timing = Timing::default();
-        let (poll, moment) = (timing.poll, Duration::from_secs(1));
-        let [ours, taken, free] = [Presence::Ours, Presence::Taken, Presence::Free].map(Some);
-        let listen_on = Step::Wait(timing.listen - moment);
-        let too_late = Some((new, timing.listen));
+        let (poll, moment) = (timing.poll_interval, Duration::from_secs(1));
+        let [ours, taken, free] = [
+            PathState::OwnSocket,
+            PathState::OtherSocket,
+            PathState::Free,
+        ]
+        .map(Some);
+        let listen_on = RegistrationStep::Wait(timing.stream_timeout - moment);
+        let too_late = Some((new, timing.stream_timeout));
         let known = Some((new, moment));
         let name = "a.b/c".to_owned().try_into().unwrap();
         let streams = Streams::default().start_count(name);
         let never = *streams.subscribe().borrow();
-        let guard = streams.enter();
+        let guard = streams.count_stream();
         let open = *streams.subscribe().borrow();
         drop(guard);
         let closed = *streams.subscribe().borrow();
-        let [harmless, attached] = [PredecessorState::Harmless, PredecessorState::Attached];
+        let [absent, still_known] = [
+            PredecessorState::AbsentOrReleased,
+            PredecessorState::StillKnown,
+        ];
         let ended = PredecessorState::Ended;
-        let settled = Step::Wait(timing.settle - moment);
+        let settled = RegistrationStep::Wait(timing.end_notice_delay - moment);
         for (socket, kubelet, registered, streams, predecessor, wanted) in [
-            (None, None, None, never, harmless, Step::Bind),
-            (None, Some(new), None, never, attached, Step::Bind),
-            (ours, None, None, never, harmless, Step::Wait(poll)),
-            (ours, Some(new), None, never, attached, Step::Register(new)),
-            (ours, Some(new), known, open, harmless, Step::Wait(poll)),
-            (ours, Some(new), known, never, attached, listen_on),
+            (None, None, None, never, absent, RegistrationStep::Bind),
+            (
+                None,
+                Some(new),
+                None,
+                never,
+                still_known,
+                RegistrationStep::Bind,
+            ),
+            (
+                ours,
+                None,
+                None,
+                never,
+                absent,
+                RegistrationStep::Wait(poll),
+            ),
+            (
+                ours,
+                Some(new),
+                None,
+                never,
+                still_known,
+                RegistrationStep::Register(new),
+            ),
+            (
+                ours,
+                Some(new),
+                known,
+                open,
+                absent,
+                RegistrationStep::Wait(poll),
+            ),
+            (ours, Some(new), known, never, still_known, listen_on),
             (
                 ours,
                 Some(new),
                 too_late,
                 never,
-                harmless,
-                Step::Register(new),
+                absent,
+                RegistrationStep::Register(new),
             ),
             (
                 ours,
                 Some(new),
                 known,
                 closed,
-                harmless,
-                Step::Register(new),
+                absent,
+                RegistrationStep::Register(new),
             ),
             (
                 ours,
                 Some(new),
                 known,
                 closed,
-                attached,
-                Step::Register(new),
+                still_known,
+                RegistrationStep::Register(new),
             ),
-            (ours, Some(new), known, open, attached, Step::Detach(new)),
+            (
+                ours,
+                Some(new),
+                known,
+                open,
+                still_known,
+                RegistrationStep::ReleasePredecessor(new),
+            ),
             (ours, Some(new), known, open, ended(moment), settled),
             (
                 ours,
                 Some(new),
                 known,
                 open,
-                ended(timing.settle),
-                Step::Register(new),
+                ended(timing.end_notice_delay),
+                RegistrationStep::Register(new),
             ),
             (
                 ours,
                 Some(new),
                 Some((old, moment)),
                 open,
-                attached,
-                Step::Register(new),
+                still_known,
+                RegistrationStep::Register(new),
             ),
             (
                 ours,
                 None,
                 Some((old, moment)),
                 open,
-                harmless,
-                Step::Wait(poll),
+                absent,
+                RegistrationStep::Wait(poll),
             ),
-            (free, Some(new), known, open, harmless, Step::Bind),
-            (taken, Some(new), known, open, harmless, Step::Wait(poll)),
+            (free, Some(new), known, open, absent, RegistrationStep::Bind),
+            (
+                taken,
+                Some(new),
+                known,
+                open,
+                absent,
+                RegistrationStep::Wait(poll),
+            ),
         ] {
-            let now = Situation {
+            let state = RegistrationState {
                 socket,
                 idle: None,
                 kubelet,
@@ -172,22 +229,22 @@ mod tests {
                 streams,
                 predecessor,
             };
-            assert_eq!(next_step(now, &timing), wanted, "{now:?}");
+            assert_eq!(next_step(state, &timing), wanted, "{state:?}");
         }
         for (idle, wanted) in [
-            (None, Step::Wait(poll)),
-            (Some(moment), Step::Wait(poll)),
-            (Some(poll), Step::Bind),
+            (None, RegistrationStep::Wait(poll)),
+            (Some(moment), RegistrationStep::Wait(poll)),
+            (Some(poll), RegistrationStep::Bind),
         ] {
-            let now = Situation {
+            let state = RegistrationState {
                 socket: ours,
                 idle,
                 kubelet: None,
                 registered: None,
                 streams: never,
-                predecessor: harmless,
+                predecessor: absent,
             };
-            assert_eq!(next_step(now, &timing), wanted, "{now:?}");
+            assert_eq!(next_step(state, &timing), wanted, "{state:?}");
         }
     }
 }

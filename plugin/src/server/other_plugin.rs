@@ -1,11 +1,10 @@
-//! Whether another plugin serves a resource.
+//! Finds out whether another plugin serves a resource.
 //!
-//! The kubelet uses the plugin that registers last, and does not inform the other one.
-//! But its pod resources API lists the healthy devices that it has now. If it lists
-//! some of a resource while this plugin has no open stream for it, another plugin
-//! serves the resource. When a plugin ends, the kubelet considers its devices unhealthy
-//! at once. Therefore a killed predecessor of this process is not mistaken for another
-//! plugin, as it would be with the kubelet's checkpoint.
+//! The kubelet uses the plugin that registered last, and does not inform the other one. But its
+//! PodResources API lists the healthy devices that it has now. If it lists devices of a resource
+//! for which this plugin has no open stream, another plugin serves the resource. When a plugin
+//! ends, the kubelet at once treats its devices as unhealthy. So a killed predecessor of this
+//! process is not mistaken for another plugin, as it would be with the kubelet checkpoint.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,8 +15,8 @@ use kubelet_api::podresources::AllocatableResourcesRequest;
 use tokio::sync::watch;
 
 /// Returns whether the kubelet has healthy devices of a resource. Returns `None` if that is
-/// not known, because the kubelet does not serve the pod resources API or the directory of its
-/// socket is not mounted.
+/// unknown, because the kubelet does not serve the PodResources API or the directory of its socket
+/// is not mounted.
 pub(super) async fn has_devices(socket: &Path, resource: &ResourceName) -> Option<bool> {
     let answer = ask_pod_resources(socket, async |kubelet| {
         kubelet
@@ -30,7 +29,7 @@ pub(super) async fn has_devices(socket: &Path, resource: &ResourceName) -> Optio
     Some(devices.any(|of| is_of_resource(&of.resource_name) && !of.device_ids.is_empty()))
 }
 
-/// The resources that are left to other plugins. Clones share them.
+/// The resources that are left to other plugins. All clones share the set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct YieldedResources(watch::Sender<BTreeSet<ResourceName>>);
 
@@ -43,8 +42,8 @@ impl YieldedResources {
         self.0.borrow().iter().map(ToString::to_string).collect()
     }
 
-    /// Counts a resource as left until the guard is dropped.
-    pub(super) fn leave(&self, resource: ResourceName) -> YieldedResource {
+    /// Adds a resource. Dropping the returned guard removes it again.
+    pub(super) fn insert(&self, resource: ResourceName) -> YieldedResource {
         self.0.send_modify(|left| {
             left.insert(resource.clone());
         });
@@ -55,7 +54,7 @@ impl YieldedResources {
     }
 }
 
-/// A resource that is left to another plugin.
+/// A resource that is left to another plugin while this guard exists.
 #[derive(Debug)]
 pub(super) struct YieldedResource {
     resource: ResourceName,

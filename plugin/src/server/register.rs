@@ -10,11 +10,12 @@ use kubelet_api::deviceplugin::registration_client::RegistrationClient;
 use kubelet_api::deviceplugin::{DevicePluginOptions, RegisterRequest};
 use kubelet_api::{VERSION, connect};
 
-/// The maximum number of characters of the kubelet's message that are quoted.
+/// The maximum number of quoted characters of the kubelet's message.
 const MAX_QUOTE: usize = 300;
 
-/// Registers the plugin that serves `resource` at `socket`, a name in the
-/// directory of the kubelet's socket, with the optional calls that it supports.
+/// Registers the plugin for `resource` with the kubelet. `socket` is the name of the plugin's
+/// socket in the directory of the kubelet's socket, and `options` are the optional calls that the
+/// plugin supports.
 pub(crate) async fn register(
     kubelet_socket: &Path,
     socket: &str,
@@ -22,7 +23,7 @@ pub(crate) async fn register(
     options: DevicePluginOptions,
     timeout: Duration,
 ) -> anyhow::Result<()> {
-    let asking = async {
+    let registering = async {
         let path = kubelet_socket.display();
         let unreachable = |error: tonic::transport::Error| {
             // The outer errors of the chain say only "transport error".
@@ -38,13 +39,13 @@ pub(crate) async fn register(
         };
         let answer = RegistrationClient::new(channel).register(request).await;
         if let Err(status) = answer {
-            let reason = one_line(&status);
+            let reason = format_status(&status);
             bail!("the kubelet refused the registration: {reason}");
         }
         Ok(())
     };
-    // The kubelet connects to the plugin before it answers, for up to 10 s.
-    tokio::time::timeout(timeout, asking)
+    // Before the kubelet answers, it connects to the plugin for up to 10 s.
+    tokio::time::timeout(timeout, registering)
         .await
         .unwrap_or_else(|_| {
             let seconds = timeout.as_secs_f32();
@@ -52,9 +53,8 @@ pub(crate) async fn register(
         })
 }
 
-/// Formats a status for a log line. Its message is shortened, and line breaks in it are
-/// removed.
-fn one_line(status: &tonic::Status) -> String {
+/// Formats a status for a log line. The message is shortened, and its line breaks are escaped.
+fn format_status(status: &tonic::Status) -> String {
     let message = status
         .message()
         .chars()

@@ -1,67 +1,69 @@
-//! The plugin's Unix sockets: binding, identification and removal.
+//! Creates, identifies and removes the plugin's Unix sockets.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use tokio::net::UnixListener;
 
-/// The name of a socket until it listens. The kubelet's plugin watcher ignores
-/// names that begin with a dot.
+/// The prefix of a socket's name until it listens. The kubelet's plugin watcher ignores names that
+/// begin with a dot.
 const TEMPORARY_PREFIX: &str = ".boathook-";
 
-/// The time between two sockets of which the newer one was made while the clock was set back.
+/// The difference between the modification times of two sockets if the clock was set back before
+/// the newer one was created.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A file's identity: a socket that was created again has another one, even if
-/// the file system reuses the inode. A change of label, owner or mode does not
-/// affect it.
+/// The identity of a socket's file. It does not change with the security label, the owner or the
+/// mode. A recreated socket has another identity, even if the file system reuses the inode. The
+/// creation time is not used, because not every libc and file system reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SocketId {
+    inode: Inode,
+    /// The modification time since the epoch, which is when the socket was bound.
+    modified: Duration,
+}
+
+/// The number of an inode, and of the file system that has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Inode {
     device: u64,
-    inode: u64,
-    /// The time since the epoch at which the file was created (statx(2), `STATX_BTIME`), or
-    /// last changed if the file system does not store that.
-    made: Duration,
+    number: u64,
 }
 
 impl SocketId {
-    /// Reads the identity of the socket at `path`; `None` if there is none, even if there is
-    /// another file.
+    /// Reads the identity of the socket at `path`. Returns `None` if no file or another kind of
+    /// file is there.
     pub(crate) fn read(path: &Path) -> Option<Self> {
         let found = fs::symlink_metadata(path)
             .ok()
             .filter(|f| f.file_type().is_socket())?;
-        let made = found.created().ok();
-        let made = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
-        let changed = || {
-            let nanoseconds = u32::try_from(found.ctime_nsec()).unwrap_or(0);
-            Duration::new(found.ctime().unsigned_abs(), nanoseconds)
-        };
+        let seconds = u64::try_from(found.mtime()).unwrap_or(0);
+        let nanoseconds = u32::try_from(found.mtime_nsec()).unwrap_or(0);
         Some(SocketId {
-            device: found.dev(),
-            inode: found.ino(),
-            made: made.unwrap_or_else(changed),
+            inode: Inode {
+                device: found.dev(),
+                number: found.ino(),
+            },
+            modified: Duration::new(seconds, nanoseconds),
         })
     }
 }
 
-/// Returns the time since the epoch at which the socket at `path` was last modified: when it was
-/// bound, unless [`Socket::bind`] made it later.
+/// Returns the modification time of the socket at `path`, since the epoch: the time at which it
+/// was bound, unless [`Socket::bind`] or [`Socket::make_older_than`] changed it.
 pub(super) fn modification_time(path: &Path) -> Option<Duration> {
-    let found = fs::symlink_metadata(path).ok()?;
-    let seconds = u64::try_from(found.mtime()).unwrap_or(0);
-    let nanoseconds = u32::try_from(found.mtime_nsec()).unwrap_or(0);
-    let is_socket = found.file_type().is_socket();
-    is_socket.then(|| Duration::new(seconds, nanoseconds))
+    SocketId::read(path).map(|id| id.modified)
 }
 
 fn set_modification_time(path: &Path, time: Duration) -> io::Result<()> {
@@ -70,34 +72,34 @@ fn set_modification_time(path: &Path, time: Duration) -> io::Result<()> {
     Ok(utimensat(AT_FDCWD, path, &access, &modification, flag)?)
 }
 
-/// The state of the path of the plugin's socket.
+/// The state of the path at which the plugin's socket was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Presence {
-    /// The path has the socket that this process serves.
-    Ours,
-    /// The path has no file, or a socket at which no process listens.
+pub(crate) enum PathState {
+    /// The path has the socket of this process.
+    OwnSocket,
+    /// The path has no socket, or a socket at which no process listens.
     Free,
-    /// The path has a socket that another process serves.
-    Taken,
+    /// The path has a socket at which another process listens.
+    OtherSocket,
 }
 
-/// A listening socket whose file is removed on drop.
+/// A listening socket. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
-    id: SocketId,
+    /// The inode of the file. The kernel does not reuse its number while `listener` is open.
+    inode: Inode,
     listener: Arc<UnixListener>,
 }
 
 impl Socket {
-    /// Listens at `path`, for root alone. An existing socket is replaced: the
-    /// newest process serves. The path is never free in between, because another
-    /// boathook-plugin would use it. The new socket is newer than `newest`, the modification time
-    /// of a socket, even if the wall clock was set back since.
+    /// Listens at `path`, accessible to root only. An existing socket is replaced atomically,
+    /// because another instance would use a free path. The new socket gets a later modification
+    /// time than `newest`, even if the clock was set back.
     ///
     /// # Errors
-    /// The directory is missing or not writable, or the file at `path`
-    /// is not a socket.
+    /// Returns an error if the directory is missing or not writable, or if the file at `path` is
+    /// not a socket.
     pub(crate) fn bind(path: PathBuf, newest: Option<Duration>) -> io::Result<Self> {
         if fs::symlink_metadata(&path).is_ok_and(|found| !found.file_type().is_socket()) {
             return Err(io::Error::new(
@@ -107,52 +109,72 @@ impl Socket {
         }
         let unique = RandomState::new().hash_one(&path);
         let temporary = path.with_file_name(format!("{TEMPORARY_PREFIX}{unique:016x}"));
-        let listener = UnixListener::bind(&temporary)?;
-        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
+        let listener = Arc::new(UnixListener::bind(&temporary)?);
+        let id = SocketId::read(&temporary).ok_or(io::ErrorKind::NotFound)?;
+        // If a step below fails, the drop of this value removes the file.
+        let mut socket = Socket {
+            path: temporary,
+            inode: id.inode,
+            listener,
+        };
+        fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
         if let Some(newest) = newest
-            && modification_time(&temporary) <= Some(newest)
+            && id.modified <= newest
         {
-            set_modification_time(&temporary, newest + TICK)?;
+            set_modification_time(&socket.path, newest + TICK)?;
         }
-        fs::rename(&temporary, &path)?;
-        let id = SocketId::read(&path).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Socket {
-            path,
-            id,
-            listener: Arc::new(listener),
-        })
+        fs::rename(&socket.path, &path)?;
+        socket.path = path;
+        Ok(socket)
+    }
+
+    /// Gives this socket an earlier modification time than `other`.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be changed, or is not the file of this socket.
+    pub(super) fn make_older_than(&self, other: Duration) -> io::Result<()> {
+        if !self.is_at_its_path() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        set_modification_time(&self.path, other.saturating_sub(TICK))
     }
 
     pub(crate) fn listener(&self) -> Arc<UnixListener> {
         Arc::clone(&self.listener)
     }
 
-    pub(crate) fn presence(&self) -> Presence {
+    pub(crate) fn path_state(&self) -> PathState {
         match SocketId::read(&self.path) {
-            Some(id) if id == self.id => Presence::Ours,
-            Some(_) if is_served(&self.path) => Presence::Taken,
-            _ => Presence::Free,
+            Some(id) if id.inode == self.inode => PathState::OwnSocket,
+            Some(_) if is_served(&self.path) => PathState::OtherSocket,
+            _ => PathState::Free,
         }
+    }
+
+    fn is_at_its_path(&self) -> bool {
+        SocketId::read(&self.path).is_some_and(|id| id.inode == self.inode)
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if SocketId::read(&self.path) == Some(self.id) {
-            // An error is ignored, because a stale socket is replaced at the next start.
+        if self.is_at_its_path() {
+            // An error is ignored, because the next start replaces a stale socket.
             let _ = remove(&self.path);
         }
     }
 }
 
-/// Returns whether a process listens at `path`.
+/// Returns whether a process listens at `path`, without waiting for it.
 pub(crate) fn is_served(path: &Path) -> bool {
-    // Connecting to a Unix socket does not wait: it succeeds at once, or the
-    // queue is full (EAGAIN), which only a listener has.
-    match UnixStream::connect(path) {
-        Ok(_) => true,
-        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-    }
+    // A blocking connect would wait while the listener's queue is full.
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let connected = UnixAddr::new(path).and_then(|address| {
+        let client = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+        connect(client.as_raw_fd(), &address)
+    });
+    // Only a socket with a listener can have a full queue.
+    matches!(connected, Ok(()) | Err(Errno::EAGAIN))
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -162,8 +184,8 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes sockets in `directory` that killed processes have left.
-pub(crate) fn remove_stale(directory: &Path) {
+/// Removes the sockets that killed instances left in `directory`.
+pub(crate) fn remove_stale_sockets(directory: &Path) {
     use crate::kubelet_dir::{SOCKET_PREFIX, SOCKET_SUFFIX};
     let Ok(entries) = fs::read_dir(directory) else {
         return;
@@ -195,6 +217,10 @@ pub(crate) fn remove_if_stale(path: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use nix::sys::socket::{Backlog, bind, listen};
+
     use super::*;
 
     #[tokio::test]
@@ -202,19 +228,44 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("boathook-a.sock");
         let first = Socket::bind(path.clone(), None).unwrap();
-        assert_eq!(first.presence(), Presence::Ours);
+        assert_eq!(first.path_state(), PathState::OwnSocket);
         // As restorecon and chown do: it stays the same socket.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        assert_eq!(first.presence(), Presence::Ours);
+        assert_eq!(first.path_state(), PathState::OwnSocket);
+        set_modification_time(&path, Duration::from_secs(1)).unwrap();
+        assert_eq!(first.path_state(), PathState::OwnSocket);
         fs::remove_file(&path).unwrap();
-        assert_eq!(first.presence(), Presence::Free);
+        assert_eq!(first.path_state(), PathState::Free);
         let second = Socket::bind(path.clone(), None).unwrap();
-        assert_eq!(first.presence(), Presence::Taken);
+        assert_eq!(first.path_state(), PathState::OtherSocket);
         drop(first);
         // The first may not remove the second's.
-        assert_eq!(second.presence(), Presence::Ours);
+        assert_eq!(second.path_state(), PathState::OwnSocket);
         drop(second);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_another_socket_has_another_identity() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubelet.sock");
+        let bind = || drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        bind();
+        let first = SocketId::read(&path).unwrap();
+        // The clock of the file system advances by some milliseconds.
+        std::thread::sleep(Duration::from_millis(20));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(SocketId::read(&path), Some(first));
+        // Many file systems give the inode to the next file.
+        fs::remove_file(&path).unwrap();
+        bind();
+        let second = SocketId::read(&path).unwrap();
+        assert_ne!(second, first);
+        let reused = SocketId {
+            inode: first.inode,
+            ..second
+        };
+        assert_ne!(reused, first);
     }
 
     #[tokio::test]
@@ -234,6 +285,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_socket_that_is_made_older_stays_the_same_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let [first, second] = ["1", "2"].map(|name| directory.path().join(name));
+        let _first = Socket::bind(first.clone(), None).unwrap();
+        let newer = Socket::bind(second.clone(), modification_time(&first)).unwrap();
+        assert!(modification_time(&second) > modification_time(&first));
+        newer
+            .make_older_than(modification_time(&first).unwrap())
+            .unwrap();
+        assert!(modification_time(&second) < modification_time(&first));
+        assert_eq!(newer.path_state(), PathState::OwnSocket);
+        fs::remove_file(&second).unwrap();
+        assert!(newer.make_older_than(Duration::from_secs(1)).is_err());
+    }
+
+    #[tokio::test]
     async fn only_our_own_stale_sockets_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -244,7 +311,7 @@ mod tests {
             fs::write(at(name), "").unwrap();
         }
         let live = Socket::bind(at("boathook-live.sock"), None).unwrap();
-        remove_stale(directory.path());
+        remove_stale_sockets(directory.path());
         for name in [
             "other.sock",
             "boathook-file.sock",
@@ -255,6 +322,34 @@ mod tests {
         }
         assert!(!at("boathook-old.sock").exists());
         drop(live);
+    }
+
+    #[test]
+    fn a_listener_with_a_full_queue_serves() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("full.sock");
+        assert!(!is_served(&path));
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let listener = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+        bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        assert!(!is_served(&path));
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let _waiting = UnixStream::connect(&path).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let asked = path.clone();
+        std::thread::spawn(move || sender.send(is_served(&asked)));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(30)), Ok(true));
+        remove_if_stale(&path);
+        assert!(path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_cannot_be_placed_leaves_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        // A name that is too long for a file, but its directory takes the temporary one.
+        let path = directory.path().join("a".repeat(300));
+        Socket::bind(path, None).unwrap_err();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[tokio::test]

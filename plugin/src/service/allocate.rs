@@ -1,5 +1,5 @@
-//! Implements Allocate. The answer names the devices for the hook, by environment variables
-//! and annotations, and has nothing else.
+//! Implements Allocate. The answer only names the devices, by environment variables and
+//! annotations for the hook and the engine.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,9 +15,12 @@ use crate::catalog::{AdvertisedDevice, Resource};
 /// The plugin's name in the keys of CDI annotations.
 const CDI_PLUGIN: &str = "boathook";
 
-/// Returns the devices with these ids, each once, in the order of the resource. The kubelet's
-/// order is that of a hash table, and equal requests should get equal answers.
-fn named<'a>(resource: &'a Resource, ids: &[String]) -> Result<Vec<&'a AdvertisedDevice>, Status> {
+/// Returns the devices with these ids, without duplicates and in the order of the resource. The
+/// kubelet's order is that of a hash table, and equal requests should get equal answers.
+fn find_devices<'a>(
+    resource: &'a Resource,
+    ids: &[String],
+) -> Result<Vec<&'a AdvertisedDevice>, Status> {
     let name = &resource.name;
     let mut positions = BTreeSet::new();
     for id in ids {
@@ -39,14 +42,14 @@ fn named<'a>(resource: &'a Resource, ids: &[String]) -> Result<Vec<&'a Advertise
         .collect())
 }
 
-/// Returns the answers for all containers of one call.
-pub(crate) fn containers_of_a_call(
+/// Builds the answers for all containers of one Allocate call.
+pub(crate) fn answer_call(
     resource: &Resource,
     containers: &[&[String]],
 ) -> Result<Vec<ContainerAllocateResponse>, Status> {
-    let answers = containers.iter().map(|ids| container(resource, ids));
+    let answers = containers.iter().map(|ids| answer_container(resource, ids));
     let mut answers: Vec<_> = answers.collect::<Result<_, _>>()?;
-    if let Some(name) = &resource.terms.call_count_env {
+    if let Some(name) = &resource.properties.call_count_env {
         let count: usize = containers.iter().map(|ids| ids.len()).sum();
         for answer in &mut answers {
             answer.envs.insert(name.to_string(), count.to_string());
@@ -55,19 +58,20 @@ pub(crate) fn containers_of_a_call(
     Ok(answers)
 }
 
-pub(crate) fn container(
+/// Builds the answer for one container, or refuses the allocation.
+pub(crate) fn answer_container(
     resource: &Resource,
     ids: &[String],
 ) -> Result<ContainerAllocateResponse, Status> {
-    let (name, terms) = (&resource.name, &resource.terms);
-    if terms.count_only {
+    let (name, properties) = (&resource.name, &resource.properties);
+    if properties.count_only {
         return Err(Status::invalid_argument(format!(
             "{name} is the number of devices of the class {} and cannot be allocated; \
              request the class's other resource",
-            terms.class
+            properties.class
         )));
     }
-    let devices = named(resource, ids)?;
+    let devices = find_devices(resource, ids)?;
     for device in &devices {
         if let Health::Unhealthy { reason } = &device.health {
             return Err(Status::failed_precondition(format!(
@@ -78,7 +82,7 @@ pub(crate) fn container(
     }
     let asked = devices.iter().filter(|device| device.share_of.is_some());
     let asked = asked.count();
-    if let Some(most) = terms.max_per_container
+    if let Some(most) = properties.max_per_container
         && asked > most.into()
     {
         return Err(Status::invalid_argument(format!(
@@ -87,33 +91,35 @@ pub(crate) fn container(
         )));
     }
     let mut hardware: Vec<&str> = devices.iter().map(|d| d.hardware().as_str()).collect();
-    // In the order of the resource, the shares of a device are next to each other.
+    // The shares of a device are adjacent in the order of the resource.
     hardware.dedup();
-    if terms.one_device && hardware.len() > 1 {
+    if properties.one_device && hardware.len() > 1 {
         return Err(Status::invalid_argument(format!(
             "{name}: shares of {} devices requested for one container, which may have shares of \
              one device only",
             hardware.len()
         )));
     }
-    let mut envs = environment(&devices);
-    if let Some(count) = &terms.count_env {
+    let mut envs = join_variables(&devices);
+    if let Some(count) = &properties.count_env {
         envs.insert(count.to_string(), devices.len().to_string());
     }
-    // Programs of the vendor read the variable. They know devices and not shares.
-    let by_cdi = terms.by_cdi.then(|| cdi_annotation(resource, &hardware));
+    // The request variable has device ids, because the vendor's programs read it and do not know
+    // shares.
+    let by_cdi = properties
+        .by_cdi
+        .then(|| build_cdi_annotation(resource, &hardware));
     let hardware = hardware.join(",");
     let shares: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
     let mut allocated = shares.join(",");
-    // The hook refuses a longer text. It can read the shares from the kubelet checkpoint.
+    // The hook refuses a longer text. It can read the shares from the kubelet checkpoint instead.
     if allocated.len() > MAX_REQUEST {
         allocated.clone_from(&hardware);
     }
-    // A class may give the variable another value than the ids, which are then in the
-    // annotation only.
-    envs.entry(terms.request_env.to_string())
+    // A class may set the request variable itself. Then only the annotation has the ids.
+    envs.entry(properties.request_env.to_string())
         .or_insert(hardware);
-    let annotation = format!("{ANNOTATION_PREFIX}{}", terms.class);
+    let annotation = format!("{ANNOTATION_PREFIX}{}", properties.class);
     Ok(ContainerAllocateResponse {
         envs,
         annotations: HashMap::from_iter(by_cdi.into_iter().chain([(annotation, allocated)])),
@@ -121,11 +127,11 @@ pub(crate) fn container(
     })
 }
 
-/// Returns the annotation by which the engine uses the CDI specifications of the devices, and
-/// with them the hook. Every engine with CDI reads the annotation. If `cdi_devices` were set
-/// as well, some engines would call the hook twice. The key has the resource's name, because a
-/// container may have several resources.
-fn cdi_annotation(resource: &Resource, hardware: &[&str]) -> (String, String) {
+/// Builds the annotation that makes the engine use the CDI specifications of the devices, and so
+/// call the hook. Every engine with CDI reads the annotation. The field `cdi_devices` stays empty,
+/// because with both some engines would call the hook twice. The key contains the resource name,
+/// because a container may have several resources.
+fn build_cdi_annotation(resource: &Resource, hardware: &[&str]) -> (String, String) {
     let name = &resource.name;
     let kind = SpecificationOwner::Plugin.kind(name);
     let names: Vec<String> = hardware.iter().map(|id| format!("{kind}={id}")).collect();
@@ -133,9 +139,9 @@ fn cdi_annotation(resource: &Resource, hardware: &[&str]) -> (String, String) {
     (key, names.join(","))
 }
 
-/// Returns the environment variables of the devices. If several devices set a variable to
-/// different values, the variable has all values, in the order of the devices.
-fn environment(devices: &[&AdvertisedDevice]) -> HashMap<String, String> {
+/// Combines the environment variables of the devices. If devices set a variable to different
+/// values, it gets all values in the order of the devices.
+fn join_variables(devices: &[&AdvertisedDevice]) -> HashMap<String, String> {
     let mut values: HashMap<&EnvName, Vec<&str>> = HashMap::new();
     for (name, value) in devices.iter().flat_map(|device| device.env.iter()) {
         let known = values.entry(name).or_default();
@@ -156,9 +162,9 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::catalog::fixture::{device, resource, sick};
+    use crate::catalog::fixture::{device, resource, unhealthy_device};
 
-    fn with_env(id: &str, env: &[(&str, &str)]) -> AdvertisedDevice {
+    fn device_with_env(id: &str, env: &[(&str, &str)]) -> AdvertisedDevice {
         let entry = |&(name, value): &(&str, &str)| {
             let name = EnvName::try_from(name.to_owned()).unwrap();
             (name, value.to_owned())
@@ -169,11 +175,11 @@ mod tests {
         }
     }
 
-    fn ids(ids: &[&str]) -> Vec<String> {
+    fn to_ids(ids: &[&str]) -> Vec<String> {
         ids.iter().map(|id| (*id).to_owned()).collect()
     }
 
-    fn sorted(map: HashMap<String, String>) -> String {
+    fn join_sorted(map: HashMap<String, String>) -> String {
         let mut words: Vec<String> = map.iter().map(|(k, v)| format!("{k}={v}")).collect();
         words.sort();
         words.join(" ")
@@ -182,14 +188,14 @@ mod tests {
     #[test]
     fn variables_of_several_devices_are_joined() {
         let devices = resource(vec![
-            with_env("a", &[("QAT0", "a"), ("FIRMWARE", "2"), ("PORT", "1")]),
-            with_env("b", &[("QAT1", "b"), ("FIRMWARE", "2"), ("PORT", "0")]),
+            device_with_env("a", &[("QAT0", "a"), ("FIRMWARE", "2"), ("PORT", "1")]),
+            device_with_env("b", &[("QAT1", "b"), ("FIRMWARE", "2"), ("PORT", "0")]),
         ]);
         let wanted = "DUMMY_VISIBLE_DEVICES=a,b FIRMWARE=2 PORT=1,0 QAT0=a QAT1=b";
         // Whatever their order, and however often they are named.
         for asked in [&["a", "b"][..], &["b", "a"], &["b", "a", "b"]] {
-            let answer = container(&devices, &ids(asked)).unwrap();
-            assert_eq!(sorted(answer.envs), wanted, "{asked:?}");
+            let answer = answer_container(&devices, &to_ids(asked)).unwrap();
+            assert_eq!(join_sorted(answer.envs), wanted, "{asked:?}");
         }
     }
 
@@ -197,13 +203,13 @@ mod tests {
     #[test]
     fn a_class_may_give_the_request_variable_another_value_than_the_ids() {
         let devices = resource(vec![
-            with_env("a", &[("DUMMY_VISIBLE_DEVICES", "0")]),
-            with_env("b", &[("DUMMY_VISIBLE_DEVICES", "1")]),
+            device_with_env("a", &[("DUMMY_VISIBLE_DEVICES", "0")]),
+            device_with_env("b", &[("DUMMY_VISIBLE_DEVICES", "1")]),
         ]);
-        let answer = container(&devices, &ids(&["b", "a"])).unwrap();
-        assert_eq!(sorted(answer.envs), "DUMMY_VISIBLE_DEVICES=0,1");
+        let answer = answer_container(&devices, &to_ids(&["b", "a"])).unwrap();
+        assert_eq!(join_sorted(answer.envs), "DUMMY_VISIBLE_DEVICES=0,1");
         let annotation = "devices.boathook.dev/dummy-npu=a,b";
-        assert_eq!(sorted(answer.annotations), annotation);
+        assert_eq!(join_sorted(answer.annotations), annotation);
     }
 
     #[test]
@@ -217,7 +223,7 @@ mod tests {
         for (number, text) in [(1, format!("{gpu}::0")), (4096, gpu.to_owned())] {
             let asked = shared.devices()[..number].iter();
             let asked: Vec<String> = asked.map(|share| share.id.to_string()).collect();
-            let answer = container(&shared, &asked).unwrap();
+            let answer = answer_container(&shared, &asked).unwrap();
             assert_eq!(answer.envs["DUMMY_VISIBLE_DEVICES"], gpu);
             assert_eq!(answer.annotations["devices.boathook.dev/dummy-npu"], text);
         }
@@ -225,7 +231,10 @@ mod tests {
 
     #[test]
     fn an_impossible_allocation_is_refused_with_its_reason() {
-        let npus = resource(vec![device("npu-0"), sick("npu-1", "/dev/npu1 is missing")]);
+        let npus = resource(vec![
+            device("npu-0"),
+            unhealthy_device("npu-1", "/dev/npu1 is missing"),
+        ]);
         let long = "x".repeat(10_000);
         let unknown = "dummy.com/npu has no device `npu-2`";
         let ill = "npu-1 of dummy.com/npu is unhealthy: /dev/npu1 is missing";
@@ -237,7 +246,7 @@ mod tests {
             (&["npu-0", "npu-1"], Code::FailedPrecondition, ill),
             (&[], Code::InvalidArgument, "empty device list"),
         ] {
-            let status = container(&npus, &ids(asked)).unwrap_err();
+            let status = answer_container(&npus, &to_ids(asked)).unwrap_err();
             assert_eq!(status.code(), code, "{asked:?}");
             assert!(status.message().contains(said), "{status}");
             assert!(status.message().len() < 300, "{status}");

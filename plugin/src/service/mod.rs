@@ -1,4 +1,4 @@
-//! The device plugin API for one resource, as the kubelet calls it.
+//! Implements the kubelet's device plugin API for one resource.
 
 pub(crate) mod allocate;
 mod options_refusal;
@@ -12,11 +12,11 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use allocate::containers_of_a_call;
+use allocate::answer_call;
 pub(crate) use options_refusal::OptionsRefusal;
 pub(crate) use plugin_info::PluginInfoService;
-use preferred::preferred;
-use streams::{DeviceStream, lists};
+use preferred::choose_devices;
+use streams::{DeviceStream, stream_lists};
 pub(crate) use streams::{RegistrationStreams, StreamCount, Streams};
 
 use crate::catalog::Resource;
@@ -29,18 +29,18 @@ use kubelet_api::deviceplugin::{
     PreferredAllocationResponse,
 };
 
-/// The optional calls that the kubelet may make.
-pub(crate) fn options() -> DevicePluginOptions {
+/// Returns which optional calls the kubelet may make.
+pub(crate) fn supported_options() -> DevicePluginOptions {
     DevicePluginOptions {
         pre_start_required: false,
         get_preferred_allocation_available: true,
     }
 }
 
-/// Answers the kubelet's calls for one resource, with the current value of its channel.
+/// Answers the kubelet's calls for one resource, with the newest value of its channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
-    /// The channel with the resource. The streams end when its sender is dropped.
+    /// The channel with the resource. ListAndWatch streams end when its sender is dropped.
     pub(crate) resource: watch::Receiver<Arc<Resource>>,
     pub(crate) streams: StreamCount,
     pub(crate) refusal: OptionsRefusal,
@@ -49,7 +49,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    fn now(&self) -> Arc<Resource> {
+    fn current_resource(&self) -> Arc<Resource> {
         Arc::clone(&self.resource.borrow())
     }
 }
@@ -63,11 +63,11 @@ impl DevicePlugin for Service {
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
         self.refusal.check()?;
-        Ok(Response::new(options()))
+        Ok(Response::new(supported_options()))
     }
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<DeviceStream>, Status> {
-        let lists = lists(self.resource.clone(), self.streams.enter());
+        let lists = stream_lists(self.resource.clone(), self.streams.count_stream());
         Ok(Response::new(lists))
     }
 
@@ -75,7 +75,7 @@ impl DevicePlugin for Service {
         &self,
         request: Request<PreferredAllocationRequest>,
     ) -> Result<Response<PreferredAllocationResponse>, Status> {
-        let resource = self.now();
+        let resource = self.current_resource();
         let answers = request
             .into_inner()
             .container_requests
@@ -89,7 +89,7 @@ impl DevicePlugin for Service {
                 })?;
                 let (available, must) =
                     (asked.available_device_i_ds, asked.must_include_device_i_ds);
-                let device_i_ds = preferred(&resource, &available, &must, size)?;
+                let device_i_ds = choose_devices(&resource, &available, &must, size)?;
                 Ok(ContainerPreferredAllocationResponse { device_i_ds })
             });
         let container_responses = answers.collect::<Result<_, Status>>()?;
@@ -103,15 +103,15 @@ impl DevicePlugin for Service {
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
         let since = Instant::now();
-        let resource = self.now();
+        let resource = self.current_resource();
         let containers = request.into_inner().container_requests;
         let asked: Vec<&[String]> = containers
             .iter()
             .map(|asked| asked.devices_ids.as_slice())
             .collect();
-        let answers = containers_of_a_call(&resource, &asked);
+        let answers = answer_call(&resource, &asked);
         self.metrics
-            .allocated(&resource.name, answers.is_ok(), since.elapsed());
+            .count_allocation(&resource.name, answers.is_ok(), since.elapsed());
         let container_responses = answers.inspect_err(|refusal| {
             tracing::warn!(resource = %resource.name, "allocation refused: {}", refusal.message());
         })?;

@@ -1,10 +1,10 @@
-//! The refusal to tell the kubelet the options of the plugin, with which a registration fails on
-//! purpose (see `server::instance`).
+//! Refuses the call GetDevicePluginOptions, with which the kubelet begins, so that a registration
+//! fails on purpose (see `server::instance`).
 
 use tokio::sync::watch;
 use tonic::Status;
 
-/// Whether the kubelet's question for the options of the plugin is refused. Clones share it.
+/// Whether GetDevicePluginOptions is refused. All clones share this state.
 #[derive(Debug, Clone)]
 pub(crate) struct OptionsRefusal(watch::Sender<Refusal>);
 
@@ -12,7 +12,7 @@ pub(crate) struct OptionsRefusal(watch::Sender<Refusal>);
 enum Refusal {
     Off,
     On,
-    /// The kubelet has asked and was refused.
+    /// The kubelet made the call and was refused.
     Done,
 }
 
@@ -27,12 +27,12 @@ impl OptionsRefusal {
         self.0.send_replace(Refusal::On);
     }
 
-    /// Ends the refusal. Returns whether the kubelet was refused.
+    /// Ends the refusal. Returns whether a call was refused.
     pub(crate) fn end(&self) -> bool {
         self.0.send_replace(Refusal::Off) == Refusal::Done
     }
 
-    /// Returns the refusal while there is one.
+    /// Returns an error while the refusal is active.
     pub(crate) fn check(&self) -> Result<(), Status> {
         let refused = self.0.send_if_modified(|refusal| {
             let refused = *refusal != Refusal::Off;
@@ -42,7 +42,7 @@ impl OptionsRefusal {
             refused
         });
         if refused {
-            let reason = "an earlier instance of this plugin is about to end; this one stays \
+            let reason = "another instance of this plugin is about to end; this one stays \
                           registered, and no action is needed";
             return Err(Status::unavailable(reason));
         }

@@ -1,4 +1,4 @@
-//! The service that the kubelet's plugin watcher calls at sockets that it finds.
+//! Implements the service that the kubelet's plugin watcher calls at each socket that it finds.
 
 use device_class::name::ResourceName;
 use tonic::{Request, Response, Status};
@@ -34,15 +34,14 @@ impl Registration for PluginInfoService {
             plugin_registered,
             error,
         } = status.into_inner();
-        match plugin_registered {
-            true => tracing::info!(resource = %self.resource, "registered by the plugin watcher"),
-            false => {
-                let error = device_class::name::excerpt(&error);
-                tracing::warn!(
-                    resource = %self.resource,
-                    "the kubelet refused the registration: {error}"
-                );
-            }
+        if plugin_registered {
+            tracing::info!(resource = %self.resource, "registered by the plugin watcher")
+        } else {
+            let error = device_class::name::excerpt(&error);
+            tracing::warn!(
+                resource = %self.resource,
+                "the kubelet refused the registration: {error}"
+            );
         }
         Ok(Response::new(RegistrationStatusResponse {}))
     }

@@ -1,5 +1,4 @@
-//! Implements ListAndWatch, which sends the list of devices at once, and again when it
-//! changes.
+//! Implements ListAndWatch, which sends the list of devices at once and again whenever it changes.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -14,13 +13,13 @@ use tonic::Status;
 use crate::catalog::{Resource, Resources};
 use kubelet_api::deviceplugin::ListAndWatchResponse;
 
-/// The numbers of open ListAndWatch streams, by resource. Clones share the counts. A kubelet that
+/// The numbers of open ListAndWatch streams, by resource. All clones share them. A kubelet that
 /// reads the streams of two registrations counts twice.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Streams(watch::Sender<BTreeMap<ResourceName, usize>>);
 
 impl Streams {
-    /// Starts the count of the streams of one server of `resource`. None is open yet.
+    /// Creates the stream count of one server of `resource`, which is 0.
     pub(crate) fn start_count(&self, resource: ResourceName) -> StreamCount {
         StreamCount {
             current: watch::Sender::new(RegistrationStreams::default()),
@@ -29,31 +28,31 @@ impl Streams {
         }
     }
 
-    pub(crate) fn open(&self, resource: &ResourceName) -> usize {
+    pub(crate) fn count_open(&self, resource: &ResourceName) -> usize {
         self.0.borrow().get(resource).copied().unwrap_or(0)
     }
 
-    /// The resources of the inventory for which no stream is open.
-    pub(crate) fn missing(&self, inventory: &Resources) -> Vec<ResourceName> {
+    /// Returns the resources without an open stream.
+    pub(crate) fn find_unstreamed(&self, inventory: &Resources) -> Vec<ResourceName> {
         let open = self.0.borrow();
         let missing = inventory.keys().filter(|name| !open.contains_key(*name));
         missing.cloned().collect()
     }
 }
 
-/// The streams that were opened since the last registration. If none is open, no kubelet uses the
-/// server, whatever the answer to the registration was. The kubelet may go on reading the streams
-/// of earlier registrations, which do not keep the devices healthy.
+/// The streams that were opened since the last registration. If none is open, the kubelet does not
+/// use the server, whatever it answered to the registration. It may still read streams of earlier
+/// registrations, which do not keep the devices healthy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RegistrationStreams {
-    /// The number of the registration.
+    /// The number of the registration, counted from 0.
     registration: u64,
     pub(crate) open: usize,
-    /// Whether a stream was open at any time since the registration.
+    /// Whether any stream was opened since the registration.
     pub(crate) has_begun: bool,
 }
 
-/// The open streams of one server.
+/// Counts the open streams of one server.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamCount {
     current: watch::Sender<RegistrationStreams>,
@@ -62,8 +61,8 @@ pub(crate) struct StreamCount {
 }
 
 impl StreamCount {
-    /// Counts one more stream until the guard is dropped.
-    pub(crate) fn enter(&self) -> StreamGuard {
+    /// Counts a stream until the guard is dropped.
+    pub(crate) fn count_stream(&self) -> StreamGuard {
         let mut registration = 0;
         self.current.send_modify(|current| {
             current.open += 1;
@@ -80,7 +79,7 @@ impl StreamCount {
         }
     }
 
-    /// Counts from now on only the streams that are opened after a new registration.
+    /// Restarts the count of [`RegistrationStreams`] for a new registration.
     pub(crate) fn start_registration(&self) {
         self.current.send_modify(|current| {
             *current = RegistrationStreams {
@@ -90,9 +89,9 @@ impl StreamCount {
         });
     }
 
-    /// Returns the number of all open streams.
-    pub(crate) fn open(&self) -> usize {
-        self.all.open(&self.resource)
+    /// Returns the number of open streams of all registrations.
+    pub(crate) fn count_open(&self) -> usize {
+        self.all.count_open(&self.resource)
     }
 
     /// Returns a receiver for the streams of the last registration, which is notified of changes.
@@ -131,16 +130,19 @@ impl Drop for StreamGuard {
 pub(crate) type DeviceStream =
     Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
 
-/// Answers one call of ListAndWatch. The stream ends when the resource is withdrawn; a client
-/// that cancels drops it.
-pub(crate) fn lists(resource: watch::Receiver<Arc<Resource>>, guard: StreamGuard) -> DeviceStream {
+/// Answers one ListAndWatch call. The stream ends when the sender of `resource` is dropped; a
+/// client that cancels the call drops the stream.
+pub(crate) fn stream_lists(
+    resource: watch::Receiver<Arc<Resource>>,
+    guard: StreamGuard,
+) -> DeviceStream {
     let mut sent: Option<Arc<Resource>> = None;
     let lists = WatchStream::new(resource).filter_map(move |resource| {
-        // The stream is counted as long as this closure exists.
+        // The closure owns the guard, which counts the stream as long as it exists.
         let _ = &guard;
         let sent = sent.replace(Arc::clone(&resource));
-        // A change that shows only in Allocate is not sent to the kubelet.
-        let is_known = sent.is_some_and(|sent| sent.lists_the_same(&resource));
+        // A change that affects only the answers to Allocate is not sent.
+        let is_known = sent.is_some_and(|sent| sent.has_same_list(&resource));
         (!is_known).then(|| Ok(resource.list()))
     });
     Box::pin(lists)
@@ -151,7 +153,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::catalog::fixture::{device, resource, sick};
+    use crate::catalog::fixture::{device, resource, unhealthy_device};
 
     #[tokio::test]
     async fn a_list_is_sent_at_once_and_then_only_when_it_differs() {
@@ -160,8 +162,8 @@ mod tests {
         let streams = Streams::default();
         let count = streams.start_count(name.clone());
         let open = count.subscribe();
-        let mut stream = lists(receiver, count.enter());
-        assert_eq!((open.borrow().open, streams.open(&name)), (1, 1));
+        let mut stream = stream_lists(receiver, count.count_stream());
+        assert_eq!((open.borrow().open, streams.count_open(&name)), (1, 1));
         let sizes = |list: Option<Result<ListAndWatchResponse, Status>>| {
             list.unwrap().unwrap().devices.len()
         };
@@ -173,7 +175,10 @@ mod tests {
         let quiet = tokio::time::timeout(Duration::from_millis(20), stream.next()).await;
         assert!(quiet.is_err(), "env is not in the list");
 
-        sender.send_replace(Arc::new(resource(vec![device("a"), sick("b", "cold")])));
+        sender.send_replace(Arc::new(resource(vec![
+            device("a"),
+            unhealthy_device("b", "cold"),
+        ])));
         let list = stream.next().await.unwrap().unwrap();
         let health = list.devices.iter().map(|device| device.health.as_str());
         assert!(health.eq(["Healthy", "Unhealthy"]), "{list:?}");
@@ -181,14 +186,14 @@ mod tests {
         drop(sender);
         assert!(stream.next().await.is_none());
         drop(stream);
-        assert_eq!((open.borrow().open, streams.open(&name)), (0, 0));
+        assert_eq!((open.borrow().open, streams.count_open(&name)), (0, 0));
     }
 
     #[test]
     fn streams_of_earlier_registrations_do_not_count() {
         let streams = Streams::default();
         let count = streams.start_count(resource(vec![]).name);
-        let earlier = count.enter();
+        let earlier = count.count_stream();
         count.start_registration();
         let state = |open, has_begun| RegistrationStreams {
             registration: 1,
@@ -196,12 +201,12 @@ mod tests {
             has_begun,
         };
         let current = || *count.subscribe().borrow();
-        assert_eq!((current(), count.open()), (state(0, false), 1));
-        let later = count.enter();
-        assert_eq!((current(), count.open()), (state(1, true), 2));
+        assert_eq!((current(), count.count_open()), (state(0, false), 1));
+        let later = count.count_stream();
+        assert_eq!((current(), count.count_open()), (state(1, true), 2));
         drop(later);
-        assert_eq!((current(), count.open()), (state(0, true), 1));
+        assert_eq!((current(), count.count_open()), (state(0, true), 1));
         drop(earlier);
-        assert_eq!((current(), count.open()), (state(0, true), 0));
+        assert_eq!((current(), count.count_open()), (state(0, true), 0));
     }
 }

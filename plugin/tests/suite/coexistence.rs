@@ -21,12 +21,12 @@ const RELEASE: Duration = Duration::from_secs(20);
 
 /// The vendor's plugin, registered with the kubelet. Dropping this value ends the plugin
 /// without any cleanup, as if its process had been killed.
-struct Running {
+struct RunningPlugin {
     runtime: Option<Runtime>,
     socket: PathBuf,
 }
 
-impl Running {
+impl RunningPlugin {
     fn register(node: &Node) -> Self {
         let directory = node.path("kubelet/device-plugins");
         let socket = directory.join("vendor.sock");
@@ -44,14 +44,14 @@ impl Running {
             RegistrationClient::new(channel).register(request).await
         });
         registered.unwrap();
-        Running {
+        RunningPlugin {
             runtime: Some(runtime),
             socket,
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningPlugin {
     fn drop(&mut self) {
         self.runtime.take().unwrap().shutdown_background();
         let _ = fs::remove_file(&self.socket);
@@ -72,7 +72,7 @@ const LEFT: &str = "another plugin serves this resource";
 fn a_resource_that_another_plugin_serves_is_left_to_it_until_it_ends() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&SERVE);
     let kubelet = node.kubelet();
-    let vendor = Running::register(&node);
+    let vendor = RunningPlugin::register(&node);
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
     node.start_plugin();
     node.wait_log(LEFT);
@@ -98,7 +98,7 @@ fn a_resource_that_another_plugin_serves_is_left_to_it_until_it_ends() {
 fn a_resource_is_taken_over_on_request() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--take-over"]);
     let kubelet = node.kubelet();
-    let _vendor = Running::register(&node);
+    let _vendor = RunningPlugin::register(&node);
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
     node.start_plugin();
     kubelet.wait(PATIENCE, is_ours).unwrap();
@@ -125,7 +125,7 @@ fn an_earlier_boathook_plugin_is_not_another_plugin() {
 fn the_plugin_watcher_finds_no_socket_of_a_resource_that_is_left() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--register=watcher"]);
     let kubelet = node.kubelet();
-    let vendor = Running::register(&node);
+    let vendor = RunningPlugin::register(&node);
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
     node.start_plugin();
     node.wait_log(LEFT);

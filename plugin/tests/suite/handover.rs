@@ -8,18 +8,18 @@ use nix::sys::signal::Signal;
 
 use crate::node::{CARDS, MARK_1, NPU, NPUS, Node, PATIENCE, SecondPlugin, wait_until};
 
-const FIRST: &str = "boathook-dummy.com_npu.sock";
+pub(crate) const FIRST: &str = "boathook-dummy.com_npu.sock";
 const SECOND: &str = "boathook-dummy.com_npu@2.sock";
 
 const HANDOVER_MARK: &str = "boathook-dummy.com_npu.handover";
 
-const DETACHED: &str = "serving in place of an earlier boathook-plugin";
+pub(crate) const DETACHED: &str = "serving in place of another boathook-plugin";
 
-fn registered_as(name: &str) -> impl Fn(&Event) -> bool {
+pub(crate) fn registered_as(name: &str) -> impl Fn(&Event) -> bool {
     move |event| matches!(event, Event::Registered { resource, endpoint } if resource == NPU && endpoint == name)
 }
 
-fn is_broken(event: &Event) -> bool {
+pub(crate) fn is_broken(event: &Event) -> bool {
     matches!(event, Event::StreamBroken { .. })
 }
 
@@ -95,7 +95,7 @@ fn a_newer_instance_serves_although_the_clock_was_set_back() {
 
 /// Starts two instances, and returns them when the newer one has let the kubelet forget whose end
 /// it waits for.
-fn start_handover(node: &mut Node, kubelet: &FakeKubelet) -> [SecondPlugin; 2] {
+pub(crate) fn start_handover(node: &mut Node, kubelet: &FakeKubelet) -> [SecondPlugin; 2] {
     node.start_plugin();
     kubelet.wait(PATIENCE, registered_as(FIRST)).unwrap();
     kubelet.wait_devices(PATIENCE, NPU).unwrap();

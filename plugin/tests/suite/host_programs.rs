@@ -231,9 +231,10 @@ fn names_of_devices_do_not_change_at_a_restart() {
     ] {
         node.write("host/opt/output", output);
         node.remove("log");
-        match is_ending {
-            true => node.write("host/opt/go", ""),
-            false => node.remove("host/opt/go"),
+        if is_ending {
+            node.write("host/opt/go", "")
+        } else {
+            node.remove("host/opt/go")
         }
         let kubelet = node.kubelet();
         node.start_plugin();
@@ -277,7 +278,9 @@ fn a_fault_is_reported_while_programs_of_other_devices_hang() {
     for index in 0..3 {
         node.write(&format!("host/dev/npu{index}"), "");
     }
-    let kubelet = node.serve("dummy.com/npu");
+    let kubelet = node.kubelet();
+    // The first list may have the fault already.
+    node.start_plugin();
     let wait_for = |wanted: [(&str, &str); 3]| {
         wait_list(&kubelet, |devices| {
             let mut devices: Vec<(&str, &str)> = devices

@@ -19,6 +19,7 @@ mod hanging;
 mod host_programs;
 mod hostile;
 mod hotplug;
+mod interrupted_handover;
 mod leaks;
 mod listeners;
 mod lost_record;

@@ -47,14 +47,13 @@ fn node() -> Option<Node> {
     for path in host_mounts() {
         // A mount of a single file shows as an own file system, too.
         let target = format!("{host}{path}");
-        let made = match path == "/proc/devices" {
-            true => format!(
-                "mkdir -p {host}/proc; touch {target}; mount --bind /proc/devices {target}; "
-            ),
-            false => format!(
+        let made = if path == "/proc/devices" {
+            format!("mkdir -p {host}/proc; touch {target}; mount --bind /proc/devices {target}; ")
+        } else {
+            format!(
                 "mkdir -p {target}; mount -t tmpfs -o mode=755 none {target}; \
                  if [ -d {prepared}{path} ]; then cp -a {prepared}{path}/. {target}; fi; "
-            ),
+            )
         };
         write!(script, "{made}").unwrap();
     }

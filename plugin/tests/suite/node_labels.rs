@@ -8,6 +8,7 @@ const LABELS: &str = r#"
 [labels]
 "cards.example/model" = "{model}"
 "cards.example/slot" = "{index}"
+".slot" = { value = "slot {index}", map = { "slot 0" = "first" }, regex = '^[a-z]+$' }
 "cards.example/generation" = { value = "{model}", regex = "([0-9]+)$", none_of = ["9"] }
 "#;
 
@@ -36,18 +37,20 @@ fn the_file_has_the_labels_in_which_all_devices_agree() {
     let _kubelet = node.serve(MARK_1);
     wait_for(
         &node,
-        "cards.example/generation=1\ncards.example/mark-1.count=1\ncards.example/model=mark-1\n\
-         cards.example/slot=0\n",
+        "cards.example/generation=1\ncards.example/mark-1.count=1\ncards.example/mark-1.slot=first\n\
+         cards.example/model=mark-1\ncards.example/slot=0\n",
     );
     node.add_card(1, "mark-1", 0);
     wait_for(
         &node,
-        "cards.example/generation=1\ncards.example/mark-1.count=2\ncards.example/model=mark-1\n",
+        "cards.example/generation=1\ncards.example/mark-1.count=2\ncards.example/mark-1.slot=first\n\
+         cards.example/model=mark-1\n",
     );
     node.add_card(2, "mark-9", 0);
     wait_for(
         &node,
-        "cards.example/generation=1\ncards.example/mark-1.count=2\ncards.example/mark-9.count=1\n",
+        "cards.example/generation=1\ncards.example/mark-1.count=2\ncards.example/mark-1.slot=first\n\
+         cards.example/mark-9.count=1\n",
     );
     for card in 0..3 {
         node.remove(&format!("host/dev/card{card}"));

@@ -1,5 +1,5 @@
-//! Random trees of directories, files and links of all sorts: both resolvers
-//! find what `pathrs` finds, and say what is missing where `pathrs` creates it.
+//! Compares the resolvers with the library `pathrs` on random trees of directories, files and
+//! symbolic links. Both must find the same files, and create the same missing directories.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -26,9 +26,11 @@ enum Node {
     Link(String),
 }
 
-/// An entry of the tree, in one of the directories made before it.
+/// An entry of the tree: the index of a directory that was created before, the name of the entry
+/// in the directory, and the file.
 type Entry = (usize, &'static str, Node);
 
+/// The result of a look-up: the inode number of the file, or the error.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Inode(u64),
@@ -53,8 +55,8 @@ fn entry() -> impl Strategy<Value = Entry> {
     (0..8_usize, select(vec!["a", "b", "c"]), node)
 }
 
-/// The tree below a new directory. No link is followed while it is made.
-fn make(entries: &[Entry]) -> TempDir {
+/// Creates the tree in a new directory. No symbolic link is followed.
+fn create_tree(entries: &[Entry]) -> TempDir {
     let base = tempfile::tempdir().unwrap();
     let mut directories = vec![base.path().join("root")];
     fs::create_dir(&directories[0]).unwrap();
@@ -73,7 +75,7 @@ fn make(entries: &[Entry]) -> TempDir {
     base
 }
 
-fn ours(root: &RootDir, path: &str) -> Outcome {
+fn look_up(root: &RootDir, path: &str) -> Outcome {
     match root.lookup(Path::new(path)) {
         Ok(Some(found)) => Outcome::Inode(found.stat().st_ino),
         Ok(None) => Outcome::Failed(Errno::ENOENT),
@@ -109,23 +111,23 @@ fn create(root: &Path, path: &str, mode: Mode) -> crate::Result<()> {
     Ok(())
 }
 
-/// Retries a call that failed with EAGAIN: a rename anywhere on the system can
-/// prevent the resolution of `..` (openat2(2)), and pathrs retries only so often.
-fn retried<T>(call: impl Fn() -> Result<T, PathrsError>) -> Result<T, PathrsError> {
+/// Repeats a call of `pathrs` as long as it fails with EAGAIN. A rename anywhere on the system
+/// can prevent the resolution of `..` (openat2(2)), and `pathrs` gives up after some attempts.
+fn retry<T>(call: impl Fn() -> Result<T, PathrsError>) -> Result<T, PathrsError> {
     loop {
-        let done = call();
-        let again = |error: &PathrsError| match error.kind() {
+        let result = call();
+        let is_temporary = |error: &PathrsError| match error.kind() {
             ErrorKind::OsError(Some(errno)) => Errno::from_raw(errno) == Errno::EAGAIN,
             _ => false,
         };
-        if !done.as_ref().is_err_and(again) {
-            return done;
+        if !result.as_ref().is_err_and(is_temporary) {
+            return result;
         }
     }
 }
 
-fn theirs(root: &pathrs::Root, path: &str) -> Outcome {
-    match retried(|| root.resolve(path)) {
+fn look_up_with_pathrs(root: &pathrs::Root, path: &str) -> Outcome {
+    match retry(|| root.resolve(path)) {
         Ok(found) => Outcome::Inode(fstat(found).unwrap().st_ino),
         Err(error) => match error.kind() {
             ErrorKind::OsError(Some(errno)) => Outcome::Failed(Errno::from_raw(errno)),
@@ -134,13 +136,13 @@ fn theirs(root: &pathrs::Root, path: &str) -> Outcome {
     }
 }
 
-/// Returns all files below a directory.
-fn listing(directory: &Path, found: &mut Vec<PathBuf>, base: &Path) {
+/// Adds the paths of all files below `directory` to `found`, relative to `base`.
+fn list_files(directory: &Path, found: &mut Vec<PathBuf>, base: &Path) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         found.push(path.strip_prefix(base).unwrap().to_owned());
         if path.symlink_metadata().unwrap().is_dir() {
-            listing(&path, found, base);
+            list_files(&path, found, base);
         }
     }
     found.sort();
@@ -148,10 +150,13 @@ fn listing(directory: &Path, found: &mut Vec<PathBuf>, base: &Path) {
 
 /// Creates the directory `path` in a tree, and returns all files of the tree afterwards.
 /// Returns `None` if the directory could not be created.
-fn after<E>(base: &TempDir, create: impl FnOnce(&Path) -> Result<(), E>) -> Option<Vec<PathBuf>> {
+fn files_after<E>(
+    base: &TempDir,
+    create: impl FnOnce(&Path) -> Result<(), E>,
+) -> Option<Vec<PathBuf>> {
     let created = create(&base.path().join("root")).is_ok();
     let mut found = Vec::new();
-    listing(base.path(), &mut found, base.path());
+    list_files(base.path(), &mut found, base.path());
     created.then_some(found)
 }
 
@@ -161,14 +166,15 @@ proptest! {
         entries in vec(entry(), 1..24),
         paths in vec(path(), 1..24),
     ) {
-        let base = make(&entries);
+        let base = create_tree(&entries);
         let root = base.path().join("root");
         let reference = pathrs::Root::open(&root).unwrap();
         for resolver in BOTH {
             let root = RootDir::open(&root, resolver).unwrap();
             for path in &paths {
-                let (ours, theirs) = (ours(&root, path), theirs(&reference, path));
-                prop_assert_eq!(ours, theirs, "{:?} {}", resolver, path);
+                let found = look_up(&root, path);
+                let expected = look_up_with_pathrs(&reference, path);
+                prop_assert_eq!(found, expected, "{:?} {}", resolver, path);
             }
         }
     }
@@ -176,13 +182,13 @@ proptest! {
     #[test]
     fn the_same_directories_are_created(entries in vec(entry(), 1..24), path in path()) {
         let mode = 0o755;
-        let theirs = after(&make(&entries), |root| {
+        let theirs = files_after(&create_tree(&entries), |root| {
             let root = pathrs::Root::open(root)?;
             let mode = fs::Permissions::from_mode(mode);
-            retried(|| root.mkdir_all(&path, &mode)).map(drop)
+            retry(|| root.mkdir_all(&path, &mode)).map(drop)
         });
         let mode = Mode::from_bits_truncate(mode);
-        let ours = after(&make(&entries), |root| create(root, &path, mode));
+        let ours = files_after(&create_tree(&entries), |root| create(root, &path, mode));
         prop_assert_eq!(&ours, &theirs, "{}", path);
     }
 }

@@ -28,38 +28,39 @@ enum LookupResult {
 }
 use LookupResult::{Directory, Links, NotADirectory, NotAPath, Nothing, Release, TooLong};
 
-/// Runs `test` with each resolver, and where `openat2` fails as on an old kernel and as
-/// under an old seccomp filter.
-fn in_each_way(test: impl Fn(Resolver) + Sync) {
+/// Runs `test` with each resolver, and in threads in which `openat2` fails as on an old kernel
+/// and as under an old seccomp filter.
+fn with_each_resolver(test: impl Fn(Resolver) + Sync) {
     test(Resolver::Openat2);
     test(Resolver::Walk);
-    for answer in [Errno::ENOSYS, Errno::EPERM] {
+    for errno in [Errno::ENOSYS, Errno::EPERM] {
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                hide_openat2(answer);
+                hide_openat2(errno);
                 test(Resolver::Openat2);
             });
         });
     }
 }
 
-/// From this thread on.
-fn hide_openat2(answer: Errno) {
+/// Makes `openat2` fail with an error in this thread, by a seccomp filter that cannot be removed.
+fn hide_openat2(errno: Errno) {
     let filter = SeccompFilter::new(
         [(OPENAT2, Vec::new())].into_iter().collect(),
         SeccompAction::Allow,
-        SeccompAction::Errno(answer as u32),
+        SeccompAction::Errno(errno as u32),
         std::env::consts::ARCH.try_into().unwrap(),
     );
     let program: BpfProgram = filter.unwrap().try_into().unwrap();
     apply_filter(&program).unwrap();
 }
 
-/// Of every architecture.
+/// The number of the system call `openat2`, which is the same on every architecture.
 const OPENAT2: i64 = 437;
 
-/// A root with links of every kind, next to files that must not be reached.
-fn fixture() -> TempDir {
+/// Creates a directory with a root that has symbolic links of every kind, and with files beside
+/// the root that must not be reached.
+fn create_root_with_links() -> TempDir {
     let base = tempfile::tempdir().unwrap();
     let root = base.path().join("root");
     fs::create_dir_all(base.path().join("etc")).unwrap();
@@ -95,7 +96,7 @@ fn fixture() -> TempDir {
     base
 }
 
-fn found(root: &RootDir, path: &str) -> LookupResult {
+fn look_up(root: &RootDir, path: &str) -> LookupResult {
     match root.lookup(Path::new(path)) {
         Ok(None) => Nothing,
         Ok(Some(handle)) if handle.kind() == FileKind::Directory => Directory,
@@ -117,7 +118,7 @@ fn found(root: &RootDir, path: &str) -> LookupResult {
 
 #[test]
 fn a_path_without_links_is_found_and_one_with_a_link_is_refused() {
-    let base = fixture();
+    let base = create_root_with_links();
     for resolver in [Resolver::Openat2, Resolver::Walk] {
         let root = RootDir::open(&base.path().join("root"), resolver).unwrap();
         let plain = |path: &str| root.lookup_plain(Path::new(path));
@@ -131,7 +132,7 @@ fn a_path_without_links_is_found_and_one_with_a_link_is_refused() {
 
 #[test]
 fn both_resolvers_stay_in_the_root_and_agree() {
-    let base = fixture();
+    let base = create_root_with_links();
     let deep = "usr/lib/deep/../../../".repeat(40) + "etc/os-release";
     let deeper = "usr/".repeat(10_000);
     let long_name = "x".repeat(256);
@@ -188,11 +189,11 @@ fn both_resolvers_stay_in_the_root_and_agree() {
         ("", NotAPath),
         ("etc\0", NotAPath),
     ];
-    in_each_way(|resolver| {
+    with_each_resolver(|resolver| {
         let root = RootDir::open(&base.path().join("root"), resolver).unwrap();
         for (path, expected) in cases {
             let shown = &path[..path.len().min(60)];
-            assert_eq!(found(&root, path), expected, "{resolver:?} {shown}");
+            assert_eq!(look_up(&root, path), expected, "{resolver:?} {shown}");
         }
     });
 }
@@ -200,7 +201,7 @@ fn both_resolvers_stay_in_the_root_and_agree() {
 #[test]
 fn magic_links_are_never_followed() {
     let pid = std::process::id();
-    in_each_way(|resolver| {
+    with_each_resolver(|resolver| {
         let root = RootDir::open(Path::new("/"), resolver).unwrap();
         for link in ["root", "cwd", "exe", "fd/0", "ns/mnt", "root/etc"] {
             let path = format!("/proc/{pid}/{link}");
@@ -213,9 +214,9 @@ fn magic_links_are_never_followed() {
 
 #[test]
 fn a_file_is_opened_for_use_inside_the_root() {
-    let base = fixture();
+    let base = create_root_with_links();
     let errno = |error: Error| Some(error.errno());
-    in_each_way(|resolver| {
+    with_each_resolver(|resolver| {
         let root = RootDir::open(&base.path().join("root"), resolver).unwrap();
         let open = |path: &str, flags| root.open_file(Path::new(path), flags);
         for path in ["etc/os-release", "absolute", "escape"] {
@@ -241,7 +242,7 @@ fn a_file_is_opened_for_use_inside_the_root() {
 }
 
 #[test]
-fn a_path_is_found_however_busy_the_system_is() {
+fn a_path_is_found_while_another_thread_renames_files() {
     let base = tempfile::tempdir().unwrap();
     let top = base.path().join("host");
     fs::create_dir_all(top.join("devices/npu0")).unwrap();
@@ -259,26 +260,27 @@ fn a_path_is_found_however_busy_the_system_is() {
                 fs::rename(&two, &one).unwrap();
             }
         });
-        let lost = (0..20_000).filter(|_| found(&root, "/class/npu/npu0") != Directory);
-        let lost = lost.count();
+        let failures = (0..20_000)
+            .filter(|_| look_up(&root, "/class/npu/npu0") != Directory)
+            .count();
         done.store(true, Ordering::Relaxed);
-        assert_eq!(lost, 0);
+        assert_eq!(failures, 0);
     });
 }
 
 #[test]
-fn a_walk_shows_each_file_on_the_way_before_what_is_below_it() {
-    let base = fixture();
+fn a_walk_returns_each_file_before_it_opens_one_below_it() {
+    let base = create_root_with_links();
     let root = RootDir::open(&base.path().join("root"), Resolver::Walk).unwrap();
-    let seen = |path: &str, last| {
+    let walk_to_end = |path: &str, last| {
         let mut walk = Walk::new(root.as_fd(), Path::new(path), last).unwrap();
-        let mut seen = Vec::new();
+        let mut steps = Vec::new();
         while let Some(step) = walk.step().unwrap() {
-            seen.push(step.path(Path::new("/")).display().to_string());
+            steps.push(step.path(Path::new("/")).display().to_string());
         }
         let end = walk.finish().unwrap();
         let path = path_below(Path::new("/"), &end.trail).display().to_string();
-        (seen.join(" "), path, end.missing.len(), end.is_dangling)
+        (steps.join(" "), path, end.missing.len(), end.is_dangling)
     };
     let (follow, keep) = (LastLink::Follow, LastLink::Keep);
     let lib = "/lib /usr /usr/lib";
@@ -292,13 +294,13 @@ fn a_walk_shows_each_file_on_the_way_before_what_is_below_it() {
         ("/", follow, "", "/", 0, false),
     ] {
         let expected = (steps.to_owned(), end.to_owned(), missing, is_dangling);
-        assert_eq!(seen(path, last), expected, "{path} {last:?}");
+        assert_eq!(walk_to_end(path, last), expected, "{path} {last:?}");
     }
 }
 
 #[test]
-fn links_do_not_lead_deeper_than_a_path_may() {
-    // Each level of the walk holds a descriptor, and they are not endless.
+fn a_link_that_leads_deeper_than_256_directories_is_refused() {
+    // The walk keeps a descriptor open for each level, and a process may not have many.
     let base = tempfile::tempdir().unwrap();
     let level = "d".repeat(8);
     let mut path = base.path().to_owned();
@@ -314,7 +316,7 @@ fn links_do_not_lead_deeper_than_a_path_may() {
 
     let root = RootDir::open(base.path(), Resolver::Walk).unwrap();
     assert!(root.lookup(Path::new("down")).unwrap().is_some());
-    // A link's target may not go deeper than a path may.
+    // The path `down/on` is 251 levels deep, and the target of `on` adds 10 levels.
     let error = root.lookup(Path::new("start")).unwrap_err();
     assert_eq!(error.errno(), Errno::ENAMETOOLONG);
 }

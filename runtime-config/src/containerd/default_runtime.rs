@@ -15,7 +15,7 @@ use crate::key_case;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{item_at, line_of, parse};
 
-/// The shims of runc in containerd 1.x. Their options are not taken over.
+/// The shims of runc in containerd 1.x. They have no option for the program that they call.
 const OLD_RUNC: [&str; 2] = ["io.containerd.runc.v1", "io.containerd.runtime.v1.linux"];
 
 /// The settings that decide what the default runtime is (containerd, docs/cri/config.md). The
@@ -31,19 +31,19 @@ const RUNTIME_SETTINGS: [&str; 8] = [
     "plugins.*.containerd.runtimes.*.options.BinaryName",
 ];
 
-/// Returns the runtime of the default handler.
+/// Returns the runtime that containerd's default handler calls.
 ///
 /// # Errors
 /// Fails if a file does not parse or has a key in another case. Also fails if a setting has
 /// precedence over `default_runtime_name` or over Boathook's drop-in.
 pub(crate) fn default_runtime(layout: &Layout, base: &Snapshot) -> Result<DefaultRuntime, Error> {
-    let (schema, known) = known_files(layout, base)?;
-    for path in &known {
+    let (schema, config_files) = find_config_files(layout, base)?;
+    for path in &config_files {
         refuse_precedence(layout, schema, base, path)?;
     }
     // k0s merges configuration files of every version itself.
     let is_merged = schema.merges_imports() || matches!(layout, Layout::DropIns { .. });
-    let Handlers { default, all } = collect_handlers(schema, &known, base, is_merged)?;
+    let Handlers { default, all } = collect_handlers(schema, &config_files, base, is_merged)?;
     let handler = all.into_iter().find(|(name, ..)| *name == default);
     Ok(match handler {
         Some((name, keys, options)) => runtime_of_handler(&name, &keys, &options),
@@ -76,8 +76,11 @@ fn runtime_of_handler(name: &str, keys: &Keys, options: &Keys) -> DefaultRuntime
     }
 }
 
-/// Returns the configuration files without Boathook's own, and their schema.
-fn known_files(layout: &Layout, base: &Snapshot) -> Result<(&'static Schema, Vec<PathBuf>), Error> {
+/// Returns the schema of the configuration, and its files in load order.
+fn find_config_files(
+    layout: &Layout,
+    base: &Snapshot,
+) -> Result<(&'static Schema, Vec<PathBuf>), Error> {
     match layout {
         Layout::File { main, conf_d } => {
             let main = Path::new(main);
@@ -86,8 +89,8 @@ fn known_files(layout: &Layout, base: &Snapshot) -> Result<(&'static Schema, Vec
                 return Ok((schema, documents::in_load_order(base, main)?));
             }
             // Newer releases read the drop-ins without a main file.
-            let dropped = conf_d.map(|dir| drop_in::in_order(base, &[], dir));
-            Ok((&V3, dropped.unwrap_or_default()))
+            let drop_ins = conf_d.map(|dir| drop_in::in_order(base, &[], dir));
+            Ok((&V3, drop_ins.unwrap_or_default()))
         }
         Layout::Template { dir } => {
             let main = template::generated_path(dir);
@@ -95,17 +98,17 @@ fn known_files(layout: &Layout, base: &Snapshot) -> Result<(&'static Schema, Vec
             Ok((schema, documents::in_load_order(base, &main)?))
         }
         Layout::DropIns { dir, generated } => {
-            let mut known = Vec::new();
+            let mut config_files = Vec::new();
             for main in generated {
-                known.extend(documents::in_load_order(base, Path::new(main))?);
+                config_files.extend(documents::in_load_order(base, Path::new(main))?);
             }
             for path in drop_in::in_order(base, &[], dir) {
-                if !known.contains(&path) {
-                    known.push(path);
+                if !config_files.contains(&path) {
+                    config_files.push(path);
                 }
             }
             let schema = schema::detect_schema(base, Path::new(generated[0]))?.unwrap_or(&V2);
-            Ok((schema, known))
+            Ok((schema, config_files))
         }
     }
 }

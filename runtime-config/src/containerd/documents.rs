@@ -9,7 +9,8 @@ use crate::host::HostRoot;
 use crate::snapshot::Snapshot;
 use crate::toml_text::parse;
 
-/// The maximum number of files that are read. No real configuration has as many.
+/// The maximum number of configuration files that are read. Further files are ignored. A real
+/// configuration has fewer.
 const MAX_FILES: usize = 256;
 
 /// Reads a configuration file, and all files that it imports, into the snapshot.
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_match_as_the_engine_does() {
+    fn patterns_match_the_same_paths_as_in_containerd() {
         let cases = [
             ("/etc/c/*.toml", "/etc/c/99-boathook.toml", true),
             ("/etc/c/99-?oathook.toml", "/etc/c/99-boathook.toml", true),
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_are_followed_once_each_in_order() {
+    fn each_imported_file_is_read_once_in_breadth_first_order() {
         let mut base = Snapshot::default();
         let mut set = |path: &str, text: &str| base.set(Path::new(path), Some(text.into()));
         let imports = "imports = [\"conf.d/*.toml\", \"/c/config.toml\"]";

@@ -23,44 +23,46 @@ pub(super) const RUNC_V2: &str = "io.containerd.runc.v2";
 /// The keys of a table with their values as TOML text, in the order of the file.
 pub(super) type Keys = Vec<(String, String)>;
 
-/// The handler `boathook`, ready to be written.
+/// The runtime handler `boathook` with all its settings.
 #[derive(Debug)]
 pub(super) struct Handler {
     plugin: &'static str,
     /// The names of the handler. All of them have the same settings.
     names: Vec<String>,
     is_default: bool,
-    /// Whether containerd's built-in handler must be written too, because it is lost as soon as
-    /// a file names another handler.
+    /// Whether containerd's built-in handler `runc` must be written, too. containerd 1.x drops it as
+    /// soon as a file names another handler.
     writes_runc: bool,
+    /// The keys of the handler's own table.
     keys: Keys,
+    /// The keys of the handler's table `options`.
     options: Keys,
 }
 
 impl Handler {
-    /// Builds the handler for a configuration that consists of the files `known`, in load order.
+    /// Builds the handler for a configuration that consists of the files `config_files`, in load order.
     pub(super) fn new(
         schema: &Schema,
-        known: &[PathBuf],
-        wanted: &PlanInputs<'_>,
+        config_files: &[PathBuf],
+        inputs: &PlanInputs<'_>,
     ) -> Result<Self, Error> {
-        let Inherited {
+        let InheritedSettings {
             mut keys,
             mut options,
             built_in,
-        } = find_inherited(schema, known, wanted.base)?;
+        } = find_inherited(schema, config_files, inputs.base)?;
         set_key(&mut keys, "runtime_type", quote(RUNC_V2));
-        if wanted.options.base_spec.is_some() {
+        if inputs.options.base_spec.is_some() {
             set_key(
                 &mut keys,
                 "base_runtime_spec",
-                quote(&wanted.spec_path.to_string_lossy()),
+                quote(&inputs.spec_path.to_string_lossy()),
             );
         } else {
             set_key(
                 &mut options,
                 "BinaryName",
-                quote(&wanted.options.runtime.to_string_lossy()),
+                quote(&inputs.options.runtime.to_string_lossy()),
             );
         }
         let annotations = keys.iter().find(|(k, _)| k == "container_annotations");
@@ -71,8 +73,8 @@ impl Handler {
         set_key(&mut keys, "container_annotations", list);
         Ok(Self {
             plugin: schema.plugin,
-            names: wanted.options.names().map(str::to_owned).collect(),
-            is_default: wanted.options.set_default,
+            names: inputs.options.names().map(str::to_owned).collect(),
+            is_default: inputs.options.set_default,
             writes_runc: built_in && !schema.merges_handlers(),
             keys,
             options,
@@ -122,7 +124,7 @@ impl Handler {
 }
 
 /// The settings of the present default handler, which Boathook's handler inherits.
-struct Inherited {
+struct InheritedSettings {
     keys: Keys,
     options: Keys,
     /// Whether the default handler is containerd's built-in one, which no file names.
@@ -137,18 +139,18 @@ pub(super) struct Handlers {
     pub(super) all: Vec<(String, Keys, Keys)>,
 }
 
-/// Collects the handlers that the files `known` define. The files are in load order. With
+/// Collects the handlers that the files `config_files` define. The files are in load order. With
 /// `is_merged` the CRI section of a file extends the sections of earlier files, and without it
 /// the section replaces them.
 pub(super) fn collect_handlers(
     schema: &Schema,
-    known: &[PathBuf],
+    config_files: &[PathBuf],
     base: &Snapshot,
     is_merged: bool,
 ) -> Result<Handlers, Error> {
     let mut default = "runc".to_owned();
     let mut handlers: Vec<(String, Keys, Keys)> = Vec::new();
-    for path in known {
+    for path in config_files {
         let doc = parse(path, base.text(path).unwrap_or_default())?.into_mut();
         let section = doc.get("plugins").and_then(|p| p.get(schema.plugin));
         if section.is_some() && !is_merged {
@@ -191,11 +193,15 @@ pub(super) fn collect_handlers(
 
 /// Finds the handler whose settings Boathook's handler inherits: the default handler or, if that
 /// one uses another shim than runc's, the handler `runc`.
-fn find_inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<Inherited, Error> {
+fn find_inherited(
+    schema: &Schema,
+    config_files: &[PathBuf],
+    base: &Snapshot,
+) -> Result<InheritedSettings, Error> {
     let Handlers {
         default,
         all: mut handlers,
-    } = collect_handlers(schema, known, base, schema.merges_imports())?;
+    } = collect_handlers(schema, config_files, base, schema.merges_imports())?;
     let runc = quote(RUNC_V2);
     let uses_runc = |keys: &Keys| keys.iter().all(|(k, v)| k != "runtime_type" || *v == runc);
     let chosen = [default.as_str(), "runc"].into_iter().find_map(|name| {
@@ -207,7 +213,7 @@ fn find_inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result
     let (_, keys, options) = chosen
         .map(|index| handlers.swap_remove(index))
         .unwrap_or_default();
-    Ok(Inherited {
+    Ok(InheritedSettings {
         keys,
         options,
         built_in,
@@ -215,24 +221,24 @@ fn find_inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result
 }
 
 /// Fails if a file already defines a handler with one of Boathook's names, because containerd would
-/// merge it with the new one. A file that the engine generates may have Boathook's own handler of
-/// an earlier installation.
-pub(super) fn refuse_taken(
+/// merge that handler with the new one. In a file that the engine generates, Boathook's own handler
+/// of an earlier installation is accepted.
+pub(super) fn refuse_existing_handlers(
     schema: &Schema,
-    known: &[PathBuf],
-    wanted: &PlanInputs<'_>,
+    config_files: &[PathBuf],
+    inputs: &PlanInputs<'_>,
 ) -> Result<(), Error> {
-    for path in known {
-        let text = wanted.base.text(path).unwrap_or_default();
+    for path in config_files {
+        let text = inputs.base.text(path).unwrap_or_default();
         let doc = parse(path, text)?;
         let handlers = item_at(&doc, &schema.table())
             .and_then(|handlers| handlers.get("runtimes")?.as_table_like());
-        for name in wanted.options.names() {
-            let taken = handlers.and_then(|handlers| handlers.get_key_value(name));
-            let Some((key, handler)) = taken else {
+        for name in inputs.options.names() {
+            let existing = handlers.and_then(|handlers| handlers.get_key_value(name));
+            let Some((key, handler)) = existing else {
                 continue;
             };
-            if wanted.base.is_generated(path) && is_own(handler, wanted) {
+            if inputs.base.is_generated(path) && is_own(handler, inputs) {
                 continue;
             }
             let line = line_of(text, key.span().map_or(0, |span| span.start));
@@ -243,18 +249,19 @@ pub(super) fn refuse_taken(
 }
 
 /// Returns whether a handler calls Boathook, by its program or by its OCI specification.
-fn is_own(handler: &Item, wanted: &PlanInputs<'_>) -> bool {
+fn is_own(handler: &Item, inputs: &PlanInputs<'_>) -> bool {
     let text = |item: Option<&Item>| item.and_then(Item::as_str).map(PathBuf::from);
     let options = handler.get("options");
     let program = text(options.and_then(|options| options.get("BinaryName")));
     let spec = text(handler.get("base_runtime_spec"));
-    program.is_some_and(|program| program.file_name() == wanted.options.runtime.file_name())
-        || spec.is_some_and(|spec| spec == wanted.spec_path)
+    program.is_some_and(|program| program.file_name() == inputs.options.runtime.file_name())
+        || spec.is_some_and(|spec| spec == inputs.spec_path)
 }
 
-/// Copies the values of a table into `into`, and replaces values of the same keys. Nested tables
-/// are skipped; the caller copies the only one that is needed, `options`, by another call.
-fn merge_table(into: &mut Keys, table: Option<&dyn TableLike>) {
+/// Copies the values of a table to `keys`, and replaces the values of keys that are there already.
+/// Nested tables are skipped. The only one that is needed is `options`, which the caller copies by
+/// another call.
+fn merge_table(keys: &mut Keys, table: Option<&dyn TableLike>) {
     for (key, item) in table.into_iter().flat_map(TableLike::iter) {
         let Some(value) = item.as_value().filter(|v| !v.is_inline_table()) else {
             continue;
@@ -264,7 +271,7 @@ fn merge_table(into: &mut Keys, table: Option<&dyn TableLike>) {
             Some(string) => quote(string),
             None => value.clone().decorated("", "").to_string(),
         };
-        set_key(into, key, text);
+        set_key(keys, key, text);
     }
 }
 
@@ -281,8 +288,8 @@ fn format_lines(keys: &Keys) -> String {
         .collect()
 }
 
-/// Returns a base OCI specification to which the hook was added.
-pub(super) fn base_spec(spec: &str, options: &Options) -> Result<String, Error> {
+/// Returns the base OCI specification `spec` with the hook added.
+pub(super) fn add_hook_to_spec(spec: &str, options: &Options) -> Result<String, Error> {
     let fail = |message: &str| {
         let advice = "make one with \"ctr oci spec\"";
         Error::Other(format!(

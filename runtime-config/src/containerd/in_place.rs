@@ -6,32 +6,32 @@ use std::path::{Path, PathBuf};
 use toml_edit::Document;
 
 use super::PlanInputs;
-use super::handler::{Handler, refuse_taken};
+use super::handler::{Handler, refuse_existing_handlers};
 use super::schema::{Schema, V2};
 use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::toml_text::{append_block, insert_line, item_at, line_and_message, parse, set_key};
 
-/// Returns the file to change and its new text.
+/// Returns the path of the file that has to be changed, and its new text.
 ///
-/// `schema` is `None` for a file without settings. Such a file gets version 2, which every
+/// `schema` is `None` if the files have no settings. Then version 2 is written, which every
 /// containerd from 1.3 on reads.
 pub(super) fn plan_files(
     main: &Path,
     schema: Option<&'static Schema>,
-    known: &[PathBuf],
-    wanted: &PlanInputs<'_>,
+    config_files: &[PathBuf],
+    inputs: &PlanInputs<'_>,
 ) -> Result<(PathBuf, String), Error> {
-    let path = find_effective_file(main, schema.unwrap_or(&V2), known, wanted)?;
-    let mut text = wanted.base.text(&path).unwrap_or_default().to_owned();
+    let path = find_effective_file(main, schema.unwrap_or(&V2), config_files, inputs)?;
+    let mut text = inputs.base.text(&path).unwrap_or_default().to_owned();
     if schema.is_none() {
         text = insert_line(&path, &text, "version = 2")?;
     }
     let schema = schema.unwrap_or(&V2);
-    refuse_taken(schema, known, wanted)?;
-    let handler = Handler::new(schema, known, wanted)?;
+    refuse_existing_handlers(schema, config_files, inputs)?;
+    let handler = Handler::new(schema, config_files, inputs)?;
     let mut body = handler.tables() + &handler.runc_table();
-    if wanted.options.set_default {
+    if inputs.options.set_default {
         match set_key(
             &path,
             &text,
@@ -61,11 +61,11 @@ pub(super) fn plan_files(
 fn find_effective_file(
     main: &Path,
     schema: &Schema,
-    known: &[PathBuf],
-    wanted: &PlanInputs<'_>,
+    config_files: &[PathBuf],
+    inputs: &PlanInputs<'_>,
 ) -> Result<PathBuf, Error> {
-    for path in known.iter().rev() {
-        let doc = parse(path, wanted.base.text(path).unwrap_or_default())?;
+    for path in config_files.iter().rev() {
+        let doc = parse(path, inputs.base.text(path).unwrap_or_default())?;
         if item_at(&doc, &["plugins", schema.plugin]).is_some() {
             return Ok(path.clone());
         }

@@ -82,8 +82,8 @@ pub(crate) fn detect_schema(
         // whose version is lower than that of the main file.
         Some(3 | 4) => Ok(Some(&V3)),
         None | Some(0 | 1) => {
-            let says_more = ["plugins", "disabled_plugins", "required_plugins"];
-            match says_more.iter().find(|key| doc.contains_key(key)) {
+            let versioned_keys = ["plugins", "disabled_plugins", "required_plugins"];
+            match versioned_keys.iter().find(|key| doc.contains_key(key)) {
                 None if !doc.contains_key("version") => Ok(None),
                 _ => Err(Error::new_at_line(
                     path,

@@ -45,36 +45,37 @@ pub(super) fn writable_paths(dir: &str) -> [PathBuf; 3] {
     ]
 }
 
-pub(super) fn plan_files(dir: &str, wanted: &PlanInputs<'_>) -> Result<(PathBuf, String), Error> {
-    let base = wanted.base;
+pub(super) fn plan_files(dir: &str, inputs: &PlanInputs<'_>) -> Result<(PathBuf, String), Error> {
+    let base = inputs.base;
     let main = generated_path(dir);
-    // Before the first start there is no generated file. The name of an existing template then
-    // shows the version.
-    let old = base.text(&template_path(dir, &V2)).is_some()
+    // Before the first start there is no generated file. Then the name of an existing template shows
+    // the version of the configuration.
+    let has_only_old_template = base.text(&template_path(dir, &V2)).is_some()
         && base.text(&template_path(dir, &V3)).is_none();
-    let schema = schema::detect_schema(base, &main)?.unwrap_or(if old { &V2 } else { &V3 });
-    let imported = match base.text(&main) {
+    let default_schema = if has_only_old_template { &V2 } else { &V3 };
+    let schema = schema::detect_schema(base, &main)?.unwrap_or(default_schema);
+    let imports_drop_in = match base.text(&main) {
         Some(text) => documents::imports(&main, text, &drop_in_path(dir))?,
         None => false,
     };
-    let known = documents::in_load_order(base, &main)?;
-    handler::refuse_taken(schema, &known, wanted)?;
-    if schema.merges_imports() && imported {
-        return drop_in(&drop_in_dir(dir), schema, &known, wanted);
+    let config_files = documents::in_load_order(base, &main)?;
+    handler::refuse_existing_handlers(schema, &config_files, inputs)?;
+    if schema.merges_imports() && imports_drop_in {
+        return drop_in(&drop_in_dir(dir), schema, &config_files, inputs);
     }
     let path = template_path(dir, schema);
     let text = base.text(&path);
-    for name in wanted.options.names() {
-        refuse_taken(&path, text.unwrap_or_default(), name)?;
+    for name in inputs.options.names() {
+        refuse_existing_handler(&path, text.unwrap_or_default(), name)?;
     }
-    if wanted.options.set_default {
+    if inputs.options.set_default {
         let problem = format!(
             "a template cannot name the default runtime a second time; start the distribution with \
              --default-runtime={HANDLER} instead"
         );
         return Err(Error::new_at_line(&path, 1, problem));
     }
-    let mut handler = Handler::new(schema, &[], wanted)?;
+    let mut handler = Handler::new(schema, &[], inputs)?;
     handler.set_cgroup_driver("{{ .SystemdCgroup }}");
     let text = match text {
         Some(text) => append_block(text, &handler.tables()),
@@ -86,9 +87,9 @@ pub(super) fn plan_files(dir: &str, wanted: &PlanInputs<'_>) -> Result<(PathBuf,
     Ok((path, text))
 }
 
-/// Refuses a template that already defines a handler of the name. A Go template cannot be parsed as
-/// TOML, so the table's name, which may be in quotes, is searched in the text.
-fn refuse_taken(path: &Path, text: &str, name: &str) -> Result<(), Error> {
+/// Refuses a template that already defines a handler with this name. A Go template cannot be parsed
+/// as TOML, so the header of the handler's table is searched in the text. The name may be in quotes.
+fn refuse_existing_handler(path: &Path, text: &str, name: &str) -> Result<(), Error> {
     const TABLES: &str = ".runtimes.";
     let mut tables = text.match_indices(TABLES).map(|(start, _)| start);
     let is_name = |start: &usize| {

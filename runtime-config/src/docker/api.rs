@@ -11,10 +11,10 @@ use super::sockets::list_sockets;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
 
-/// The time within which dockerd has to answer.
+/// The time limit for each read and write on dockerd's socket.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of bytes that are read of dockerd's answer.
-const MAX_ANSWER: u64 = 1 << 20;
+/// The maximum number of bytes that are read of an answer of dockerd.
+const MAX_ANSWER_SIZE: u64 = 1 << 20;
 
 /// The runtimes and the default runtime of dockerd. daemon.json has the two keys in the same
 /// form.
@@ -28,8 +28,8 @@ pub(crate) struct Runtimes {
 }
 
 impl Runtimes {
-    /// Queries the running daemon. Returns `None` if no daemon answers.
-    pub(crate) fn of_daemon(host: &HostRoot) -> Option<Self> {
+    /// Asks the running daemon for its runtimes. Returns `None` if no daemon answers.
+    pub(crate) fn from_daemon(host: &HostRoot) -> Option<Self> {
         let (_, answer) = find_answering_socket(host)?;
         let (_, body) = answer.split_once("\r\n\r\n")?;
         Some(serde_json::from_str(body).unwrap_or_default())
@@ -60,8 +60,8 @@ fn find_answering_socket(host: &HostRoot) -> Option<(PathBuf, String)> {
     sockets.find_map(|socket| query_info(host, &socket).map(|answer| (socket, answer)))
 }
 
-/// Sends `GET /info`, and returns the answer. The request is HTTP 1.0, so that the answer is not
-/// chunked.
+/// Sends the request `GET /info` to a socket, and returns the answer. The request has version 1.0 of
+/// HTTP, so that dockerd does not send the answer in chunks.
 fn query_info(host: &HostRoot, socket: &Path) -> Option<String> {
     let place = host.place(socket).ok()?;
     let ask = || -> std::io::Result<String> {
@@ -70,7 +70,7 @@ fn query_info(host: &HostRoot, socket: &Path) -> Option<String> {
         stream.set_write_timeout(Some(TIMEOUT))?;
         stream.write_all(b"GET /info HTTP/1.0\r\nHost: docker\r\n\r\n")?;
         let mut answer = String::new();
-        stream.take(MAX_ANSWER).read_to_string(&mut answer)?;
+        stream.take(MAX_ANSWER_SIZE).read_to_string(&mut answer)?;
         Ok(answer)
     };
     ask().ok()

@@ -21,19 +21,19 @@ use rooted_path::LastLink;
 use crate::error::Error;
 
 pub use place::Place;
-use walk::{Dir, Parents, Resolved};
+use walk::{Dir, Parents, ResolvedPlace};
 
-/// The maximum size of a file that is read, in bytes. Engine configurations have a few
-/// kilobytes.
+/// The maximum size in bytes of a file that is read. A larger file is an error. Configurations of
+/// engines have a few kilobytes.
 const MAX_FILE: u64 = 4 << 20;
 
-/// The root directory that represents the host's `/`.
+/// The directory that is the root of the host: `/`, or a directory such as `/host` in a container.
 ///
-/// All paths are absolute paths of the host. They are resolved one name at a time by open
-/// directories that never leave the root, so an absolute symbolic link leads to the host's file
-/// also if the host is mounted at `/host`. Files are written through the open directory at which
-/// the resolution ended. No path is resolved a second time, so another process cannot exchange
-/// a directory between a check and a write.
+/// All paths are absolute paths of the host. They are resolved one name at a time and never leave
+/// the root, so that an absolute symbolic link leads to the host's file even if the host is mounted
+/// at `/host`. Files are written through the open directory at which the resolution ended. No path
+/// is resolved a second time, so that another process cannot replace a directory between a check and
+/// a write.
 #[derive(Debug, Clone)]
 pub struct HostRoot {
     path: PathBuf,
@@ -71,9 +71,9 @@ impl HostRoot {
 
     fn resolve_for_writing(&self, path: &Path, last: LastLink) -> Result<Place, Error> {
         match walk::resolve(&self.root, path, last, Parents::Trusted)? {
-            Resolved::Found(place) => Ok(place),
-            Resolved::Missing(place, below) if below.is_empty() => Ok(place),
-            Resolved::Missing(place, _) => Err(Error::io("open", &place.shown())(
+            ResolvedPlace::Found(place) => Ok(place),
+            ResolvedPlace::Missing(place, below) if below.is_empty() => Ok(place),
+            ResolvedPlace::Missing(place, _) => Err(Error::io("open", &place.shown())(
                 io::ErrorKind::NotFound.into(),
             )),
         }
@@ -83,8 +83,8 @@ impl HostRoot {
     /// directories are not checked.
     fn resolve_for_reading(&self, path: &Path, last: LastLink) -> Result<Option<Place>, Error> {
         match walk::resolve(&self.root, path, last, Parents::Any) {
-            Ok(Resolved::Found(place)) => Ok(Some(place)),
-            Ok(Resolved::Missing(..)) => Ok(None),
+            Ok(ResolvedPlace::Found(place)) => Ok(Some(place)),
+            Ok(ResolvedPlace::Missing(..)) => Ok(None),
             // If a component is a file, nothing can be below it.
             Err(error) if error.kind() == Some(io::ErrorKind::NotADirectory) => Ok(None),
             Err(error) => Err(error),

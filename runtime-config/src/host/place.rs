@@ -13,6 +13,7 @@ use nix::fcntl::{
     AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, readlinkat, renameat2,
 };
 use nix::sys::stat::{FileStat, Mode, fstatat, mkdirat};
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, symlinkat, unlinkat};
 
 use super::walk::Dir;
@@ -47,7 +48,7 @@ impl Place {
         &self.name
     }
 
-    /// Returns the path as seen from this process, for messages.
+    /// Returns the path by which this process can reach the place, for messages.
     pub fn shown(&self) -> PathBuf {
         let names = self.dirs.iter().map(|dir| &dir.name);
         names.chain([&self.name]).collect()
@@ -292,6 +293,14 @@ impl Place {
     pub fn check_writable(&self) -> Result<(), Error> {
         faccessat(self.dir(), ".", AccessFlags::W_OK, AtFlags::AT_EACCESS)
             .map_err(|errno| Error::io("write to", &self.shown_dir())(errno.into()))
+    }
+
+    /// Returns whether the file system of the directory is mounted without permission to execute
+    /// programs (`noexec`).
+    pub fn forbids_execution(&self) -> Result<bool, Error> {
+        let stat = fstatvfs(self.dir())
+            .map_err(|errno| Error::io("read", &self.shown_dir())(errno.into()))?;
+        Ok(stat.flags().contains(FsFlags::ST_NOEXEC))
     }
 
     fn shown_dir(&self) -> PathBuf {

@@ -39,22 +39,23 @@ impl From<Waypoint> for Dir {
     }
 }
 
-/// The requirements for the directories on the way.
+/// The requirements for the owners and modes of the directories through which a path leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parents {
-    /// There are no requirements, because the path is only read.
+    /// Any owner and mode is accepted, because the path is only read.
     Any,
-    /// Each directory belongs to root and is not writable by every user.
+    /// Each directory must belong to root, and not be writable by every user.
     Trusted,
-    /// Each directory belongs to root and is writable neither by every user nor by a group.
+    /// Each directory must belong to root, and be writable neither by every user nor by a group.
     Private,
 }
 
-/// The end of a path's resolution.
-pub(super) enum Resolved {
+/// The result of resolving a path.
+pub(super) enum ResolvedPlace {
     /// The path exists.
     Found(Place),
-    /// The first component that does not exist, and the names below it.
+    /// The path does not exist. The values are the place of its first component that does not exist,
+    /// and the names after that component.
     Missing(Place, Vec<OsString>),
 }
 
@@ -69,7 +70,7 @@ pub(super) fn resolve(
     path: &Path,
     last: LastLink,
     parents: Parents,
-) -> Result<Resolved, Error> {
+) -> Result<ResolvedPlace, Error> {
     let top = Path::new(&root.name);
     let failed = |error| match error {
         rooted_path::Error::Links { .. } => Error::Other(format!(
@@ -94,6 +95,7 @@ pub(super) fn resolve(
             FileKind::Symlink if trust::is_trusted_owner(stat) => None,
             FileKind::Symlink => Some(format!("the link belongs to user {}", stat.st_uid)),
             FileKind::Directory => trust::find_problem(stat, parents == Parents::Private),
+            _ if parents == Parents::Private => trust::find_problem(stat, true),
             _ => None,
         };
         check_problem(problem, || step.path(top))?;
@@ -104,8 +106,8 @@ pub(super) fn resolve(
         .collect();
     let mut missing = end.missing.into_iter();
     Ok(match missing.next() {
-        Some(name) => Resolved::Missing(Place::new(dirs, name), missing.collect()),
-        None => Resolved::Found(match dirs.pop() {
+        Some(name) => ResolvedPlace::Missing(Place::new(dirs, name), missing.collect()),
+        None => ResolvedPlace::Found(match dirs.pop() {
             Some(last) if !dirs.is_empty() => Place::new(dirs, last.name),
             top => Place::new(top.into_iter().collect(), ".".into()),
         }),

@@ -1,4 +1,4 @@
-//! The edits of a text. Each function takes a text and returns the changed text.
+//! The edits of a TOML text. Each function returns the changed text.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Undoes the edits of a text by their marks.
+//! Undoes the edits of a TOML text by their marks.
 
 use toml_edit::Document;
 
@@ -85,9 +85,13 @@ fn strip_list(text: &str) -> Option<String> {
     })?;
     let span = |index: usize| imports.get(index).and_then(|v| v.span());
     let here = span(own)?;
-    let cut = match own.checked_sub(1).and_then(span) {
-        Some(before) => before.end..here.end,
+    let removed = match own.checked_sub(1).and_then(span) {
+        Some(previous) => previous.end..here.end,
         None => here.start..span(own + 1).map_or(here.end, |next| next.start),
     };
-    Some(format!("{}{}", &text[..cut.start], &text[cut.end..]))
+    Some(format!(
+        "{}{}",
+        &text[..removed.start],
+        &text[removed.end..]
+    ))
 }

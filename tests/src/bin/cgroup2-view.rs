@@ -1,9 +1,9 @@
-//! `cgroup2-view COMMAND [ARGUMENT...]`: runs a command in a mount namespace of
-//! its own where /sys/fs/cgroup is a pure cgroup v2 tree, as on a machine
-//! without v1. Nothing outside that namespace changes.
+//! `cgroup2-view COMMAND [ARGUMENT...]` runs a command in a private mount namespace where
+//! /sys/fs/cgroup is a pure cgroup v2 tree, as on a machine without cgroup v1. The machine's mounts
+//! do not change.
 //!
-//! The unified tree has no controllers if v1 holds them, but device programs
-//! need none.
+//! If v1 has the machine's controllers, the v2 tree has none. Device programs do not need
+//! controllers.
 
 use std::process::ExitCode;
 

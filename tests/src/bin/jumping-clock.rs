@@ -1,9 +1,8 @@
-//! `jumping-clock COMMAND [ARGUMENT...]`: becomes a command for which the wall
-//! clock is ten years ahead at one reading and ten years behind at the next.
-//! The machine's own clock stays as it is.
+//! `jumping-clock COMMAND [ARGUMENT...]` runs a command that reads a wall clock which is ten years
+//! ahead and ten years behind by turns. The machine's clock does not change.
 //!
-//! A child traces this process (ptrace(2)). It hides the vDSO (vdso(7)), so that
-//! reading the clock is a system call, and changes what the call gives.
+//! A child process traces the command (ptrace(2)). It hides the vDSO (vdso(7)), so that reading the
+//! clock becomes a system call, and changes the result of the call.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -23,16 +22,16 @@ use seccompiler::{
 
 const USAGE: &str = "usage: jumping-clock COMMAND [ARGUMENT...]";
 
-/// The argument of the tracer, before the process to trace.
+/// The argument that starts the tracer; the id of the process to trace follows.
 const TRACE: &str = "--trace";
 
-/// Ten years, in seconds.
+/// The difference to the real time in seconds: ten years.
 const JUMP: i64 = 315_360_000;
 
-/// The size of a word on the stack and of `time_t`.
+/// The size in bytes of a word on the stack and of `time_t`.
 const WORD: u64 = 8;
 
-/// The entries of the auxiliary vector (getauxval(3), linux/auxvec.h).
+/// Types of entries in the auxiliary vector (getauxval(3), linux/auxvec.h).
 const AT_NULL: i64 = 0;
 const AT_IGNORE: i64 = 1;
 const AT_SYSINFO_EHDR: i64 = 33;
@@ -65,7 +64,8 @@ fn become_traced(program: &str, arguments: &[String]) -> Result<()> {
     Err(error).with_context(|| format!("cannot run {program}"))
 }
 
-/// From now on, reading the wall clock by a system call stops for the tracer.
+/// Installs a seccomp filter that stops this process for its tracer at each `clock_gettime` of the
+/// wall clock.
 fn trace_the_wall_clock() -> Result<()> {
     let clock = u64::from(libc::CLOCK_REALTIME.unsigned_abs());
     let is_wall = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, clock)?;
@@ -82,7 +82,7 @@ fn trace_the_wall_clock() -> Result<()> {
     apply_filter(&program).context("cannot set the seccomp filter")
 }
 
-/// Traces `process`, and the threads that it starts, to its end.
+/// Traces `process` and the threads that it starts, until the process ends.
 fn follow(process: Pid) -> Result<()> {
     let options = Options::PTRACE_O_TRACEEXEC
         | Options::PTRACE_O_TRACECLONE
@@ -91,7 +91,7 @@ fn follow(process: Pid) -> Result<()> {
     ptrace::seize(process, options)?;
     println!("traced");
     std::io::stdout().flush()?;
-    // Where the thread that reads the clock wants to have it.
+    // The address at which `clock_gettime` will write the time, by thread that is in the call.
     let mut reading: HashMap<Pid, u64> = HashMap::new();
     let mut jump = JUMP;
     loop {
@@ -122,9 +122,9 @@ fn follow(process: Pid) -> Result<()> {
     }
 }
 
-/// Takes the vDSO's address out of what a new program is told: above its
-/// stack pointer are the count of its arguments, these, the environment, and
-/// the auxiliary vector, of which the first two end with a zero.
+/// Removes the address of the vDSO from the auxiliary vector of a program that has just been
+/// executed. Above its stack pointer are argc, argv, the environment and the auxiliary vector; argv
+/// and the environment each end with a null pointer.
 fn hide_vdso(process: Pid) -> Result<()> {
     let mut address = stack_pointer(process)?;
     let mut next = || {

@@ -1,11 +1,11 @@
-//! `private-host [ROOT [DIRECTORY...]]`: namespaces of mounts, processes and networks of their own,
-//! for an engine to run in as if it had the machine to itself.
+//! `private-host [ROOT [DIRECTORY...]]` creates mount, PID and network namespaces in which an
+//! engine can run as on a separate machine.
 //!
-//! Files written to /etc, /opt, /run, /tmp, /usr/local/bin, /var/lib and /dev/shm there are removed
-//! afterwards. With ROOT, a directory with another root file system, that is the root
-//! there, and all that is written to it is removed; /var/tmp, cargo's output directory and
-//! each DIRECTORY are the machine's. Prints the process id to enter by (nsenter(1)), and stays until its
-//! standard input ends; then every process in the namespaces is killed.
+//! Files that are written there to /etc, /opt, /run, /tmp, /usr/local/bin, /var/lib and /dev/shm
+//! are removed at the end. With ROOT, the directory of another root file system, that becomes the
+//! root, and all changes to it are removed; only /var/tmp, cargo's output directory and each
+//! DIRECTORY are those of the machine. The program prints the id of the process whose namespaces
+//! nsenter(1) is to enter. When its standard input ends, it kills all processes in the namespaces.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
@@ -24,10 +24,10 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::wait::wait;
 use nix::unistd::{chdir, pivot_root};
 
-/// The argument of the first process in the namespaces.
+/// The argument that starts the first process in the namespaces.
 const FIRST: &str = "--first";
 
-/// The file by which the first process reports that everything is mounted.
+/// The file that the first process creates when all mounts are complete.
 const READY: &str = "/run/private-host";
 
 fn main() -> ExitCode {
@@ -40,7 +40,8 @@ fn main() -> ExitCode {
 }
 
 fn outside(layout: &[String]) -> Result<()> {
-    // This process keeps its mounts: it would not find others in a new /proc.
+    // This process stays in the machine's mount namespace: a new /proc would not show it the
+    // processes of the new PID namespace by its own ids.
     let new = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNET;
     unshare(new).context("cannot make namespaces")?;
     let mut command = Command::new("/proc/self/exe");
@@ -57,24 +58,25 @@ fn outside(layout: &[String]) -> Result<()> {
         sleep(Duration::from_millis(5));
     }
     println!("{}", first.id());
-    // Whoever wanted this lets go of the other end by closing it or by dying.
+    // The caller ends the namespaces by closing its end of the pipe or by dying.
     io::copy(&mut io::stdin().take(u64::MAX), &mut io::sink())?;
     first.kill()?;
     first.wait()?;
     Ok(())
 }
 
-/// Mounts the private directories, and reaps processes as init does.
+/// Runs as the first process: mounts the private directories and reaps orphaned processes as init
+/// does.
 fn first(layout: &[String]) -> Result<()> {
     leave_mount_namespace()?;
     match layout.split_first() {
         None => {
             fresh("proc", "/proc", None)?;
             fresh("tmpfs", "/run", Some("mode=755"))?;
-            // dockerd has a containerd that does not answer write its stacks there.
+            // dockerd makes a containerd that does not answer write its stack traces to /tmp.
             cover("/tmp", &own_directories()?)?;
-            // containerd creates /opt/containerd, podman /var/lib/containers/cache, wherever their
-            // data are configured to be. boathook-init makes links in /usr/local/bin.
+            // containerd creates /opt/containerd and podman /var/lib/containers/cache even if their
+            // data are configured to be elsewhere. boathook-init creates links in /usr/local/bin.
             for (directory, written) in [
                 ("/etc", "/run/etc"),
                 ("/opt", "/run/opt"),
@@ -96,8 +98,8 @@ fn first(layout: &[String]) -> Result<()> {
     }
 }
 
-/// The directories that the tests' programs read: the source tree, cargo's output, and the
-/// programs under test if they are elsewhere.
+/// Returns the directories that programs of the tests read: the source tree, cargo's output, and
+/// the programs under test if they are elsewhere.
 fn own_directories() -> Result<Vec<PathBuf>> {
     let mut directories = vec![
         binaries::source_tree().to_owned(),
@@ -109,8 +111,8 @@ fn own_directories() -> Result<Vec<PathBuf>> {
     Ok(directories)
 }
 
-/// Mounts an empty tmpfs on `path`, in which the directories of `kept` that are below it stay
-/// visible: a clone of the project may be in /tmp.
+/// Mounts an empty tmpfs on `path`, but keeps the directories of `kept` below it visible, because a
+/// clone of the project may be in /tmp.
 fn cover(path: &str, kept: &[PathBuf]) -> Result<()> {
     let bind = |source: &Path, target: &Path| {
         std::fs::create_dir_all(target)?;
@@ -132,7 +134,7 @@ fn cover(path: &str, kept: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Makes another root file system the root; files written to it are in memory.
+/// Makes `root` the root file system, with an overlay in memory for changes.
 fn enter(root: &str, directories: &[String]) -> Result<()> {
     const NEW: &str = "/run/root";
     let target = binaries::target_directory()?;
@@ -153,7 +155,7 @@ fn enter(root: &str, directories: &[String]) -> Result<()> {
     }
     fresh("proc", &format!("{NEW}/proc"), None)?;
     fresh("tmpfs", &format!("{NEW}/run"), Some("mode=755"))?;
-    // The old root is put on top of the new one, and taken away there
+    // Both roots are stacked on `/` by this call, and the unmount then removes the old one
     // (pivot_root(2)).
     chdir(NEW)?;
     pivot_root(".", ".").context("cannot change the root")?;
@@ -162,7 +164,7 @@ fn enter(root: &str, directories: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// `target` shows the directory `lower`; files written to it are in `written`.
+/// Mounts an overlay on `target` that shows the directory `lower` and writes changes to `written`.
 fn layered(lower: &str, written: &str, target: &str) -> Result<()> {
     let work = format!("{written}-work");
     for directory in [written, &work] {

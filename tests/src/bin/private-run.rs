@@ -1,9 +1,9 @@
-//! `private-run COMMAND [ARGUMENT...]`: runs a command that finds a /run of its own,
-//! which is empty and ends with it. For programs that fail before they have read where
-//! to log: they log to the machine's /run/boathook.
+//! `private-run COMMAND [ARGUMENT...]` runs a command with a private, empty /run. Tests use it for
+//! programs that fail before they have read their log's path from the configuration, which would
+//! log to the machine's /run/boathook.
 //!
-//! Without the right to mount, the command has no right to write there either, and is
-//! run as it is.
+//! Without the right to mount, the command is run unchanged: it has then no right to write to /run
+//! either.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     if leave_mount_namespace().is_ok() {
-        // As systemd mounts it.
+        // The mode with which systemd mounts /run.
         let mode = Some("mode=755");
         mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), mode)
             .context("cannot mount a tmpfs on /run")?;

@@ -1,4 +1,4 @@
-//! `probe QUESTIONS`: runs in a container and prints what it sees as JSON (see
+//! `probe QUESTIONS` runs in a container and prints what it observes there as JSON (see
 //! `harness::probe`). `probe --pause` sleeps until it is killed.
 
 use std::process::ExitCode;

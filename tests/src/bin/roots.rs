@@ -1,6 +1,6 @@
-//! `roots`: makes the root file systems that take longest, those of later engines and of
-//! hosts with systemd, and fetches a kernel, while other tests run. A test whose root cannot
-//! be had is skipped and says why.
+//! `roots` builds the root file systems that take longest, those of newer engines and of hosts with
+//! systemd, and fetches a kernel, while other tests already run. If one fails, the tests that need
+//! it are skipped with the reason.
 
 use anyhow::Result;
 use harness::engine_root::Generation;
@@ -8,7 +8,7 @@ use harness::systemd_host::Distribution;
 use harness::vm::Kernel;
 
 fn main() {
-    // In the order of the tests that need them.
+    // The order in which the tests need them.
     let roots: [fn() -> Result<()>; 5] = [
         || Distribution::OfThisMachine.directory().map(drop),
         || Distribution::Ubuntu1804.directory().map(drop),

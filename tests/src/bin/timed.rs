@@ -1,5 +1,5 @@
-//! `timed FILE COMMAND [ARGUMENT...]`: runs a command to its success and adds a
-//! line to the file: how long it took, in milliseconds.
+//! `timed FILE COMMAND [ARGUMENT...]` runs a command, which must succeed, and appends a line to the
+//! file with the time that the command took, in milliseconds.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

@@ -1,8 +1,7 @@
-//! `without-cpu-controller ARGUMENT...`: runc for an engine on a view of cgroup
-//! v2 without the controller of processors.
+//! `without-cpu-controller ARGUMENT...` runs runc on a cgroup v2 tree that has no `cpu` controller.
 //!
-//! An engine gives every pod's sandbox a share of them, and runc fails where it
-//! cannot set one. So the shares are taken out of config.json first.
+//! Engines set CPU shares for the sandbox of each pod, and runc fails if it cannot set them. This
+//! program therefore removes `linux.resources.cpu` from config.json before it runs runc.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

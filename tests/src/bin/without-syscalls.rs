@@ -1,6 +1,6 @@
-//! `without-syscalls ENOSYS|EPERM NAME[,NAME...] COMMAND [ARGUMENT...]`: runs a
-//! command for which the named system calls fail, as on an older kernel
-//! (`ENOSYS`) or under an engine's seccomp profile (`EPERM`).
+//! `without-syscalls ENOSYS|EPERM NAME[,NAME...] COMMAND [ARGUMENT...]` runs a command in which the
+//! named system calls fail, as on an older kernel (`ENOSYS`) or under the seccomp profile of an
+//! engine (`EPERM`).
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -13,8 +13,8 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 const USAGE: &str = "usage: without-syscalls ENOSYS|EPERM NAME[,NAME...] COMMAND [ARGUMENT...]";
 
-/// The calls that can be hidden: those that the hook would rather use, and
-/// whose absence it must survive.
+/// The system calls that can be made to fail, with their numbers. They are those that the hook
+/// prefers and for which it has a fallback or an error message.
 const HIDEABLE: [(&str, i64); 11] = [
     ("bpf", libc::SYS_bpf),
     ("close_range", libc::SYS_close_range),

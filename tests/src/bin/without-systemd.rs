@@ -1,7 +1,6 @@
-//! `without-systemd WHAT COMMAND [ARGUMENT...]`: runs a command in a mount
-//! namespace of its own where systemd's own socket is hidden (`private`), or that
-//! of the system bus as well (`all`), as on a host that has neither. Nothing
-//! outside that namespace changes.
+//! `without-systemd private|all COMMAND [ARGUMENT...]` runs a command in a private mount namespace
+//! where systemd's private socket is hidden (`private`), or this socket and that of the system bus
+//! (`all`), as on a host that has neither. The machine's mounts do not change.
 
 use std::process::ExitCode;
 
@@ -10,7 +9,7 @@ use harness::exit;
 use harness::surroundings::{become_command, leave_mount_namespace};
 use nix::mount::{MsFlags, mount};
 
-/// The directories of systemd's private socket and of the bus's.
+/// The directories of systemd's private socket and of the socket of the system bus.
 const SOCKETS: [&str; 2] = ["/run/systemd", "/run/dbus"];
 const USAGE: &str = "usage: without-systemd private|all COMMAND [ARGUMENT...]";
 

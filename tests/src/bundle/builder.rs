@@ -1,4 +1,4 @@
-//! Fills in a bundle.
+//! Builder of the OCI bundle (config.json and rootfs/) of a test container.
 
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::driver_tree::add_links;
 use crate::rootfs::Rootfs;
 use crate::scratch;
 
-/// The content of a bundle. By default the container runs the probe as root.
+/// The content of a bundle. Without further calls the container runs the probe as root.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct BundleBuilder {
@@ -22,7 +22,7 @@ pub struct BundleBuilder {
     tree: Option<PathBuf>,
     parent: PathBuf,
     user_namespace: bool,
-    /// The config.json.
+    /// The content of the bundle's config.json.
     config: Value,
 }
 
@@ -37,14 +37,14 @@ impl BundleBuilder {
         }
     }
 
-    /// Takes this tree as the root file system, by links: of the files that it has, the
-    /// container changes none.
+    /// Makes the root file system of hard links to the files of `tree`, which saves a copy. The
+    /// test must not let its container change these files, because `tree` would change, too.
     pub fn tree(mut self, tree: &Path) -> Self {
         self.tree = Some(tree.to_path_buf());
         self
     }
 
-    /// The command that the container runs.
+    /// Sets `process.args`, the command that the container runs.
     pub fn args<T: Into<String>>(mut self, args: impl IntoIterator<Item = T>) -> Self {
         self.config["process"]["args"] = args.into_iter().map(Into::<String>::into).collect();
         self
@@ -63,20 +63,20 @@ impl BundleBuilder {
         self.add(&format!("/hooks/{}", stage.key()), command.entry())
     }
 
-    /// Bind-mounts one of the host's files or directories.
+    /// Bind-mounts a file or directory of the host into the container.
     pub fn bind(self, source: &Path, target: &str) -> Self {
         self.mount("none", source, target, &["bind"])
     }
 
-    /// Mounts a file system.
+    /// Mounts a file system of type `kind` in the container.
     pub fn mount(self, kind: &str, source: &Path, target: &str, options: &[&str]) -> Self {
         let mount =
             json!({"destination": target, "type": kind, "source": source, "options": options});
         self.add("/mounts", mount)
     }
 
-    /// Adds a character device as engines do for one of theirs: a node that the runtime
-    /// makes, and its rule.
+    /// Adds a character device as an engine does for its `--device` option: a device node that the
+    /// runtime makes, and a rule of the device cgroup that allows it.
     pub fn char_device(
         mut self,
         path: impl Into<PathBuf>,
@@ -86,21 +86,22 @@ impl BundleBuilder {
         if self.config["linux"]["devices"].is_null() {
             self.config["linux"]["devices"] = json!([]);
         }
-        // For root alone, as most drivers make theirs.
+        // Most drivers make their device nodes accessible to root only.
         let node = json!({"path": path.into(), "type": "c", "major": major, "minor": minor,
             "fileMode": 0o600});
         let with_node = self.add("/linux/devices", node);
         with_node.device_rule((major, minor), access)
     }
 
-    /// Adds a rule for a character device after the one that denies everything.
+    /// Allows a character device in the device cgroup. The rule comes after the one that denies all
+    /// devices, because the last rule that matches applies.
     pub fn device_rule(self, (major, minor): (u64, u64), access: &str) -> Self {
         let rule = json!({"allow": true, "type": "c", "major": major, "minor": minor,
             "access": access});
         self.add("/linux/resources/devices", rule)
     }
 
-    /// Allows all devices but this character device.
+    /// Allows all devices in the device cgroup except this character device.
     pub fn all_devices_except(self, (major, minor): (u64, u64)) -> Self {
         let all = json!({"allow": true, "access": "rwm"});
         let except = json!({"allow": false, "type": "c", "major": major, "minor": minor,
@@ -109,25 +110,26 @@ impl BundleBuilder {
             .add("/linux/resources/devices", except)
     }
 
-    /// Makes the root file system read-only.
+    /// Makes the root file system read-only, as `docker run --read-only` does.
     pub fn readonly(mut self) -> Self {
         self.config["root"]["readonly"] = true.into();
         self
     }
 
-    /// Has the runtime mask nothing, as with Docker's `systempaths=unconfined`.
+    /// Makes the runtime mask no paths of /proc and /sys, as Docker's option
+    /// `systempaths=unconfined` does.
     pub fn without_masked_paths(mut self) -> Self {
         self.config["linux"]["maskedPaths"] = json!([]);
         self
     }
 
-    /// Runs the command as this user and group.
+    /// Runs the container's command as this user and group.
     pub fn user(mut self, uid: u32, gid: u32) -> Self {
         self.config["process"]["user"] = json!({"uid": uid, "gid": gid});
         self
     }
 
-    /// Puts the container in a user namespace, and gives it its files.
+    /// Runs the container in a user namespace, whose root owns the files of the root file system.
     pub fn user_namespace(mut self) -> Self {
         self.user_namespace = true;
         self.config["linux"]["uidMappings"] = config::id_mappings();
@@ -135,7 +137,7 @@ impl BundleBuilder {
         self.add("/linux/namespaces", json!({"type": "user"}))
     }
 
-    /// Has it share the host's PID namespace.
+    /// Runs the container in the PID namespace of the host.
     pub fn host_pids(mut self) -> Self {
         let namespaces = self.config["linux"]["namespaces"].as_array_mut();
         if let Some(namespaces) = namespaces {
@@ -144,7 +146,7 @@ impl BundleBuilder {
         self
     }
 
-    /// Has it share the network namespace of a process, in place of one of its own.
+    /// Runs the container in the network namespace of the process `pid` instead of a new one.
     pub fn network_of(mut self, pid: impl std::fmt::Display) -> Self {
         let namespaces = self.config["linux"]["namespaces"].as_array_mut();
         let mut network = namespaces.into_iter().flatten();
@@ -153,12 +155,12 @@ impl BundleBuilder {
         self
     }
 
-    /// Gives the command CAP_SYS_ADMIN, too.
+    /// Adds CAP_SYS_ADMIN to the capabilities of the container's command.
     pub fn sys_admin(self) -> Self {
         self.capability("CAP_SYS_ADMIN")
     }
 
-    /// Gives the command this capability, too.
+    /// Adds `capability`, such as `CAP_NET_ADMIN`, to those of the container's command.
     pub fn capability(self, capability: &str) -> Self {
         let sets = ["bounding", "effective", "permitted"].into_iter();
         sets.fold(self, |builder, set| {
@@ -167,7 +169,7 @@ impl BundleBuilder {
         })
     }
 
-    /// Puts the bundle, and with it the root file system, into this directory.
+    /// Creates the bundle below `directory` instead of /var/tmp, for tests of other file systems.
     pub fn parent(mut self, directory: &Path) -> Self {
         self.parent = directory.to_path_buf();
         self
@@ -185,7 +187,8 @@ impl BundleBuilder {
         self
     }
 
-    /// Makes the files of the bundle.
+    /// Writes the bundle's files into a new directory, which is removed when the `Bundle` is
+    /// dropped.
     pub fn build(self) -> Result<Bundle> {
         let bundle = Bundle::new(scratch::directory_in(&self.parent, "bundle")?);
         match &self.tree {
@@ -199,7 +202,7 @@ impl BundleBuilder {
         Ok(bundle)
     }
 
-    /// Adds an element to a list of config.json.
+    /// Adds `element` to the array of config.json at the JSON pointer `list`.
     fn add(mut self, list: &str, element: Value) -> Self {
         let list = self.config.pointer_mut(list).and_then(Value::as_array_mut);
         list.expect("a list of config.json").push(element);
@@ -207,7 +210,8 @@ impl BundleBuilder {
     }
 }
 
-/// As engines do for a container in a user namespace: its root owns its files.
+/// Makes the container's root the owner of all files in `rootfs`, as engines do for a container in
+/// a user namespace.
 fn give_to_mapped_root(rootfs: &Path) -> Result<()> {
     let owner = config::MAPPED_FIRST;
     let bundle = rootfs

@@ -1,4 +1,4 @@
-//! Hook entries of config.json.
+//! Entries of `hooks` in config.json.
 
 use std::path::{Path, PathBuf};
 
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 
 use crate::binaries;
 
-/// When a hook is called (OCI runtime spec, "POSIX-platform Hooks").
+/// The time at which a runtime calls a hook (OCI runtime specification, "POSIX-platform Hooks").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// `prestart`, deprecated in the spec and run by every runtime.
+    /// `prestart`, which the specification deprecates but every runtime supports.
     Prestart,
-    /// `createRuntime`, its successor.
+    /// `createRuntime`, which replaces `prestart`.
     CreateRuntime,
 }
 
 impl Stage {
     pub const ALL: [Self; 2] = [Self::Prestart, Self::CreateRuntime];
 
-    /// The key of its hooks in config.json.
+    /// Returns the key in `hooks` of config.json for this stage.
     pub(super) fn key(self) -> &'static str {
         match self {
             Self::Prestart => "prestart",
@@ -27,7 +27,7 @@ impl Stage {
         }
     }
 
-    /// The hook's subcommand for this stage.
+    /// Returns the subcommand of `boathook-hook` for this stage.
     pub fn subcommand(self) -> &'static str {
         match self {
             Self::Prestart => "prestart",
@@ -36,7 +36,7 @@ impl Stage {
     }
 }
 
-/// A program to call as a hook.
+/// A program that the runtime calls as a hook.
 #[derive(Clone, Debug)]
 pub struct HookCommand {
     path: PathBuf,
@@ -46,8 +46,8 @@ pub struct HookCommand {
 }
 
 impl HookCommand {
-    /// A hook without arguments. Its environment is not empty, because runtimes
-    /// give an empty one their own.
+    /// Returns a hook without arguments. Its environment has a `PATH`, because runtimes replace an
+    /// empty environment by their own.
     pub fn new(path: &Path) -> Self {
         let args = vec![path.display().to_string()];
         Self {
@@ -58,7 +58,7 @@ impl HookCommand {
         }
     }
 
-    /// `boathook-hook` with this configuration file.
+    /// Returns a call of `boathook-hook` with the configuration file `config`.
     pub fn boathook(stage: Stage, config: &Path) -> Result<Self> {
         Ok(Self::boathook_at(
             &binaries::program("boathook-hook")?,
@@ -67,16 +67,16 @@ impl HookCommand {
         ))
     }
 
-    /// Boathook's hook of another build.
+    /// Returns a call of `program`, which is `boathook-hook` of another build.
     pub fn boathook_at(program: &Path, stage: Stage, config: &Path) -> Self {
         let config = config.display().to_string();
         let hook = Self::new(program);
         hook.arg("--config").arg(&config).arg(stage.subcommand())
     }
 
-    /// A hook that binds a directory of the host on one that the container has
-    /// already. The runtime refuses to do that for what is in `/proc`, where a
-    /// driver has directories of its own that this machine lacks.
+    /// Returns a hook that bind-mounts a directory of the host on an existing directory of the
+    /// container. A mount of config.json cannot do this below `/proc`, where runtimes refuse it;
+    /// tests need it there to imitate a driver's directory that the test machine lacks.
     pub fn binding(source: &Path, target: &str) -> Self {
         const SCRIPT: &str = r#"
             state=$(cat)
@@ -101,15 +101,15 @@ impl HookCommand {
         self
     }
 
-    /// Sets the hook's timeout in seconds.
+    /// Sets the time in seconds after which the runtime kills the hook.
     #[must_use]
     pub fn timeout(mut self, seconds: u16) -> Self {
         self.timeout = seconds.into();
         self
     }
 
-    /// The same hook on a kernel where the named system calls fail with `errno`
-    /// (`ENOSYS` or `EPERM`).
+    /// Makes the named system calls fail with `errno` (`ENOSYS` or `EPERM`) in the hook, as on an
+    /// older kernel or under a seccomp filter.
     pub fn without_syscalls(self, errno: &str, calls: &[&str]) -> Result<Self> {
         let wrapper = Self::new(&binaries::program("without-syscalls")?)
             .arg(errno)
@@ -117,14 +117,13 @@ impl HookCommand {
         Ok(self.behind(wrapper))
     }
 
-    /// The same hook with a /run of its own: see the program `private-run`.
+    /// Gives the hook a private /run; the program `private-run` describes it.
     pub fn with_private_run(self) -> Result<Self> {
         let wrapper = Self::new(&binaries::program("private-run")?);
         Ok(self.behind(wrapper))
     }
 
-    /// The same hook, run by a program that takes a command as its last
-    /// arguments.
+    /// Runs the hook by `wrapper`, a program that takes a command as its last arguments.
     #[must_use]
     pub fn behind(self, wrapper: Self) -> Self {
         Self {
@@ -134,7 +133,7 @@ impl HookCommand {
         }
     }
 
-    /// The entry for config.json.
+    /// Returns the entry for a list of `hooks` in config.json.
     pub(super) fn entry(&self) -> Value {
         json!({"path": self.path, "args": self.args, "env": self.env, "timeout": self.timeout})
     }

@@ -1,4 +1,4 @@
-//! A pod as the kubelet describes it to an engine.
+//! Describes a pod to an engine as the kubelet does.
 
 use std::collections::HashMap;
 
@@ -13,27 +13,28 @@ use crate::image;
 use crate::probe;
 use crate::rootfs::Rootfs;
 
-/// A pod with one container, which pauses.
+/// A pod with one container, which sleeps.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Pod {
     pub number: u32,
     pub image: Rootfs,
-    /// The value of the demo host's variable. What it names, the kubelet gave.
+    /// The value of the demo host's request variable. The kubelet has allocated the devices that it
+    /// names.
     pub devices: Option<String>,
     /// Whether the container's root file system is read-only.
     pub readonly: bool,
-    /// The user that the container runs as, if not root.
+    /// The user of the container, or `None` for root.
     pub user: Option<u32>,
-    /// Whether its devices are named for CDI, and not in a variable.
+    /// Whether the devices are requested by CDI names instead of the variable.
     pub by_cdi: bool,
 }
 
 impl Pod {
-    /// The name of each pod's container.
+    /// The name of the container in each pod.
     pub const CONTAINER: &'static str = "main";
 
-    /// The pod of this number, which requests nothing.
+    /// Returns the pod with this number, which requests no devices.
     pub fn new(number: u32, image: Rootfs) -> Self {
         Self {
             number,
@@ -54,7 +55,7 @@ impl Pod {
         format!("00000000-0000-4000-8000-{:012}", self.number)
     }
 
-    /// The devices that the kubelet gave it.
+    /// Returns the ids of the devices that the kubelet allocated to the pod.
     pub fn allocated(&self) -> Vec<String> {
         match self.devices.as_deref() {
             None | Some("none") => Vec::new(),
@@ -63,7 +64,8 @@ impl Pod {
         }
     }
 
-    /// Its sandbox, in the machine's own network and below this cgroup.
+    /// Returns the configuration of the pod's sandbox, which uses the machine's network and has its
+    /// cgroup below `cgroup_parent`.
     pub fn sandbox(&self, cgroup_parent: &str) -> PodSandboxConfig {
         PodSandboxConfig {
             metadata: Some(PodSandboxMetadata {
@@ -82,8 +84,8 @@ impl Pod {
         }
     }
 
-    /// Its container, with the plugin's answer: the variable and, for
-    /// devices, the annotation.
+    /// Returns the configuration of the pod's container, with the plugin's answer: the variable
+    /// and, if devices are allocated, the annotation.
     pub fn container(&self, attempt: u32) -> ContainerConfig {
         let ids = self.allocated().join(",");
         let mut envs = Vec::new();

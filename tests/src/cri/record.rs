@@ -1,5 +1,5 @@
-//! The kubelet's record of which container holds which devices
-//! (kubernetes/kubernetes, pkg/kubelet/cm/devicemanager/checkpoint).
+//! Writes a kubelet checkpoint, which records the devices of containers (kubernetes/kubernetes,
+//! pkg/kubelet/cm/devicemanager/checkpoint).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Pod;
 use crate::demo_host::DemoHost;
 
-/// The record, as it is written.
+/// The content of a kubelet checkpoint, and its file.
 #[derive(Debug)]
 pub struct Record {
     file: PathBuf,
@@ -18,7 +18,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record without entries, not written yet.
+    /// Creates a record without entries. The file is not written yet.
     pub fn new(file: &Path) -> Self {
         Self {
             file: file.to_path_buf(),
@@ -26,7 +26,7 @@ impl Record {
         }
     }
 
-    /// The lines of the hook's configuration that name it.
+    /// Returns the lines of the hook's configuration that name this file as the kubelet checkpoint.
     pub fn config(&self) -> String {
         format!("[trust]\nkubelet_checkpoint = {:?}\n", self.file)
     }

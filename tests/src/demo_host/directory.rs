@@ -1,4 +1,4 @@
-//! The directory of a demo host: a root, class files, a configuration.
+//! The directory of a demo host: its root, class files and configuration.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use tempfile::TempDir;
 
 use crate::{binaries, scratch};
 
-/// A host without devices, removed when dropped. The hook is pointed at it by
-/// `host_root` in its configuration. Anyone can make one.
+/// A host without devices, which is removed when the value is dropped. Programs use it as their
+/// host by `host_root` in the configuration. Every user can create one.
 #[derive(Debug)]
 pub struct HostDirectory(TempDir);
 
 impl HostDirectory {
-    /// An empty root with /dev, /etc and /run, and the class `dummy-npu`.
+    /// Creates an empty root with /dev, /etc and /run, and the class `dummy-npu`.
     pub fn new() -> Result<Self> {
         let host = Self(scratch::directory("host")?);
         for directory in [
@@ -31,7 +31,7 @@ impl HostDirectory {
         Ok(host)
     }
 
-    /// The hook's host root.
+    /// Returns the root directory of the host.
     pub fn root(&self) -> PathBuf {
         self.path().join("root")
     }
@@ -44,7 +44,8 @@ impl HostDirectory {
         self.path().join("config.toml")
     }
 
-    /// The directory itself, with the root and all beside it.
+    /// Returns the temporary directory, which contains the root, the class files and the
+    /// configuration.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -54,7 +55,7 @@ impl HostDirectory {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Adds one of the classes that the project ships, enabled, and the one that it extends.
+    /// Adds one of the shipped classes, enabled, and the class that it extends.
     pub fn add_shipped_class(&self, name: &str) -> Result<()> {
         let source = binaries::source_tree().join(format!("device-class/classes/{name}.toml"));
         let text = fs::read_to_string(&source)
@@ -68,6 +69,15 @@ impl HostDirectory {
         self.add_class(name, &text.replace("\nenabled = false\n", "\n"))
     }
 
+    /// Adds all classes that are shipped, as an installation has them.
+    pub fn add_all_shipped_classes(&self) -> Result<()> {
+        for entry in fs::read_dir(binaries::source_tree().join("device-class/classes"))? {
+            let entry = entry?;
+            fs::copy(entry.path(), self.classes().join(entry.file_name()))?;
+        }
+        Ok(())
+    }
+
     /// Adds a file to the root.
     pub fn add_file(&self, path: &str, text: &str) -> Result<()> {
         let file = self.root().join(path.trim_start_matches('/'));
@@ -77,7 +87,7 @@ impl HostDirectory {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Writes the hook's configuration: this host, and `more` lines of TOML.
+    /// Writes a configuration with this host, followed by the lines `more`.
     pub fn write_config(&self, more: &str) -> Result<()> {
         let text = format!(
             "classes = [{:?}]\nhost_root = {:?}\n{more}",
@@ -88,8 +98,8 @@ impl HostDirectory {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Writes the hook's configuration such that it trusts the record of the
-    /// kubelet with this directory, and `more` lines.
+    /// Writes a configuration that trusts the checkpoint of the kubelet with this directory,
+    /// followed by the lines `more`.
     pub fn trust_kubelet(&self, directory: &Path, more: &str) -> Result<()> {
         let checkpoint = directory.join("device-plugins/kubelet_internal_checkpoint");
         let trust = format!("[trust]\nkubelet_checkpoint = {checkpoint:?}\n{more}");

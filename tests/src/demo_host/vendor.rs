@@ -1,4 +1,4 @@
-//! Libraries that play a vendor's user-space driver.
+//! Libraries that stand for a vendor's user-space driver.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,22 +9,22 @@ use anyhow::{Context, Result};
 use crate::compile::{self, Libc};
 use crate::loader::LibraryCall;
 
-/// A shared library with a soname, a version and a function that returns it.
+/// A shared library with a soname, and a function that returns its version.
 #[derive(Clone, Debug)]
 pub struct VendorLibrary {
     /// The part of the library's name between `lib` and `.so`.
     pub name: String,
-    /// The version, whose first part is that of the soname.
+    /// The version. Its first number is also the number in the soname.
     pub version: String,
 }
 
 impl VendorLibrary {
-    /// The library of the class `dummy-npu`.
+    /// Returns the library of the class `dummy-npu`.
     pub fn dummy_npu() -> Self {
         Self::new("dummy-npu", "1.2.3")
     }
 
-    /// The library `lib<name>.so.<version>`.
+    /// Returns the library `lib<name>.so.<version>`.
     pub fn new(name: &str, version: &str) -> Self {
         Self {
             name: name.to_string(),
@@ -32,13 +32,13 @@ impl VendorLibrary {
         }
     }
 
-    /// The soname, such as `libdummy-npu.so.1`.
+    /// Returns the soname, such as `libdummy-npu.so.1`.
     pub fn soname(&self) -> String {
         let major = self.version.split('.').next().unwrap_or_default();
         format!("lib{}.so.{major}", self.name)
     }
 
-    /// The name of the real file, such as `libdummy-npu.so.1.2.3`.
+    /// Returns the name of the library's file, such as `libdummy-npu.so.1.2.3`.
     pub fn file_name(&self) -> String {
         format!("lib{}.so.{}", self.name, self.version)
     }
@@ -51,9 +51,10 @@ impl VendorLibrary {
         }
     }
 
-    /// Puts the file and the link named like the soname into `directory`.
+    /// Installs the file, and a link with the soname, in `directory`.
     ///
-    /// It is linked with nothing, so that one file serves every C library.
+    /// The library is not linked with a C library, so that one file serves programs of every C
+    /// library.
     pub fn install(&self, directory: &Path) -> Result<()> {
         let built = compile::program("vendor-library.c", Libc::Glibc, &self.compiler_arguments())?;
         let file = directory.join(self.file_name());

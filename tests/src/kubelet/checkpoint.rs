@@ -1,6 +1,5 @@
-//! The kubelet's record of which container has which devices:
-//! `kubelet_internal_checkpoint` (kubernetes/kubernetes,
-//! pkg/kubelet/cm/devicemanager/checkpoint).
+//! The kubelet's checkpoint file `kubelet_internal_checkpoint`, which records the devices of each
+//! container (kubernetes/kubernetes, pkg/kubelet/cm/devicemanager/checkpoint).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,23 +12,23 @@ use kubelet_api::deviceplugin::ContainerAllocateResponse;
 use prost::Message;
 use serde::{Deserialize, Serialize};
 
-/// The file's name, in the directory of device plugins.
+/// The name of the checkpoint file in the kubelet's directory `device-plugins`.
 pub(super) const FILE: &str = "kubelet_internal_checkpoint";
 
-/// The NUMA node of a device without one.
+/// The NUMA node that the kubelet records for a device without one.
 pub(super) const NO_NUMA: i64 = -1;
 
-/// The content of the checkpoint.
+/// The content of the checkpoint file without its checksum.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct Record {
-    /// One for each container and resource.
+    /// One entry for each container and resource.
     pub(super) pod_device_entries: Vec<Entry>,
-    /// The healthy devices by resource.
+    /// The ids of the healthy devices of each resource.
     pub(super) registered_devices: BTreeMap<String, Vec<String>>,
 }
 
-/// The devices that one container has of one resource.
+/// The devices of one resource that one container has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct Entry {
@@ -37,10 +36,10 @@ pub(super) struct Entry {
     pub(super) pod_uid: String,
     pub(super) container_name: String,
     pub(super) resource_name: String,
-    /// The ids by NUMA node.
+    /// The device ids by NUMA node.
     #[serde(rename = "DeviceIDs")]
     pub(super) device_ids: BTreeMap<i64, Vec<String>>,
-    /// The Allocate response, as protobuf in base64.
+    /// The plugin's response to Allocate, encoded as protobuf and then as base64.
     pub(super) alloc_resp: String,
 }
 
@@ -52,7 +51,8 @@ struct File {
 }
 
 impl Record {
-    /// Reads the record of an earlier run; an empty one if there is none.
+    /// Reads the checkpoint in `directory`. Without a readable one the record is empty, as after
+    /// the first start of a kubelet.
     pub(super) fn read(directory: &Path) -> Self {
         let text = fs::read_to_string(directory.join(FILE)).unwrap_or_default();
         serde_json::from_str(&text)
@@ -60,10 +60,11 @@ impl Record {
             .unwrap_or_default()
     }
 
-    /// Writes the record whole or not at all, as the kubelet does.
+    /// Writes the checkpoint to a temporary file and renames it, as the kubelet does, so that a
+    /// reader never sees a part of it.
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
-        // The kubelet's checksum is over Go's dump of the structure; any number
-        // is sufficient for readers that do not verify it.
+        // The kubelet computes its checksum from Go's dump of the structure. No reader that is
+        // tested verifies it, so any number is sufficient.
         let file = File {
             data: self.clone(),
             checksum: 0,
@@ -74,7 +75,7 @@ impl Record {
     }
 }
 
-/// A response as it is recorded.
+/// Returns `response` as the checkpoint records it: protobuf in base64.
 pub(super) fn encoded(response: &ContainerAllocateResponse) -> String {
     STANDARD.encode(response.encode_to_vec())
 }

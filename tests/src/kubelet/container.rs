@@ -1,15 +1,17 @@
-//! What reaches a container of an Allocate response through containerd's CRI plugin.
+//! The part of containerd's CRI plugin between an Allocate response and the annotations of a
+//! container.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::manager::Allocation;
 
-/// What `container_annotations` of the handler begins with, before a star that no slash matches.
+/// The prefix of the annotations that containerd's setting `container_annotations` passes to a
+/// container. In the setting a `*` follows, which does not match a slash.
 const PASSED_ON: &str = "devices.boathook.dev/";
 
-/// The container's annotations. containerd keeps those whose key matches one
-/// of the handler's `container_annotations` and then writes its own, so that
-/// these cannot be forged.
+/// Returns the container's annotations: those of the plugin whose keys match the setting
+/// `container_annotations`, and those that containerd writes. containerd's are added last, so that
+/// a plugin cannot forge them.
 pub(super) fn annotations(
     plugin: &HashMap<String, String>,
     allocation: &Allocation,

@@ -1,7 +1,6 @@
-//! The part of a kubelet that drivers of resource claims see (kubernetes/kubernetes,
-//! pkg/kubelet/pluginmanager and cm/dra): it finds a driver by its socket in
-//! `plugins_registry`, uses the first version of the interface that it knows, and calls the
-//! driver that registered last.
+//! The part of a kubelet that calls DRA drivers (kubernetes/kubernetes, pkg/kubelet/pluginmanager
+//! and cm/dra). It finds a driver by its socket in `plugins_registry`, uses the first version of
+//! the interface that both support, and calls the driver that registered last.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,28 +14,31 @@ use kubelet_api::dra::v1::{
 };
 use kubelet_api::dra::v1beta1;
 use kubelet_api::dra_health::dra_resource_health_client::DraResourceHealthClient;
-use kubelet_api::dra_health::{DeviceHealth, NodeWatchResourcesRequest};
+use kubelet_api::dra_health::{
+    DeviceHealth, NodeWatchResourcesRequest, NodeWatchResourcesResponse,
+};
 use kubelet_api::pluginregistration::registration_client::RegistrationClient;
 use kubelet_api::pluginregistration::{PluginInfo, RegistrationStatus};
 use kubelet_api::{DRA_PLUGIN_TYPE, DRA_VERSIONS};
 use tokio::time::timeout;
+use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
 use super::plugin_info::plugin_info;
 
-/// Limits of the real one.
-const INFO: Duration = Duration::from_secs(1);
-const CALL: Duration = Duration::from_secs(45);
+/// The time limits of the kubelet for the calls `GetInfo` and all others.
+const GET_INFO_TIMEOUT: Duration = Duration::from_secs(1);
+const CALL_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// A driver that was found and registered.
+/// A DRA driver that is registered with this kubelet.
 #[derive(Debug, Clone)]
 pub struct DraDriver {
-    /// The plugin's description of itself.
+    /// The driver's answer to `GetInfo`.
     pub info: PluginInfo,
     channel: Channel,
 }
 
-/// The sockets of drivers below a kubelet's directory.
+/// Returns the registration sockets of drivers in the kubelet's directory.
 pub fn registration_sockets(kubelet: &Path) -> Vec<PathBuf> {
     super::watcher::sockets(&kubelet.join("plugins_registry"))
         .into_keys()
@@ -44,9 +46,9 @@ pub fn registration_sockets(kubelet: &Path) -> Vec<PathBuf> {
 }
 
 impl DraDriver {
-    /// Registers the driver at a socket of `plugins_registry`.
+    /// Registers the driver whose registration socket is `socket`, a file in `plugins_registry`.
     pub async fn register(socket: &Path) -> Result<Self> {
-        let info = timeout(INFO, plugin_info(socket)).await;
+        let info = timeout(GET_INFO_TIMEOUT, plugin_info(socket)).await;
         let info = info.context("GetInfo took too long")??;
         ensure!(info.r#type == DRA_PLUGIN_TYPE, "{info:?}");
         let known = |version: &&String| DRA_VERSIONS[..2].contains(&version.as_str());
@@ -65,8 +67,8 @@ impl DraDriver {
         Ok(Self { info, channel })
     }
 
-    /// Prepares claims, given as namespace, name and uid, and returns the devices or the
-    /// error of each by its uid.
+    /// Prepares resource claims, each given as [namespace, name, uid]. The result has the devices
+    /// or the error of each claim by its uid.
     pub async fn prepare(
         &self,
         claims: &[[&str; 3]],
@@ -74,7 +76,7 @@ impl DraDriver {
         let mut client = DraPluginClient::new(self.channel.clone());
         let claims = claims.iter().map(claim).collect();
         let call = client.node_prepare_resources(NodePrepareResourcesRequest { claims });
-        let answers = in_time(call).await?.claims.into_iter();
+        let answers = with_timeout(call).await?.claims.into_iter();
         let answers = answers.map(|(uid, answer)| match answer.error.as_str() {
             "" => (uid, Ok(answer.devices)),
             error => (uid, Err(error.to_owned())),
@@ -82,7 +84,7 @@ impl DraDriver {
         Ok(answers.collect())
     }
 
-    /// The devices of one claim.
+    /// Prepares one resource claim and returns its devices.
     pub async fn prepare_one(&self, claim: [&str; 3]) -> Result<Vec<Device>> {
         let mut answers = self.prepare(&[claim]).await?;
         let answer = answers
@@ -91,12 +93,12 @@ impl DraDriver {
         answer.map_err(anyhow::Error::msg)
     }
 
-    /// Unprepares a claim.
+    /// Unprepares one resource claim, given as [namespace, name, uid].
     pub async fn unprepare(&self, one: [&str; 3]) -> Result<()> {
         let mut client = DraPluginClient::new(self.channel.clone());
         let claims = vec![claim(&one)];
         let call = client.node_unprepare_resources(NodeUnprepareResourcesRequest { claims });
-        let answer = in_time(call).await?;
+        let answer = with_timeout(call).await?;
         let answer = answer
             .claims
             .get(one[2])
@@ -107,22 +109,37 @@ impl DraDriver {
         }
     }
 
-    /// Unprepares a claim as a kubelet before 1.34.
+    /// Unprepares one resource claim by the interface v1beta1, as a kubelet before 1.34 does.
     pub async fn unprepare_v1beta1(&self, one: [&str; 3]) -> Result<()> {
         let mut client = v1beta1::dra_plugin_client::DraPluginClient::new(self.channel.clone());
         let claims = vec![claim(&one)];
         let call = client.node_unprepare_resources(NodeUnprepareResourcesRequest { claims });
-        in_time(call).await?;
+        with_timeout(call).await?;
         Ok(())
     }
 
-    /// The first message with the devices' health.
+    /// Returns the health of all devices from the first message of the driver's health stream.
     pub async fn health(&self) -> Result<Vec<DeviceHealth>> {
+        self.watch_health().await?.next_devices().await
+    }
+
+    /// The messages with the devices' health.
+    pub async fn watch_health(&self) -> Result<HealthStream> {
         let mut client = DraResourceHealthClient::new(self.channel.clone());
-        let stream = client
-            .node_watch_resources(NodeWatchResourcesRequest {})
-            .await?;
-        let message = stream.into_inner().message().await?;
+        let request = NodeWatchResourcesRequest {};
+        let stream = client.node_watch_resources(request).await?;
+        Ok(HealthStream(stream.into_inner()))
+    }
+}
+
+/// The messages with the devices' health.
+#[derive(Debug)]
+pub struct HealthStream(Streaming<NodeWatchResourcesResponse>);
+
+impl HealthStream {
+    /// The devices in the next message.
+    pub async fn next_devices(&mut self) -> Result<Vec<DeviceHealth>> {
+        let message = self.0.message().await?;
         Ok(message.context("the stream has ended")?.devices)
     }
 }
@@ -141,10 +158,10 @@ async fn dial(socket: &Path) -> Result<Channel> {
     channel.with_context(|| format!("cannot dial {}", socket.display()))
 }
 
-async fn in_time<T>(
+async fn with_timeout<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T> {
-    let answer = timeout(CALL, call)
+    let answer = timeout(CALL_TIMEOUT, call)
         .await
         .context("the call took too long")?;
     Ok(answer?.into_inner())

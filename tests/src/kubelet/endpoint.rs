@@ -1,4 +1,4 @@
-//! One plugin as the kubelet sees it: its client, and its devices.
+//! The kubelet's client of one device plugin.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,43 +10,44 @@ use tonic::transport::{Channel, Endpoint as Address};
 
 use super::event::DeviceReport;
 
-/// The time limit for dialing a plugin.
-const DIAL: Duration = Duration::from_secs(10);
+/// The time limit for connecting to a plugin and reading its options.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time between two tries to dial.
-const DIAL_AGAIN: Duration = Duration::from_millis(20);
+/// The time between two attempts to connect to a plugin.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A plugin that was dialled.
+/// A device plugin to which the kubelet is or was connected.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
-    /// For calls. `None` after the plugin was disconnected, which closes the connection.
+    /// The client for calls. It is `None` after the kubelet has disconnected the plugin, because
+    /// dropping the client closes the connection.
     pub(super) client: Option<DevicePluginClient<Channel>>,
-    /// The options that it reports.
+    /// The options that the plugin reports.
     pub(super) options: DevicePluginOptions,
     pub(super) socket: PathBuf,
 }
 
-/// Dials a plugin and requests its options.
+/// Connects to the plugin at `socket` and requests its options.
 pub(super) async fn dial(socket: &Path) -> Result<Endpoint, String> {
     let path = socket.to_owned();
     let socket = socket.display();
     let address = Address::from_shared(format!("unix://{socket}")).map_err(|e| e.to_string())?;
-    let end = Instant::now() + DIAL;
+    let end = Instant::now() + DIAL_TIMEOUT;
     let connecting = async {
         loop {
             match address.connect().await {
                 Ok(channel) => return channel,
-                Err(_) => sleep(DIAL_AGAIN).await,
+                Err(_) => sleep(RETRY_INTERVAL).await,
             }
         }
     };
     let channel = timeout_at(end, connecting)
         .await
-        .map_err(|_| format!("failed to dial device plugin at {socket} in {DIAL:?}"))?;
+        .map_err(|_| format!("failed to dial device plugin at {socket} in {DIAL_TIMEOUT:?}"))?;
     let mut client = DevicePluginClient::new(channel);
     let options = timeout_at(end, client.get_device_plugin_options(Empty {}))
         .await
-        .map_err(|_| format!("device plugin at {socket} did not answer in {DIAL:?}"))?
+        .map_err(|_| format!("device plugin at {socket} did not answer in {DIAL_TIMEOUT:?}"))?
         .map_err(|status| format!("failed to get device plugin options: {status}"))?;
     Ok(Endpoint {
         client: Some(client),
@@ -55,8 +56,8 @@ pub(super) async fn dial(socket: &Path) -> Result<Endpoint, String> {
     })
 }
 
-/// A list as it is reported.
-pub(super) fn reports(list: ListAndWatchResponse) -> Vec<DeviceReport> {
+/// Converts a ListAndWatch message to the form that tests compare.
+pub(super) fn device_reports(list: ListAndWatchResponse) -> Vec<DeviceReport> {
     let report = |device: kubelet_api::deviceplugin::Device| DeviceReport {
         numa: device
             .topology

@@ -1,37 +1,38 @@
-//! The events of a fake kubelet, in order.
+//! The log of what happens in a fake kubelet, on which tests wait.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One thing that happened.
+/// An entry of the event log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The kubelet serves its socket.
+    /// The kubelet serves its registration socket.
     Started { socket: String },
-    /// The kubelet died.
+    /// The kubelet ended.
     Stopped {},
-    /// A plugin registered and was dialled.
+    /// A plugin registered, and the kubelet connected to it.
     Registered {
         resource: String,
-        /// The name of its socket.
+        /// The file name of the plugin's socket.
         endpoint: String,
     },
-    /// A registration failed.
+    /// The kubelet refused a registration.
     Refused { resource: String, reason: String },
-    /// A registration came that will not be answered.
+    /// A plugin registers, and the kubelet will not answer because of
+    /// [`super::RegisterFault::Hang`].
     Unanswered { resource: String },
-    /// A plugin sent its list of devices.
+    /// A plugin sent its list of devices by ListAndWatch.
     Devices {
         resource: String,
         /// The devices, in the plugin's order.
         devices: Vec<DeviceReport>,
     },
-    /// A stream ended, and the kubelet has disconnected a plugin: the resource has no healthy
-    /// device until the next list.
+    /// A ListAndWatch stream ended, and the kubelet disconnected a plugin. The resource has no
+    /// healthy device until the next list.
     StreamBroken { resource: String },
-    /// A request failed.
+    /// The kubelet could not write its checkpoint.
     Error { message: String },
 }
 
@@ -41,60 +42,61 @@ pub struct DeviceReport {
     pub id: String,
     /// `Healthy` or `Unhealthy`.
     pub health: String,
-    /// Its first NUMA node, if it has any.
+    /// The device's first NUMA node, if it has one.
     pub numa: Option<i64>,
 }
 
-/// All events since the start, shared by writers and readers.
+/// All events since the first start of the kubelet. Clones share one log.
 #[derive(Debug, Clone, Default)]
 pub struct EventLog(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     log: Mutex<Log>,
-    news: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Log {
     events: Vec<Event>,
-    /// Up to here, a wait has seen them.
+    /// The index after the last event that any kind of wait returned.
     seen: usize,
-    /// Up to here, a wait for any event has seen them.
-    seen_by_any: usize,
-    /// Up to here, a wait for a resource's devices has seen them.
-    seen_of: HashMap<String, usize>,
+    /// The index after the last event that [`EventLog::wait`] returned.
+    seen_by_wait: usize,
+    /// The index after the last event that [`EventLog::wait_devices`] returned, by resource.
+    seen_by_resource: HashMap<String, usize>,
 }
 
 impl EventLog {
     pub fn push(&self, event: Event) {
         self.lock().events.push(event);
-        self.0.news.notify_all();
+        self.0.changed.notify_all();
     }
 
-    /// The events so far.
+    /// Returns all events so far.
     pub fn so_far(&self) -> Vec<Event> {
         self.lock().events.clone()
     }
 
-    /// Waits for an event after the last one that a wait returned.
+    /// Waits for the next event that matches, beginning after the last event that a wait returned.
     ///
     /// # Errors
-    /// It does not arrive within `patience`; the error has the events that arrived.
-    pub fn wait(&self, patience: Duration, wanted: impl Fn(&Event) -> bool) -> io::Result<Event> {
+    /// Fails if no event matches within `patience`; the message has the events that arrived
+    /// instead.
+    pub fn wait(&self, patience: Duration, is_match: impl Fn(&Event) -> bool) -> io::Result<Event> {
         let from = self.lock().seen;
-        let (at, event) = self.find(from, patience, wanted)?;
+        let (index, event) = self.find(from, patience, is_match)?;
         let mut log = self.lock();
-        log.seen = at + 1;
-        log.seen_by_any = at + 1;
+        log.seen = index + 1;
+        log.seen_by_wait = index + 1;
         Ok(event)
     }
 
-    /// Waits for a resource's devices. Resources report in any order: what arrived during a wait
-    /// for another resource's devices counts.
+    /// Waits for the next list of devices of `resource`. Resources report in any order, so this
+    /// also returns a list that arrived during a wait for another resource.
     ///
     /// # Errors
-    /// As of [`EventLog::wait`].
+    /// Fails as [`EventLog::wait`] does.
     pub fn wait_devices(
         &self,
         patience: Duration,
@@ -102,43 +104,50 @@ impl EventLog {
     ) -> io::Result<Vec<DeviceReport>> {
         let from = {
             let log = self.lock();
-            let of_resource = log.seen_of.get(resource).copied().unwrap_or_default();
-            of_resource.max(log.seen_by_any)
+            let of_resource = log
+                .seen_by_resource
+                .get(resource)
+                .copied()
+                .unwrap_or_default();
+            of_resource.max(log.seen_by_wait)
         };
         let of_resource =
             |event: &Event| matches!(event, Event::Devices { resource: r, .. } if r == resource);
-        let (at, event) = self.find(from, patience, of_resource)?;
+        let (index, event) = self.find(from, patience, of_resource)?;
         let mut log = self.lock();
-        log.seen = log.seen.max(at + 1);
-        log.seen_of.insert(resource.to_owned(), at + 1);
+        log.seen = log.seen.max(index + 1);
+        log.seen_by_resource.insert(resource.to_owned(), index + 1);
         match event {
             Event::Devices { devices, .. } => Ok(devices),
             other => Err(io::Error::other(format!("{other:?}"))),
         }
     }
 
-    /// The first event from `from` on that is wanted, and its place.
+    /// Waits for the first event at the index `from` or later that matches, and returns it with its
+    /// index.
     fn find(
         &self,
         from: usize,
         patience: Duration,
-        wanted: impl Fn(&Event) -> bool,
+        is_match: impl Fn(&Event) -> bool,
     ) -> io::Result<(usize, Event)> {
         let end = Instant::now() + patience;
         let mut log = self.lock();
         let mut next = from;
         loop {
-            if let Some(at) = (next..log.events.len()).find(|at| wanted(&log.events[*at])) {
-                return Ok((at, log.events[at].clone()));
+            if let Some(index) =
+                (next..log.events.len()).find(|index| is_match(&log.events[*index]))
+            {
+                return Ok((index, log.events[index].clone()));
             }
             next = log.events.len();
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let came = format!("not in {patience:?}; these came: {:?}", &log.events[from..]);
-                return Err(io::Error::new(io::ErrorKind::TimedOut, came));
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                let message = format!("not in {patience:?}; these came: {:?}", &log.events[from..]);
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
-            let waited = self.0.news.wait_timeout(log, left);
-            log = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let result = self.0.changed.wait_timeout(log, remaining);
+            log = result.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

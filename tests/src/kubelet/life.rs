@@ -1,5 +1,5 @@
-//! One run of the kubelet: a thread with its own runtime, so that its end
-//! breaks every connection, as the end of a process does.
+//! One run of the fake kubelet from its start to its end. It is a thread with its own tokio
+//! runtime: when the runtime is dropped, all connections break, as at the end of a process.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ use super::pod_resources::PodResourcesService;
 use super::registration::{RegisterFault, Registration};
 use super::{Config, Event, EventLog, watcher};
 
-/// A running kubelet.
+/// A running fake kubelet, controlled by commands to its thread.
 pub(super) struct Life {
     commands: mpsc::UnboundedSender<Command>,
     thread: JoinHandle<()>,
@@ -33,14 +33,14 @@ enum Command {
     SetRegisterFault(RegisterFault),
     Disconnect(String),
     EndPod(String),
-    /// Dies during a call to the plugin: so many turns of the runtime after the
-    /// request was made.
+    /// Ends the kubelet during an Allocate call, this number of turns of its runtime after the call
+    /// began.
     DieAllocating(Allocation, usize),
     End,
 }
 
 impl Life {
-    /// Starts as the kubelet starts.
+    /// Starts a kubelet: as the real one, it first removes the sockets of its device plugins.
     pub(super) fn begin(config: Config, log: EventLog) -> io::Result<Self> {
         let directory = config.dir.join("device-plugins");
         fs::create_dir_all(&directory)?;
@@ -62,9 +62,15 @@ impl Life {
             let _context = runtime.enter();
             UnixListener::bind(&resources)?
         };
-        let (commands, orders) = mpsc::unbounded_channel();
+        let (commands, received) = mpsc::unbounded_channel();
         let thread = std::thread::spawn(move || {
-            live(&runtime, (listener, resources), orders, config, log.clone());
+            run_kubelet(
+                &runtime,
+                (listener, resources),
+                received,
+                config,
+                log.clone(),
+            );
             drop(runtime);
             log.push(Event::Stopped {});
         });
@@ -73,8 +79,8 @@ impl Life {
 
     pub(super) fn allocate(&self, allocation: Allocation) -> Result<Allocated, String> {
         let (answer, answered) = oneshot::channel();
-        let order = Command::Allocate(allocation, answer);
-        let answered = match self.commands.send(order) {
+        let command = Command::Allocate(allocation, answer);
+        let answered = match self.commands.send(command) {
             Ok(()) => answered.blocking_recv().ok(),
             Err(_) => None,
         };
@@ -82,17 +88,17 @@ impl Life {
     }
 
     pub(super) fn set_register_fault(&self, fault: RegisterFault) {
-        // A kubelet that died has no faults any more.
+        // Without a running kubelet there is no fault to set.
         let _ = self.commands.send(Command::SetRegisterFault(fault));
     }
 
     pub(super) fn end_pod(&self, uid: &str) {
-        // A kubelet that died has no pods any more.
+        // Without a running kubelet there is no pod to end.
         let _ = self.commands.send(Command::EndPod(uid.to_owned()));
     }
 
     pub(super) fn disconnect(&self, resource: &str) {
-        // A kubelet that died has no connections any more.
+        // Without a running kubelet there is no connection to close.
         let _ = self.commands.send(Command::Disconnect(resource.to_owned()));
     }
 
@@ -109,10 +115,10 @@ impl Life {
     }
 }
 
-fn live(
+fn run_kubelet(
     runtime: &Runtime,
     (listener, resources): (UnixListener, UnixListener),
-    mut orders: mpsc::UnboundedReceiver<Command>,
+    mut received: mpsc::UnboundedReceiver<Command>,
     config: Config,
     log: EventLog,
 ) {
@@ -129,21 +135,21 @@ fn live(
             PodResourcesListerServer::new(PodResourcesService(Arc::clone(&manager))),
             UnixListenerStream::new(resources),
         );
-        let obeying = async {
-            while let Some(order) = orders.recv().await {
-                match order {
+        let executing = async {
+            while let Some(command) = received.recv().await {
+                match command {
                     Command::Allocate(allocation, answer) => {
                         let _ = answer.send(manager.allocate(allocation).await);
                     }
-                    Command::SetRegisterFault(wanted) => {
-                        fault.send_replace(wanted);
+                    Command::SetRegisterFault(new_fault) => {
+                        fault.send_replace(new_fault);
                     }
                     Command::Disconnect(resource) => manager.disconnect(&resource, Path::new("")),
                     Command::EndPod(uid) => manager.end_pod(uid),
                     Command::DieAllocating(allocation, turns) => {
                         tokio::select! {
                             _ = manager.allocate(allocation) => {}
-                            () = pass(turns) => {}
+                            () = yield_times(turns) => {}
                         }
                         return;
                     }
@@ -156,26 +162,26 @@ fn live(
             () = watching => {}
             _ = serving => {}
             _ = listing => {}
-            () = obeying => {}
+            () = executing => {}
             () = death.notified() => {}
         }
     });
 }
 
-/// Lets everything else in the runtime go on so many times.
-async fn pass(turns: usize) {
+/// Lets the other tasks of the runtime run `turns` times.
+async fn yield_times(turns: usize) {
     for _ in 0..turns {
         tokio::task::yield_now().await;
     }
 }
 
-/// The kubelet starts with an empty directory, but for its checkpoint.
+/// Removes all sockets in `directory`, as the kubelet does when it starts. Its checkpoint remains.
 fn remove_sockets(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_type()?.is_socket() {
             match fs::remove_file(entry.path()) {
-                // A plugin gave it its final name just then.
+                // The plugin renamed its socket in this moment.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 done => done?,
             }

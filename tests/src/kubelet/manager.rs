@@ -1,4 +1,5 @@
-//! The device manager: plugins, devices, and who has them.
+//! The device manager of the fake kubelet: its plugins, their devices, and the containers that have
+//! these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,25 +22,25 @@ use super::endpoint::{self, Endpoint};
 use super::event::{DeviceReport, Event, EventLog};
 use super::{Config, PluginTracking};
 
-/// The error of a call to a plugin that was disconnected (endpoint.go).
+/// The kubelet's error for a call to a plugin that it has disconnected (endpoint.go).
 const STOPPED: &str = "the endpoint of the device plugin has been stopped";
 
-/// The request for devices of a container.
+/// A container's request for devices of one resource.
 #[derive(Debug, Clone)]
 pub struct Allocation {
     pub resource: String,
-    /// Exactly these devices, sent to the plugin as they are. Without them
-    /// the kubelet chooses `count` of its own.
+    /// The ids of the devices to allocate. They are sent to the plugin unchanged, even if no such
+    /// device exists. If the list is empty, the kubelet chooses `count` devices.
     pub ids: Vec<String>,
     pub count: usize,
     pub pod_uid: String,
     pub container: String,
-    /// The container's environment by its pod.
+    /// The environment variables in the pod's specification of the container.
     pub env: BTreeMap<String, String>,
 }
 
 impl Allocation {
-    /// An allocation of any `count` devices.
+    /// Returns a request for `count` devices that the kubelet chooses.
     pub fn new(resource: &str, count: usize) -> Self {
         Allocation {
             resource: resource.to_owned(),
@@ -51,7 +52,7 @@ impl Allocation {
         }
     }
 
-    /// An allocation of these devices.
+    /// Returns a request for exactly these devices.
     pub fn of_ids(resource: &str, ids: &[&str]) -> Self {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
         Allocation {
@@ -61,15 +62,16 @@ impl Allocation {
     }
 }
 
-/// The devices that a container got.
+/// The result of a successful allocation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocated {
     pub ids: Vec<String>,
-    /// The container's environment, as far as kubelet and pod make it.
+    /// The container's environment variables from the plugin and the pod. Those of the image are
+    /// not part of it.
     pub envs: BTreeMap<String, String>,
-    /// The container's annotations, as containerd writes them.
+    /// The container's annotations that containerd writes.
     pub annotations: BTreeMap<String, String>,
-    /// The plugin's answer as it came.
+    /// The plugin's unchanged answer to Allocate.
     pub response: ContainerAllocateResponse,
 }
 
@@ -82,42 +84,42 @@ pub(super) struct Manager {
 
 #[derive(Default)]
 struct State {
-    /// The plugins that the kubelet watches, by resource.
+    /// The plugins whose ListAndWatch streams the kubelet reads, by resource.
     clients: BTreeMap<String, Vec<Client>>,
-    /// The plugin of each resource that answers Allocate.
+    /// The plugin that the kubelet calls to allocate devices, by resource.
     endpoints: BTreeMap<String, Endpoint>,
-    /// The devices of each resource in the last list of any of its plugins; all unhealthy after
-    /// its plugin was disconnected.
+    /// The devices in the last list that any plugin of a resource sent, by resource. All of them
+    /// become unhealthy when the kubelet disconnects the plugin.
     devices: BTreeMap<String, Vec<DeviceReport>>,
     entries: Vec<Entry>,
-    /// The uids of pods that have ended.
+    /// The uids of pods that have ended but whose devices may still be in `entries`.
     ended: BTreeSet<String>,
 }
 
 impl State {
-    /// Forgets the devices of pods that have ended, as UpdateAllocatedDevices in manager.go does
-    /// before an allocation and before pods are listed. The checkpoint stays as it is.
+    /// Removes the entries of ended pods, as UpdateAllocatedDevices in manager.go does before an
+    /// allocation and before pods are listed. The checkpoint file is not written.
     fn update_allocated_devices(&mut self) {
         let ended = &self.ended;
         self.entries.retain(|entry| !ended.contains(&entry.pod_uid));
     }
 
-    /// The devices of a resource that may be given.
+    /// Returns the healthy devices of a resource.
     fn healthy(&self, resource: &str) -> impl Iterator<Item = &DeviceReport> {
         let devices = self.devices.get(resource).into_iter().flatten();
         devices.filter(|device| device.health == HEALTHY)
     }
 }
 
-/// A plugin whose stream the kubelet reads.
+/// A plugin whose ListAndWatch stream the kubelet reads.
 struct Client {
     socket: PathBuf,
-    /// Ends the reading of its stream.
+    /// Notified to end the task that reads the stream.
     closed: Arc<Notify>,
 }
 
 impl Manager {
-    /// Starts with the record of an earlier run.
+    /// Returns a manager with the allocations in the checkpoint of an earlier run.
     pub(super) fn new(config: &Config, log: EventLog) -> Self {
         let directory = config.dir.join("device-plugins");
         let entries = Record::read(&directory).pod_device_entries;
@@ -133,10 +135,9 @@ impl Manager {
         }
     }
 
-    /// Dials a plugin that registers, and listens to it from then on (connectClient in
-    /// plugin/v1beta1/handler.go). If the plugin cannot be reached, or refuses to tell its options,
-    /// the kubelet forgets the plugin of the resource that it watched until then, and nothing else
-    /// changes.
+    /// Connects to a plugin that registers and starts the task that reads its devices
+    /// (connectClient in plugin/v1beta1/handler.go). If the connection or the request for its
+    /// options fails, the kubelet only forgets the plugin of the resource that it watched before.
     pub(super) async fn connect(
         self: &Arc<Self>,
         resource: &str,
@@ -183,7 +184,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The healthy devices, each with its resource.
+    /// Returns all healthy devices as pairs of resource and device id.
     pub(super) fn healthy(&self) -> Vec<(String, String)> {
         let state = self.state();
         let of = |resource: &String| {
@@ -198,7 +199,8 @@ impl Manager {
         self.state().ended.insert(uid);
     }
 
-    /// The uid of each pod that has not ended, with a container and its devices of one resource.
+    /// Returns pod uid, container name and devices of one resource for each allocation of a pod
+    /// that has not ended.
     pub(super) fn list_pods(&self) -> Vec<(String, String, Vec<ContainerDevices>)> {
         let mut state = self.state();
         state.update_allocated_devices();
@@ -216,26 +218,28 @@ impl Manager {
         pods.collect()
     }
 
-    /// A device plugin's socket by the name that Register gives.
+    /// Returns the path of a device plugin's socket, whose file name is `endpoint` of the Register
+    /// call.
     pub(super) fn socket(&self, endpoint: &str) -> PathBuf {
         self.directory.join(endpoint)
     }
 
-    pub(super) fn refused(&self, resource: &str, reason: &str) {
+    pub(super) fn log_refusal(&self, resource: &str, reason: &str) {
         self.log.push(Event::Refused {
             resource: resource.into(),
             reason: reason.into(),
         });
     }
 
-    pub(super) fn unanswered(&self, resource: &str) {
+    pub(super) fn log_unanswered(&self, resource: &str) {
         self.log.push(Event::Unanswered {
             resource: resource.into(),
         });
     }
 
-    /// Reads a plugin's lists until its stream ends. A list replaces the devices of the resource,
-    /// also if another plugin has registered since (genericDeviceUpdateCallback in manager.go).
+    /// Reads the device lists of a plugin until its stream ends. Each list replaces the devices of
+    /// the resource, even if another plugin has registered since (genericDeviceUpdateCallback in
+    /// manager.go).
     async fn listen(&self, resource: &str, mut plugin: DevicePluginClient<Channel>) {
         let Ok(stream) = plugin.list_and_watch(Empty {}).await else {
             return;
@@ -243,10 +247,10 @@ impl Manager {
         let mut stream = stream.into_inner();
         drop(plugin);
         while let Ok(Some(list)) = stream.message().await {
-            let devices = endpoint::reports(list);
+            let devices = endpoint::device_reports(list);
             let mut state = self.state();
             state.devices.insert(resource.to_owned(), devices.clone());
-            self.record(&state);
+            self.write_checkpoint(&state);
             drop(state);
             self.log.push(Event::Devices {
                 resource: resource.into(),
@@ -255,9 +259,9 @@ impl Manager {
         }
     }
 
-    /// Disconnects the plugin that the kubelet finds for a stream that has ended (runClient in
-    /// plugin/v1beta1/handler.go): its connection is closed, and the devices of the resource are
-    /// unhealthy. There may be none, and then nothing changes.
+    /// Disconnects the plugin that the kubelet assigns to a stream that has ended (runClient in
+    /// plugin/v1beta1/handler.go): closes its connection and makes the devices of the resource
+    /// unhealthy. If no plugin is assigned, nothing changes.
     pub(super) fn disconnect(&self, resource: &str, socket: &Path) {
         let Some(client) = self.take_client(resource, socket) else {
             return;
@@ -274,14 +278,15 @@ impl Manager {
         for device in state.devices.get_mut(resource).into_iter().flatten() {
             device.health = UNHEALTHY.to_owned();
         }
-        self.record(&state);
+        self.write_checkpoint(&state);
         drop(state);
         self.log.push(Event::StreamBroken {
             resource: resource.into(),
         });
     }
 
-    /// Removes a plugin from those that the kubelet watches, and returns it.
+    /// Removes the plugin that the kubelet assigns to this resource and socket from the watched
+    /// ones, and returns it.
     fn take_client(&self, resource: &str, socket: &Path) -> Option<Client> {
         let mut state = self.state();
         let clients = state.clients.get_mut(resource)?;
@@ -292,7 +297,7 @@ impl Manager {
         (found < clients.len()).then(|| clients.remove(found))
     }
 
-    /// Gives devices to a container, and starts it.
+    /// Allocates devices to a container and computes what its environment and annotations would be.
     pub(super) async fn allocate(&self, allocation: Allocation) -> Result<Allocated, String> {
         let resource = &allocation.resource;
         self.state().update_allocated_devices();
@@ -312,14 +317,15 @@ impl Manager {
         };
         let plugin = endpoint.client.as_mut().ok_or(STOPPED)?;
         let answer = plugin.allocate(request).await;
-        let answer = answer.map_err(|status| said(&status))?;
+        let answer = answer.map_err(|status| describe_status(&status))?;
         let mut responses = answer.into_inner().container_responses;
         let response = match (responses.pop(), responses.len()) {
             (Some(response), 0) => response,
             (_, more) => return Err(format!("1 container asked, {more} more or none answered")),
         };
-        self.give(&allocation, &ids, &response);
-        // The kubelet writes the pod's after the plugin's; engines keep the last of a name.
+        self.record_allocation(&allocation, &ids, &response);
+        // The kubelet appends the variables of the pod to those of the plugin, and engines use the
+        // last value of a name.
         let envs = response.envs.clone().into_iter();
         Ok(Allocated {
             ids,
@@ -329,8 +335,8 @@ impl Manager {
         })
     }
 
-    /// Healthy devices that are not allocated; the plugin may choose among
-    /// them.
+    /// Returns `count` healthy devices that are not allocated. A plugin that offers
+    /// GetPreferredAllocation chooses among them.
     async fn choose(
         &self,
         endpoint: &mut Endpoint,
@@ -368,14 +374,21 @@ impl Manager {
         };
         let plugin = endpoint.client.as_mut().ok_or(STOPPED)?;
         let answer = plugin.get_preferred_allocation(request).await;
-        let answer = answer.map_err(|status| said(&status))?.into_inner();
+        let answer = answer
+            .map_err(|status| describe_status(&status))?
+            .into_inner();
         let first = answer.container_responses.into_iter().next();
         first
             .map(|chosen| chosen.device_i_ds)
             .ok_or_else(|| "no preference".to_owned())
     }
 
-    fn give(&self, allocation: &Allocation, ids: &[String], response: &ContainerAllocateResponse) {
+    fn record_allocation(
+        &self,
+        allocation: &Allocation,
+        ids: &[String],
+        response: &ContainerAllocateResponse,
+    ) {
         let mut state = self.state();
         let mut device_ids: BTreeMap<i64, Vec<String>> = BTreeMap::new();
         let devices = state.devices.get(&allocation.resource);
@@ -392,10 +405,10 @@ impl Manager {
             device_ids,
             alloc_resp: checkpoint::encoded(response),
         });
-        self.record(&state);
+        self.write_checkpoint(&state);
     }
 
-    fn record(&self, state: &State) {
+    fn write_checkpoint(&self, state: &State) {
         let healthy = |name: &String| state.healthy(name).map(|d| d.id.clone()).collect();
         let names = state.devices.keys();
         let registered = names.map(|name| (name.clone(), healthy(name)));
@@ -415,6 +428,6 @@ impl Manager {
     }
 }
 
-fn said(status: &Status) -> String {
+fn describe_status(status: &Status) -> String {
     format!("{:?}: {}", status.code(), status.message())
 }

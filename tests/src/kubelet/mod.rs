@@ -40,14 +40,14 @@ pub use registration::RegisterFault;
 
 use life::Life;
 
-/// The settings of a fake kubelet.
+/// The settings of a [`FakeKubelet`].
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Its root; `device-plugins` is made in it.
+    /// The kubelet's root directory, in which it creates `device-plugins`.
     pub dir: PathBuf,
-    /// The fault of its Register call.
+    /// The fault of the kubelet's Register call.
     pub register: RegisterFault,
-    /// The way in which it finds the plugin of a stream that has ended.
+    /// The way in which the kubelet finds the plugin of a stream that has ended.
     pub tracking: PluginTracking,
 }
 
@@ -63,7 +63,7 @@ pub enum PluginTracking {
 }
 
 impl Config {
-    /// A kubelet without faults, whose containerd passes Boathook's annotations on.
+    /// Returns the settings of a kubelet without faults at the root directory `dir`.
     pub fn new(dir: &Path) -> Self {
         Config {
             dir: dir.to_owned(),
@@ -73,7 +73,7 @@ impl Config {
     }
 }
 
-/// A fake kubelet, which runs in a thread of its own.
+/// A fake kubelet, which runs in a thread of this process and ends with this value.
 pub struct FakeKubelet {
     config: Config,
     log: EventLog,
@@ -87,33 +87,32 @@ impl FakeKubelet {
         Ok(FakeKubelet { config, log, life })
     }
 
-    /// Gives devices to a container, as at a pod's admission, and starts it.
+    /// Allocates devices to a container, as the kubelet does when it admits a pod.
     ///
     /// # Errors
-    /// There is no such resource, there are too few devices, the plugin
-    /// refuses (the message begins with the gRPC code), or the kubelet is
-    /// stopped.
+    /// Fails if no plugin serves the resource, if it has too few devices, if the plugin refuses
+    /// (the message begins with the gRPC code), or if the kubelet is stopped.
     pub fn allocate(&self, allocation: Allocation) -> Result<Allocated, String> {
         let life = self.life.as_ref().ok_or("the kubelet is stopped")?;
         life.allocate(allocation)
     }
 
-    /// Ends a pod. Its devices stay in the checkpoint until the next allocation.
+    /// Ends the pod `uid`. The checkpoint has the pod's devices until the next allocation.
     pub fn end_pod(&self, uid: &str) {
         if let Some(life) = &self.life {
             life.end_pod(uid);
         }
     }
 
-    /// Disconnects the plugin of a resource, as when the stream of an earlier plugin ends.
+    /// Disconnects the plugin of a resource, as the kubelet does when the stream of an earlier
+    /// plugin ends.
     pub fn disconnect(&self, resource: &str) {
         if let Some(life) = &self.life {
             life.disconnect(resource);
         }
     }
 
-    /// Changes the fault of Register, from the next start on or, if it
-    /// runs, at once.
+    /// Changes the fault of Register, at once if the kubelet runs, otherwise from its next start.
     pub fn set_register_fault(&mut self, fault: RegisterFault) {
         self.config.register = fault.clone();
         if let Some(life) = &self.life {
@@ -121,23 +120,23 @@ impl FakeKubelet {
         }
     }
 
-    /// Dies, as if killed: connections break, its socket's file stays.
+    /// Ends the kubelet as SIGKILL would: connections break, and the file of its socket remains.
     pub fn stop(&mut self) {
         if let Some(life) = self.life.take() {
             life.end();
         }
     }
 
-    /// Dies while a plugin is requested devices, so many turns of the
-    /// kubelet's runtime after it made the request: at 0 nothing is sent yet,
-    /// and after a few the plugin has answered.
+    /// Ends the kubelet during an Allocate call, `turns` turns of its runtime after the call began:
+    /// with 0 nothing has been sent, and after a few turns the plugin has answered.
     pub fn die_allocating(&mut self, allocation: Allocation, turns: usize) {
         if let Some(life) = self.life.take() {
             life.die_allocating(allocation, turns);
         }
     }
 
-    /// Starts again after [`FakeKubelet::stop`].
+    /// Starts the kubelet again with the same directory and event log, ending the current run if
+    /// there is one.
     pub fn resume(&mut self) -> io::Result<()> {
         self.stop();
         self.life = Some(Life::begin(self.config.clone(), self.log.clone())?);

@@ -1,5 +1,5 @@
-//! A device plugin that only answers: that of another vendor, or the floor of what a call
-//! costs.
+//! A minimal device plugin with fixed answers. Tests use it as the plugin of another vendor,
+//! benchmarks as the lower bound of a call's time.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -19,8 +19,10 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-/// Has one device, `vendor-0`.
-struct OtherPlugin;
+/// The service, which reports the devices `vendor-0`, `vendor-1` and so on.
+struct OtherPlugin {
+    devices: usize,
+}
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -34,13 +36,13 @@ impl DevicePlugin for OtherPlugin {
     }
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Answer<Self::ListAndWatchStream> {
-        let device = Device {
-            id: "vendor-0".to_owned(),
+        let device = |number| Device {
+            id: format!("vendor-{number}"),
             health: HEALTHY.to_owned(),
             topology: None,
         };
         let list = ListAndWatchResponse {
-            devices: vec![device],
+            devices: (0..self.devices).map(device).collect(),
         };
         let list = tokio_stream::once(Ok(list)).chain(tokio_stream::pending());
         Ok(Response::new(Box::pin(list)))
@@ -53,8 +55,13 @@ impl DevicePlugin for OtherPlugin {
         Ok(Response::new(Default::default()))
     }
 
-    async fn allocate(&self, _: Request<AllocateRequest>) -> Answer<AllocateResponse> {
-        Ok(Response::new(Default::default()))
+    /// Answers for each container, with nothing.
+    async fn allocate(&self, call: Request<AllocateRequest>) -> Answer<AllocateResponse> {
+        let containers = call.into_inner().container_requests.into_iter();
+        let container_responses = containers.map(|_| Default::default()).collect();
+        Ok(Response::new(AllocateResponse {
+            container_responses,
+        }))
     }
 
     async fn pre_start_container(
@@ -65,14 +72,19 @@ impl DevicePlugin for OtherPlugin {
     }
 }
 
-/// Serves it at a socket as long as the runtime is there, which has a thread of its own.
+/// Serves the plugin at `socket` until the returned runtime is dropped.
 pub fn serve(socket: &Path) -> Result<Runtime> {
+    serve_devices(socket, 1)
+}
+
+/// Serves a plugin with `devices` devices at `socket` until the returned runtime is dropped.
+pub fn serve_devices(socket: &Path, devices: usize) -> Result<Runtime> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build()?;
     let context = runtime.enter();
     let listener = UnixListenerStream::new(UnixListener::bind(socket)?);
     drop(context);
-    let server = Server::builder().add_service(DevicePluginServer::new(OtherPlugin));
+    let server = Server::builder().add_service(DevicePluginServer::new(OtherPlugin { devices }));
     runtime.spawn(server.serve_with_incoming(listener));
     Ok(runtime)
 }

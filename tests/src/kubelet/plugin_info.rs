@@ -1,6 +1,6 @@
-//! GetInfo as the kubelet's plugin watcher calls it. No client of ours can: the kubelet's
-//! (grpc-go, dialed with a path) sends the socket's path as `:authority`, with `%2F` for `/`,
-//! and http's `Authority` refuses that.
+//! The call GetInfo as the kubelet's plugin watcher makes it, written as raw HTTP/2 frames. The
+//! kubelet's client (grpc-go, dialed with a path) sends the path of the socket as `:authority`,
+//! with `%2F` for `/`. tonic cannot send this, because `Authority` of the crate `http` refuses it.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use prost::Message as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// Types and flags of frames (RFC 9113, section 6).
+/// Types and flags of HTTP/2 frames (RFC 9113, section 6).
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -19,7 +19,7 @@ const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// Returns the description that the plugin at a socket gives of itself.
+/// Calls GetInfo of the plugin at `socket`.
 pub(super) async fn plugin_info(socket: &Path) -> Result<PluginInfo> {
     let mut stream = UnixStream::connect(socket).await?;
     let authority = socket.display().to_string().replace('/', "%2F");
@@ -36,7 +36,7 @@ pub(super) async fn plugin_info(socket: &Path) -> Result<PluginInfo> {
     let mut call = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     add_frame(&mut call, SETTINGS, 0, 0, &[]);
     add_frame(&mut call, HEADERS, END_HEADERS, 1, &block(&headers));
-    // A message of no bytes, which is not compressed.
+    // An empty gRPC message: one byte for "not compressed" and four bytes for its length.
     add_frame(&mut call, DATA, END_STREAM, 1, &[0; 5]);
     stream.write_all(&call).await?;
 
@@ -65,7 +65,7 @@ fn add_frame(bytes: &mut Vec<u8>, kind: u8, flags: u8, stream: u8, payload: &[u8
     bytes.extend(payload);
 }
 
-/// Fields that are literal and go into the dynamic table (RFC 7541, section 6.2.1).
+/// Encodes headers by HPACK as literal fields with incremental indexing (RFC 7541, section 6.2.1).
 fn block(headers: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in headers {

@@ -1,4 +1,4 @@
-//! The pod resources API: the healthy devices that the kubelet has, and the devices of pods.
+//! The kubelet's pod resources API, which lists the healthy devices and the devices of pods.
 
 use std::sync::Arc;
 

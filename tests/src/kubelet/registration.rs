@@ -1,4 +1,4 @@
-//! The service at kubelet.sock.
+//! The Registration service, which device plugins call at kubelet.sock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,29 +12,29 @@ use tonic::{Request, Response, Status};
 
 use super::manager::Manager;
 
-/// The faults of Register.
+/// The way in which the kubelet's call Register fails.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RegisterFault {
     #[default]
     None,
-    /// It refuses, with this reason.
+    /// Register fails with this reason.
     Refuse(String),
-    /// It never answers.
+    /// Register never answers.
     Hang,
-    /// It dials at once and answers after so long.
+    /// The kubelet connects to the plugin at once, but Register answers after this time.
     AnswerLate(Duration),
-    /// It answers at once and dials after so long.
+    /// Register answers at once, but the kubelet connects to the plugin after this time.
     DialLate(Duration),
-    /// The kubelet dies when Register is called.
+    /// The kubelet ends when Register is called.
     Die,
-    /// The kubelet dies when it has dialled and is about to answer.
+    /// The kubelet ends after it has connected to the plugin and before Register answers.
     DieDialled,
 }
 
 pub(super) struct Registration {
     manager: Arc<Manager>,
     fault: watch::Receiver<RegisterFault>,
-    /// Ends the kubelet.
+    /// Notified to end the kubelet.
     death: Arc<Notify>,
 }
 
@@ -70,22 +70,22 @@ impl Registration {
             RegisterFault::None => self.dial(request).await,
             RegisterFault::Refuse(reason) => Err(reason),
             RegisterFault::Hang => {
-                self.manager.unanswered(&request.resource_name);
+                self.manager.log_unanswered(&request.resource_name);
                 std::future::pending().await
             }
-            RegisterFault::AnswerLate(late) => {
+            RegisterFault::AnswerLate(delay) => {
                 self.dial(request).await?;
-                sleep(late).await;
+                sleep(delay).await;
                 Ok(())
             }
-            RegisterFault::DialLate(late) => {
+            RegisterFault::DialLate(delay) => {
                 let (manager, request) = (Arc::clone(&self.manager), request.clone());
                 tokio::spawn(async move {
-                    sleep(late).await;
+                    sleep(delay).await;
                     let resource = &request.resource_name;
                     let socket = manager.socket(&request.endpoint);
                     if let Err(reason) = manager.connect(resource, &socket).await {
-                        manager.refused(resource, &reason);
+                        manager.log_refusal(resource, &reason);
                     }
                 });
                 Ok(())
@@ -109,7 +109,7 @@ impl registration_server::Registration for Registration {
     async fn register(&self, request: Request<RegisterRequest>) -> Result<Response<Empty>, Status> {
         let request = request.into_inner();
         if let Err(reason) = self.answer(&request).await {
-            self.manager.refused(&request.resource_name, &reason);
+            self.manager.log_refusal(&request.resource_name, &reason);
             return Err(Status::unknown(reason));
         }
         Ok(Response::new(Empty {}))

@@ -1,4 +1,4 @@
-//! The plugin watcher: dials every socket that appears in `plugins_registry`.
+//! The plugin watcher, which registers each plugin whose socket appears in `plugins_registry`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,38 +15,40 @@ use tonic::transport::Endpoint;
 use super::manager::Manager;
 use super::plugin_info::plugin_info;
 
-/// The real one uses inotify; nobody will notice.
-const LOOK: Duration = Duration::from_millis(10);
+/// The interval between scans of the directory. The real kubelet uses inotify, with the same result
+/// for a plugin.
+const SCAN_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Looks for sockets for ever.
+/// Registers plugins as their sockets appear in `directory`. This never ends.
 pub(super) async fn watch(directory: PathBuf, manager: &Arc<Manager>) {
-    let mut known = BTreeMap::new();
+    let mut registered = BTreeMap::new();
     loop {
         let sockets = sockets(&directory);
-        known.retain(|path, inode| sockets.get(path) == Some(inode));
+        registered.retain(|path, inode| sockets.get(path) == Some(inode));
         for (path, inode) in sockets {
-            if known.contains_key(&path) {
+            if registered.contains_key(&path) {
                 continue;
             }
             if let Err(error) = register(&path, manager).await {
-                manager.refused(&path.display().to_string(), &error);
+                manager.log_refusal(&path.display().to_string(), &error);
             }
-            known.insert(path, inode);
+            registered.insert(path, inode);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(SCAN_INTERVAL).await;
     }
 }
 
-/// The sockets with their inodes. Names that begin with a dot do not count.
+/// Returns the sockets in `directory` with their inode numbers. Names that begin with a dot are
+/// ignored, as by the kubelet.
 pub(super) fn sockets(directory: &Path) -> BTreeMap<PathBuf, u64> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let visible = entries.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
-    let found = visible.filter_map(|entry| {
+    let sockets = visible.filter_map(|entry| {
         let metadata = entry.metadata().ok()?;
         let is_socket = metadata.file_type().is_socket();
         is_socket.then(|| (entry.path(), metadata.ino()))
     });
-    found.collect()
+    sockets.collect()
 }
 
 async fn register(path: &Path, manager: &Arc<Manager>) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Finds the answers of the probe.
+//! Answers the questions to the probe, in the container.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -15,11 +15,11 @@ use super::questions::{NewNode, Questions};
 use super::report::{Access, Kind, NodeAttempt, PathReport, Report};
 use crate::{fingerprint, mountinfo};
 
-/// Files up to this many bytes are reported whole.
+/// The maximum size in bytes of a file whose content is reported.
 const SHORT: usize = 4096;
 
-/// Looks and tries. Refusals are answers; only a container without /proc is an
-/// error.
+/// Answers the questions. That something is missing or refused is an answer. Only a container
+/// without /proc is an error.
 pub fn answer(questions: &Questions) -> Result<Report> {
     let paths = questions
         .paths
@@ -103,7 +103,7 @@ fn entries(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Makes the node, opens it and removes it again.
+/// Creates a device node, opens it, and removes it again.
 fn make(node: &NewNode) -> NodeAttempt {
     let number = makedev(node.major, node.minor);
     match mknod(
@@ -118,7 +118,8 @@ fn make(node: &NewNode) -> NodeAttempt {
         },
         Ok(()) => {
             let read = open(&node.path, OFlag::O_RDONLY);
-            // A container's own /dev: what stays there goes with it.
+            // The /dev of a container is removed with it, so a node that cannot be removed does no
+            // harm.
             let _ = fs::remove_file(&node.path);
             NodeAttempt {
                 made: Access::Granted,
@@ -128,8 +129,8 @@ fn make(node: &NewNode) -> NodeAttempt {
     }
 }
 
-/// Whether `path` can be opened in this way. Never waits, never becomes its controlling
-/// terminal.
+/// Returns whether `path` can be opened with this access mode. The call never waits, and a terminal
+/// never becomes the controlling terminal.
 fn open(path: &Path, access: OFlag) -> Access {
     let flags = access | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     match nix::fcntl::open(path, flags, Mode::empty()) {
@@ -138,7 +139,7 @@ fn open(path: &Path, access: OFlag) -> Access {
     }
 }
 
-/// The error's name alone: `EPERM`, without the explanation.
+/// Returns the refusal with the name of the error, such as `EPERM`, without its explanation.
 fn refused(errno: Errno) -> Access {
     Access::Refused(format!("{errno:?}"))
 }

@@ -1,4 +1,4 @@
-//! The questions to the probe.
+//! The questions that a test asks a probe.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Questions {
-    /// Paths to stat and to open.
+    /// The paths whose metadata the probe reads, and which it tries to open.
     pub paths: Vec<PathBuf>,
-    /// Character devices to make, to open and to remove again.
+    /// The character devices that the probe tries to create and to open. It removes them again.
     pub new_nodes: Vec<NewNode>,
 }
 
-/// A character device to make.
+/// A character device that the probe tries to create.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewNode {
@@ -36,7 +36,7 @@ impl Questions {
         self
     }
 
-    /// Asks to make a character device.
+    /// Adds the question whether a character device can be created at `path`.
     #[must_use]
     pub fn new_node(mut self, path: impl Into<PathBuf>, major: u64, minor: u64) -> Self {
         self.new_nodes.push(NewNode {
@@ -47,7 +47,7 @@ impl Questions {
         self
     }
 
-    /// The command that asks them in a container.
+    /// Returns the command that asks the questions in a container.
     pub fn command(&self) -> Result<Vec<String>> {
         Ok(vec![super::PATH.to_string(), serde_json::to_string(self)?])
     }

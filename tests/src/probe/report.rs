@@ -1,4 +1,4 @@
-//! The answers of the probe.
+//! The report of a probe with its answers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::mountinfo::{self, Mounted};
 
-/// Everything that the probe saw.
+/// The answers of a probe.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Report {
-    /// The user that it ran as.
+    /// The uid of the probe's process.
     pub uid: u32,
     pub env: BTreeMap<String, String>,
-    /// The mounts, in order.
+    /// The mounts of the container, in the order in which they were made.
     pub mounts: Vec<Mounted>,
     /// The files at the requested paths.
     pub paths: BTreeMap<PathBuf, PathReport>,
@@ -31,27 +31,27 @@ pub struct PathReport {
     pub link_target: Option<PathBuf>,
     pub uid: u32,
     pub gid: u32,
-    /// The inode: the same as on the host if it is the host's own file.
+    /// The inode number. It is the same as on the host if the file is the host's own file.
     pub inode: u64,
     pub(super) device: Option<(u64, u64)>,
     pub read: Access,
     pub write: Access,
-    /// Whether it opens for both at once.
+    /// Whether the file can be opened for reading and writing at once.
     pub read_write: Access,
-    /// The names in it, sorted, if it is a directory.
+    /// The sorted names of the entries, if the file is a directory.
     pub entries: Option<Vec<String>>,
-    /// [`crate::fingerprint::of_bytes`] of the contents, if it is a file.
+    /// The fingerprint of the content ([`crate::fingerprint::of_bytes`]), if it is a regular file.
     pub fingerprint: Option<String>,
-    /// The contents, if it is a short file of UTF-8.
+    /// The content, if it is a short regular file of UTF-8 text.
     pub text: Option<String>,
 }
 
 /// The result of an attempt to create a device node.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct NodeAttempt {
-    /// Whether it could be made.
+    /// Whether the node could be created.
     pub made: Access,
-    /// Whether it could then be opened for reading. `None` if it was not made.
+    /// Whether the created node could be opened for reading. `None` if the node was not created.
     pub read: Option<Access>,
 }
 
@@ -59,22 +59,22 @@ pub struct NodeAttempt {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Nothing, or a link to nothing.
+    /// There is no file, or a link without a target.
     Missing,
     File,
     Directory,
     CharacterDevice,
     BlockDevice,
-    /// A fifo or a socket.
+    /// The file is a named pipe or a socket.
     Other,
 }
 
 /// The result of an attempt to open or create a file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum Access {
-    /// It was.
+    /// The attempt succeeded.
     Granted,
-    /// It was not: the name of the error, such as `EPERM`.
+    /// The attempt failed. The text is the name of the error, such as `EPERM`.
     Refused(String),
 }
 
@@ -92,7 +92,7 @@ impl Report {
             .with_context(|| format!("the probe was not asked about {}", path.display()))
     }
 
-    /// The result for a device that it was requested to create.
+    /// Returns the result for a device that the probe was asked to create.
     pub fn new_node(&self, path: impl AsRef<Path>) -> Result<&NodeAttempt> {
         let path = path.as_ref();
         self.new_nodes
@@ -100,21 +100,21 @@ impl Report {
             .with_context(|| format!("the probe was not asked to make {}", path.display()))
     }
 
-    /// The mount made at exactly this path, if any.
+    /// Returns the mount at exactly this path, if there is one.
     pub fn mount_at(&self, path: impl AsRef<Path>) -> Option<&Mounted> {
         mountinfo::find_mount(&self.mounts, path.as_ref())
     }
 }
 
 impl PathReport {
-    /// The major and the minor number, if it is a device.
+    /// Returns the major and the minor number, if the file is a device node.
     pub fn number(&self) -> Option<(u64, u64)> {
         self.device
     }
 }
 
 impl Access {
-    /// The refusal with the error of this name.
+    /// Returns the refusal with the error of this name, such as `EPERM`.
     pub fn refused(errno: &str) -> Self {
         Self::Refused(errno.to_string())
     }

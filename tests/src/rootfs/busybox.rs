@@ -1,4 +1,4 @@
-//! A root file system of busybox alone.
+//! A root file system that has only busybox.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,11 +8,11 @@ use anyhow::Result;
 use super::tree::Tree;
 use crate::captured::Captured;
 
-/// The statically linked busybox (Debian's package busybox-static).
+/// The statically linked busybox of the host (Debian package busybox-static).
 pub const BUSYBOX: &str = "/bin/busybox";
 
-/// Fills `tree` with busybox, a name of it for each applet, and the directories and
-/// files that every image has.
+/// Adds busybox to `tree`, a hard link to it for each applet, and the directories and files that
+/// every image has.
 pub(super) fn build(tree: &Tree) -> Result<()> {
     tree.directories(&[
         "bin", "dev", "etc", "proc", "root", "sbin", "sys", "tmp", "usr/bin", "usr/lib", "usr/sbin",
@@ -27,7 +27,8 @@ pub(super) fn build(tree: &Tree) -> Result<()> {
         .lines()
         .filter(|applet| *applet != "bin/busybox")
     {
-        // As by `busybox --install`: a copy of the tree has no inode for each.
+        // Hard links as `busybox --install` makes them. Symbolic links would take one inode each in
+        // every copy of the tree.
         tree.hard_link(applet, "/bin/busybox")?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Root file systems built before.
+//! Cache of built root file systems in cargo's output directory, shared by all test processes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -9,14 +9,15 @@ use anyhow::{Context, Result};
 use super::tree::Tree;
 use crate::{binaries, fingerprint};
 
-/// Changed by hand whenever a builder in this module builds something else from
+/// Version of the builders in this module. Increment it when a builder produces another tree from
 /// the same inputs.
 const VERSION: &str = "3";
 
-/// The cached tree called `name`, built by `build` if it does not exist.
+/// Returns the directory of the cached tree `name`, which `build` builds if it does not exist.
 ///
-/// A tree is built under another name and then renamed: one that exists is complete. It may
-/// take long: a second caller waits, also in another process.
+/// Each tree is built in a temporary directory and then renamed, so that a tree in the cache is
+/// always complete. While one caller builds, other callers of the same name wait, in this process
+/// and in others.
 pub(crate) fn directory(
     name: &str,
     inputs: &[PathBuf],
@@ -42,7 +43,7 @@ pub(crate) fn directory(
     Ok(finished)
 }
 
-/// A key that changes when an input file does.
+/// Returns a key that changes when an input file changes.
 fn key(inputs: &[PathBuf]) -> Result<String> {
     let mut parts = vec![VERSION.as_bytes().to_vec()];
     for input in inputs {

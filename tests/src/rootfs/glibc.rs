@@ -1,4 +1,4 @@
-//! A root file system with the host's glibc, laid out as on the host.
+//! A root file system with the glibc of the host at the same paths as on the host.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::captured::Captured;
 use crate::compile::{self, Libc};
 use crate::loader;
 
-/// Libraries of glibc that programs commonly request in addition to libc itself.
+/// Libraries of glibc that many programs need in addition to libc.
 const COMPANIONS: [&str; 5] = [
     "libdl.so.2",
     "libm.so.6",
@@ -23,25 +23,26 @@ const COMPANIONS: [&str; 5] = [
     "librt.so.1",
 ];
 
-/// The program `ldconfig` itself: Ubuntu keeps it behind a shell script.
+/// The paths of the `ldconfig` binary. On Ubuntu /sbin/ldconfig is a shell script that runs
+/// `ldconfig.real`.
 const LDCONFIG: [&str; 2] = ["/sbin/ldconfig.real", "/sbin/ldconfig"];
 
-/// The host's files that the tree is made of.
+/// Returns the files of the host from which the tree is built; the cache key depends on them.
 pub(super) fn inputs() -> Result<Vec<PathBuf>> {
     let mut inputs = vec![busybox::BUSYBOX.into(), dlopen_probe()?, ldconfig()?];
     inputs.extend(libraries()?);
     Ok(inputs)
 }
 
-/// Fills `tree`: merged /usr, busybox for a shell, glibc at the host's own
-/// paths, the loader's probe. No loader cache and nothing to make one with.
+/// Builds an image without a loader cache and without `ldconfig`: a merged /usr, busybox as the
+/// shell, glibc, and the probe of the dynamic loader.
 pub(super) fn build(tree: &Tree) -> Result<()> {
     for name in ["bin", "sbin", "lib", "lib64"] {
         tree.directories(&[&format!("usr/{name}")])?;
         tree.link(name, format!("usr/{name}"))?;
     }
     busybox::build(tree)?;
-    // The applet would stand in for the real one, which this image may lack.
+    // The busybox applet `ldconfig` must not remain: the image is to have no `ldconfig` at all.
     remove_if_there(&tree.on_host("/usr/sbin/ldconfig"))?;
     for library in libraries()? {
         tree.copy_file(&library, &library)?;
@@ -49,8 +50,8 @@ pub(super) fn build(tree: &Tree) -> Result<()> {
     tree.copy_file(&dlopen_probe()?, loader::PATH)
 }
 
-/// Adds what a distribution's image has besides: ld.so.conf with its include,
-/// `ldconfig`, and the cache that it makes.
+/// Adds the files for a loader cache as in a distribution's image: ld.so.conf with its include,
+/// `ldconfig`, and the cache that `ldconfig` writes.
 pub(super) fn add_cache(tree: &Tree) -> Result<()> {
     tree.write("/etc/ld.so.conf", "include /etc/ld.so.conf.d/*.conf\n")?;
     tree.write("/etc/ld.so.conf.d/multiarch.conf", &library_directories()?)?;
@@ -58,14 +59,14 @@ pub(super) fn add_cache(tree: &Tree) -> Result<()> {
     make_cache(tree.top())
 }
 
-/// Runs the host's `ldconfig` on the tree at `root`, as an image's build does.
+/// Runs the host's `ldconfig` on the tree at `root`, as the build of an image does.
 pub fn make_cache(root: &Path) -> Result<()> {
     Captured::run(Command::new(ldconfig()?).arg("-r").arg(root))?
         .success()
         .map(|_| ())
 }
 
-/// The host's own name for its multiarch library directory.
+/// Returns the host's name for its multiarch library directory, such as `x86_64-linux-gnu`.
 pub(crate) fn multiarch() -> String {
     format!("{}-linux-gnu", std::env::consts::ARCH)
 }
@@ -79,8 +80,8 @@ fn library_directories() -> Result<String> {
     Ok(directories.into_iter().map(|line| line + "\n").collect())
 }
 
-/// The loader and libraries that a dynamic program needs, by the paths under
-/// which the host's loader finds them: asked once.
+/// Returns the dynamic loader and the libraries that a dynamic program needs, by the paths at which
+/// the host's loader finds them. They are determined once per process.
 fn libraries() -> Result<BTreeSet<PathBuf>> {
     static KNOWN: Mutex<Option<BTreeSet<PathBuf>>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

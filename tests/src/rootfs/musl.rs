@@ -1,4 +1,4 @@
-//! A root file system with musl, as Debian packages it.
+//! A root file system with musl as Debian's package installs it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::tree::Tree;
 use crate::compile::{self, Libc};
 use crate::loader;
 
-/// The host's files that the tree is made of.
+/// Returns the files of the host from which the tree is built; the cache key depends on them.
 pub(super) fn inputs() -> Result<Vec<PathBuf>> {
     Ok(vec![
         busybox::BUSYBOX.into(),
@@ -18,8 +18,8 @@ pub(super) fn inputs() -> Result<Vec<PathBuf>> {
     ])
 }
 
-/// Fills `tree`: busybox for a shell, musl's loader (which is its libc too),
-/// the loader's probe. No /etc/ld-musl-*.path, as in Alpine's base image.
+/// Builds an image with busybox as the shell, musl's loader (which is also its libc), and the probe
+/// of the dynamic loader. Like the base image of Alpine, it has no /etc/ld-musl-*.path.
 pub(super) fn build(tree: &Tree) -> Result<()> {
     busybox::build(tree)?;
     tree.copy_file(Path::new(&musl_loader()), musl_loader())?;

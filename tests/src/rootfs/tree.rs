@@ -1,4 +1,4 @@
-//! A directory tree that is being filled.
+//! A directory tree under construction, the later root file system of a container.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,21 +10,22 @@ use anyhow::{Context, Result};
 use crate::binaries;
 use crate::captured::Captured;
 
-/// A tree under construction. Paths given to its methods begin with `/` and are
-/// below its top. Nothing in it is hostile before a container runs.
+/// A directory tree under construction. The paths given to its methods begin with `/` and are
+/// relative to `top`. They are resolved without protection from hostile links, because no container
+/// has run in the tree yet.
 pub(crate) struct Tree {
     top: PathBuf,
 }
 
 impl Tree {
-    /// The tree at the directory `top`.
+    /// Returns the tree whose root is the directory `top`.
     pub(crate) fn new(top: &Path) -> Self {
         Self {
             top: top.to_path_buf(),
         }
     }
 
-    /// A new tree at `top` with all that `source` has, links and owners kept.
+    /// Copies the tree `source` to `top`, with its links and owners.
     pub(crate) fn copy_of(source: &Path, top: &Path) -> Result<Self> {
         let mut copy = Command::new("cp");
         copy.args(["--archive", "--reflink=auto", "--no-target-directory"])
@@ -34,18 +35,18 @@ impl Tree {
         Ok(Self::new(top))
     }
 
-    /// The tree's own directory.
+    /// Returns the directory on the host that is the root of the tree.
     pub(crate) fn top(&self) -> &Path {
         &self.top
     }
 
-    /// Returns the path on the host of `path` in the root file system.
+    /// Returns the host path of `path`, which is a path in the root file system.
     pub(crate) fn on_host(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.top.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Makes directories and those above them.
+    /// Creates directories and their missing parents.
     pub(crate) fn directories(&self, paths: &[&str]) -> Result<()> {
         for path in paths {
             let directory = self.on_host(path);
@@ -60,20 +61,20 @@ impl Tree {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Copies one of the host's files, following links.
+    /// Copies the host file `source` to `path`, following symbolic links.
     pub(crate) fn copy_file(&self, source: &Path, path: impl AsRef<Path>) -> Result<()> {
         let file = self.with_parent(path.as_ref())?;
         binaries::copy(source, &file)
             .with_context(|| format!("cannot copy {} to {}", source.display(), file.display()))
     }
 
-    /// Makes the symbolic link `path`, leading to `to`.
+    /// Creates the symbolic link `path` with the target `to`.
     pub(crate) fn link(&self, path: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let link = self.with_parent(path.as_ref())?;
         symlink(to, &link).with_context(|| format!("cannot make the link {}", link.display()))
     }
 
-    /// Gives a file of the tree another name.
+    /// Creates `path` as a hard link to the file `to` of the tree.
     pub(crate) fn hard_link(&self, path: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let name = self.with_parent(path.as_ref())?;
         fs::hard_link(self.on_host(to), &name)

@@ -1,4 +1,4 @@
-//! A container between `create` and `delete`.
+//! A container of runc, from `runc create` to `runc delete`.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::captured::{Captured, read_back};
 use crate::patience::PATIENCE;
 use crate::probe::{Access, PathReport, Questions, Report};
 
-/// A created container. Deleted when dropped.
+/// A container that runc has created. Dropping the value deletes it.
 #[derive(Debug)]
 pub struct Container<'a> {
     runc: &'a Runc,
@@ -23,7 +23,7 @@ pub struct Container<'a> {
     stdout: File,
 }
 
-/// The output of `runc state`, as far as it is used here.
+/// The fields of `runc state` that are read.
 #[derive(Deserialize)]
 struct State {
     status: String,
@@ -34,7 +34,8 @@ impl<'a> Container<'a> {
     pub(super) fn create(runc: &'a Runc, bundle: &'a Bundle) -> Result<Self> {
         let stdout = tempfile::tempfile()?;
         let mut stderr = tempfile::tempfile()?;
-        // From here on dropping it deletes what may already be there.
+        // The value exists before the container is created, so that dropping it also removes an
+        // incomplete container.
         let container = Self {
             runc,
             bundle,
@@ -66,7 +67,7 @@ impl<'a> Container<'a> {
             .map(|_| ())
     }
 
-    /// Runs another command inside.
+    /// Runs another command in the container.
     pub fn exec<T: AsRef<str>>(&self, args: &[T]) -> Result<Captured> {
         let mut command = self.runc.command("exec")?;
         command
@@ -75,31 +76,32 @@ impl<'a> Container<'a> {
         Captured::run(&mut command)
     }
 
-    /// Runs another command inside, which must succeed, and returns its output.
+    /// Runs another command in the container, which must succeed, and returns its output.
     pub fn output<T: AsRef<str>>(&self, args: &[T]) -> Result<String> {
         Ok(self.exec(args)?.success()?.stdout)
     }
 
-    /// Returns the report of a probe inside.
+    /// Returns the report of a probe in the container.
     pub fn probe(&self, questions: &Questions) -> Result<Report> {
         Report::parse(&self.output(&questions.command()?)?)
     }
 
-    /// Returns the file that a probe inside sees at a path.
+    /// Returns what a probe in the container finds at a path.
     pub fn look(&self, path: impl Into<PathBuf>) -> Result<PathReport> {
         let path = path.into();
         let mut report = self.probe(&Questions::new().path(&path))?;
         report.paths.remove(&path).context("no answer of the probe")
     }
 
-    /// How a device opens whose node a probe inside makes itself.
+    /// Returns whether a device can be opened by a node that a probe in the container creates
+    /// itself.
     pub fn open_own(&self, (major, minor): (u64, u64)) -> Result<Option<Access>> {
         let report = self.probe(&Questions::new().new_node("/dev/own", major, minor))?;
         self.output(&["rm", "-f", "/dev/own"])?;
         Ok(report.new_node("/dev/own")?.read.clone())
     }
 
-    /// The host's id of the first process.
+    /// Returns the process id, on the host, of the container's first process.
     pub fn pid(&self) -> Result<i32> {
         Ok(self.state()?.pid)
     }

@@ -1,5 +1,5 @@
-//! The config.json of the host's container: everything that a host has, but
-//! namespaces of its own.
+//! The config.json of the container in which a host runs. It permits everything that a host may do,
+//! and has namespaces of its own.
 
 use std::path::{Path, PathBuf};
 
@@ -17,17 +17,17 @@ const CAPABILITIES: &str = "AUDIT_WRITE BPF CHOWN DAC_OVERRIDE DAC_READ_SEARCH F
     IPC_LOCK KILL MKNOD NET_ADMIN NET_BIND_SERVICE NET_RAW PERFMON SETFCAP SETGID SETPCAP SETUID \
     SYS_ADMIN SYS_BOOT SYS_CHROOT SYS_NICE SYS_PTRACE SYSLOG";
 
-/// Directories of the host that are not those of its root: one can write there.
+/// The directories of the host that can be written to. They are not part of its root file system.
 pub(super) const CONFIGURED: [&str; 2] = ["etc/boathook", "etc/containerd"];
 
-/// The container that boots `root`, which stays as it is, on this view of
-/// cgroups, with the programs at [`PROGRAMS`] and [`RELEASED`], and its
-/// [`CONFIGURED`] directories in `configuration`.
+/// Returns the config.json of a container that boots the distribution in `root`, which is not
+/// changed, with this view of cgroups. The programs are at [`PROGRAMS`] and [`RELEASED`], and the
+/// [`CONFIGURED`] directories are in `configuration`.
 pub(super) fn spec(view: CgroupView, root: &Path, configuration: &Path) -> Result<Value> {
     let mut args = vec!["/lib/systemd/systemd", "--unit=basic.target"];
     if view == CgroupView::V1 {
-        // In a container systemd reads options of the kernel's command line
-        // here (kernel-command-line(7)). crun refuses a hybrid hierarchy.
+        // In a container systemd reads options of the kernel's command line from its arguments
+        // (kernel-command-line(7)). The option avoids a hybrid hierarchy, which crun refuses.
         args.push("systemd.legacy_systemd_cgroup_controller=1");
     }
     let namespaces = ["pid", "mount", "ipc", "uts", "network", "cgroup"];
@@ -52,8 +52,8 @@ pub(super) fn spec(view: CgroupView, root: &Path, configuration: &Path) -> Resul
     }))
 }
 
-/// Bundles and demo hosts are in /var/tmp, so it is the machine's own: paths
-/// mean the same inside.
+/// Returns the mounts of the container. /var/tmp is that of the machine, so that the paths of
+/// bundles and demo hosts are the same in the host.
 fn mounts(configuration: &Path) -> Result<Vec<Value>> {
     let (programs, released) = (directory_of("probe")?, directory_of("boathook")?);
     let configured = CONFIGURED.map(|directory| {

@@ -1,4 +1,4 @@
-//! A container in the host.
+//! Runs a container in a host with systemd.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::bundle::Bundle;
 use crate::captured::Captured;
 use crate::probe::{Questions, Report};
 
-/// A running container. Removed when dropped.
+/// A running container. Dropping the value removes it.
 #[derive(Debug)]
 pub struct Container<'a> {
     host: &'a SystemdHost,
@@ -19,8 +19,8 @@ pub struct Container<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// Runs the bundle's container in the background: by the runtime, or by `boathook-runtime`
-    /// with this configuration.
+    /// Starts the container of a bundle in the background, by the runtime or, with a configuration,
+    /// by `boathook-runtime`.
     pub fn run(
         host: &'a SystemdHost,
         runtime: Runtime,
@@ -37,12 +37,12 @@ impl<'a> Container<'a> {
         Ok(container)
     }
 
-    /// Attaches a device to it.
+    /// Attaches a device to the container.
     pub fn attach(&self, config: &Path, device: &str) -> Result<()> {
         self.boathook(config, &["attach", self.bundle.id(), device])
     }
 
-    /// Detaches all devices from it.
+    /// Detaches all devices from the container.
     pub fn detach(&self, config: &Path) -> Result<()> {
         self.boathook(config, &["detach", self.bundle.id()])
     }
@@ -66,7 +66,7 @@ impl<'a> Container<'a> {
         Report::parse(&Captured::run(&mut exec)?.success()?.stdout)
     }
 
-    /// Changes its resources: `resources` is as in config.json.
+    /// Changes the resources of the container. `resources` has the form of config.json.
     pub fn update(&self, resources: &serde_json::Value) -> Result<()> {
         let file = self.bundle.directory().join("resources.json");
         std::fs::write(&file, resources.to_string())
@@ -75,7 +75,7 @@ impl<'a> Container<'a> {
         self.silently(&["update", "--resources", &file, self.bundle.id()])
     }
 
-    /// Kills and removes it, and runs it again from the same bundle.
+    /// Kills and removes the container, and starts it again from the same bundle.
     pub fn restart(&self) -> Result<()> {
         self.delete()?;
         self.start()
@@ -115,8 +115,7 @@ impl<'a> Container<'a> {
 impl Drop for Container<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.delete() {
-            // There is nobody to return it to. The host ends soon, and all
-            // its containers with it.
+            // The error can only be printed. The host ends soon, with all its containers.
             eprintln!("{error:#}");
         }
     }

@@ -1,4 +1,4 @@
-//! containerd as a service of the host.
+//! Runs containerd as a service of a host with systemd.
 
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -13,19 +13,19 @@ use crate::patience::PATIENCE;
 use crate::probe;
 use crate::rootfs::Rootfs;
 
-/// Not the package's own unit: that one raises limits, which takes
+/// The name of the unit. It is not that of the package, which raises limits and would need
 /// CAP_SYS_RESOURCE.
 const SERVICE: &str = "engine.service";
 
-/// A containerd that runs. Stopped when dropped; its containers are not.
+/// A running containerd. Dropping the value stops it, but not its containers.
 #[derive(Debug)]
 pub struct Containerd<'a> {
     host: &'a SystemdHost,
 }
 
 impl<'a> Containerd<'a> {
-    /// Settings for [`SystemdHost::configuration`]: containers' cgroups are made
-    /// by this driver, and all files are where the machine finds them too.
+    /// Returns the configuration file of containerd. The cgroups of containers are managed by
+    /// `driver`, and all files are at paths that are the same on the machine.
     pub fn settings(host: &SystemdHost, driver: Driver) -> Result<String> {
         let directory = host.directory.path();
         let settings = format!(
@@ -56,7 +56,7 @@ impl<'a> Containerd<'a> {
         Ok(settings)
     }
 
-    /// The runtime that is fit for the host.
+    /// Returns the path of a runtime that works on the host.
     pub fn runtime(host: &SystemdHost) -> Result<PathBuf> {
         Ok(if host.has_cpu_controller()? {
             Program::Runc.path().into()
@@ -65,9 +65,9 @@ impl<'a> Containerd<'a> {
         })
     }
 
-    /// Starts it with the configuration that the host has, and gives it an
-    /// image. As its package's unit does, it leaves containers alone when it is
-    /// stopped, and has a part of the cgroups to itself.
+    /// Starts containerd with the host's configuration, and imports an image. As with the unit of
+    /// its package, its containers continue when it is stopped, and it has a part of the cgroups to
+    /// itself.
     pub fn start(host: &'a SystemdHost) -> Result<Self> {
         let unit = format!("--unit={SERVICE}");
         let settings = [
@@ -83,13 +83,14 @@ impl<'a> Containerd<'a> {
         Ok(containerd)
     }
 
-    /// Stops it and starts it again.
+    /// Restarts containerd.
     pub fn restart(&self) -> Result<()> {
         self.host.run("systemctl", &["restart", SERVICE])?;
         self.wait_until_ready()
     }
 
-    /// A connection of the kubelet's. It ends when the engine does.
+    /// Connects to containerd as the kubelet does. The connection ends when containerd is
+    /// restarted.
     pub fn client(&self) -> Result<CriClient> {
         CriClient::connect(&socket(self.host))
     }
@@ -121,13 +122,13 @@ impl<'a> Containerd<'a> {
 impl Drop for Containerd<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.host.run("systemctl", &["stop", SERVICE]) {
-            // There is nobody to return it to. It ends with the host.
+            // The error can only be printed. The service ends with the host.
             eprintln!("{error:#}");
         }
     }
 }
 
-/// In a directory that the machine and the host share.
+/// Returns the path of the socket. Its directory has the same path on the machine and in the host.
 fn socket(host: &SystemdHost) -> PathBuf {
     host.directory.path().join("containerd.sock")
 }

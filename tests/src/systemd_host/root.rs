@@ -1,5 +1,4 @@
-//! The root file system of a host: a small distribution with systemd and
-//! runtimes.
+//! The root file systems of hosts: small distributions with systemd and runtimes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -34,8 +33,8 @@ impl Distribution {
         }
     }
 
-    /// The tree, made by debootstrap if it has not been made before. Nothing may
-    /// be written to it.
+    /// Returns the root file system, which is built by debootstrap if it has not been built before.
+    /// Nothing may be written to it.
     pub fn directory(self) -> Result<PathBuf> {
         match self {
             Self::OfThisMachine => {
@@ -53,10 +52,11 @@ impl Distribution {
         };
         mirror.fetch(self.packages(), directory)?;
         if self == Self::Ubuntu1804 {
-            // That of the release itself tells systemd of no device.
+            // The runc of the release itself does not pass devices to systemd, so the updated one
+            // is installed.
             mirror.add_updated("runc", directory)?;
-            // They would write to the root, which is read-only; later versions
-            // take no offence.
+            // These units write to the root file system, which is read-only, and fail. In later
+            // versions they do not fail.
             for unit in ["systemd-tmpfiles-setup", "systemd-update-utmp"] {
                 let masked = format!("etc/systemd/system/{unit}.service");
                 symlink("/dev/null", directory.join(masked))?;
@@ -65,7 +65,7 @@ impl Distribution {
         for configured in CONFIGURED {
             fs::create_dir_all(directory.join(configured))?;
         }
-        // An engine copies it into pods.
+        // Engines copy this file into pods.
         fs::write(directory.join("etc/hosts"), "127.0.0.1 localhost\n")?;
         Ok(())
     }

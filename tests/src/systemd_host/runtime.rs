@@ -1,8 +1,8 @@
-//! The container runtimes of the host, and how they manage cgroups.
+//! The container runtimes of a host with systemd, and the ways in which they manage cgroups.
 
 use std::fmt;
 
-/// A runtime's program.
+/// The program of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     Runc,
@@ -28,18 +28,18 @@ impl fmt::Display for Program {
     }
 }
 
-/// The slice of [`Driver::SystemdInClosedSlice`].
+/// The slice below which [`Driver::SystemdInClosedSlice`] puts containers.
 pub(super) const CLOSED_SLICE: &str = "closed.slice";
 
 /// The component that creates a container's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// The runtime itself, without systemd.
+    /// The runtime creates the cgroup itself, without systemd.
     Cgroupfs,
-    /// systemd, as a scope that the runtime requests.
+    /// systemd creates the cgroup of a scope that the runtime requests.
     Systemd,
-    /// The same, below a slice that restricts devices as well. See
-    /// [`super::SystemdHost::close_slice`].
+    /// systemd creates the scope below a slice that restricts devices, too (see
+    /// [`super::SystemdHost::close_slice`]).
     SystemdInClosedSlice,
 }
 
@@ -51,7 +51,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The options before a subcommand: the state directory and the driver.
+    /// Returns the options of the runtime before a subcommand: its state directory and the driver.
     pub(super) fn options(self) -> Vec<String> {
         let mut options = vec!["--root".to_string(), format!("/run/test-{}", self.program)];
         if self.driver != Driver::Cgroupfs {
@@ -60,7 +60,7 @@ impl Runtime {
         options
     }
 
-    /// The `cgroupsPath` for a container, in the form that the driver wants.
+    /// Returns the `cgroupsPath` of a container in the form that the driver requires.
     pub fn cgroups_path(self, name: &str) -> String {
         match self.driver {
             Driver::Cgroupfs => format!("/boathook/{name}"),
@@ -69,7 +69,7 @@ impl Runtime {
         }
     }
 
-    /// The unit that a container with this cgroup is in.
+    /// Returns the name of the systemd unit of a container with this cgroup, if it has one.
     pub fn unit(self, name: &str) -> Option<String> {
         (self.driver != Driver::Cgroupfs).then(|| format!("boathook-{name}.scope"))
     }

@@ -1,11 +1,11 @@
-//! The processor of a machine.
+//! The architectures of virtual machines.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// An architecture of Debian and of the releases. The processor is emulated, since one
-/// cannot rely on KVM where tests run.
+/// An architecture for which both Debian and releases of Boathook exist. The processor is always
+/// emulated, because machines that run tests often lack KVM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
     Amd64,
@@ -13,14 +13,14 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// That with this name of Debian's.
+    /// Returns the architecture with this name in Debian.
     pub fn named(name: &str) -> Result<Self> {
         let known = [Self::Amd64, Self::Arm64];
         let found = known.into_iter().find(|known| known.name() == name);
         found.with_context(|| format!("no architecture {name}: amd64 and arm64 are known"))
     }
 
-    /// This machine's own, if there is a virtual machine of it.
+    /// Returns the architecture of this machine, if virtual machines of it are supported.
     pub fn of_this_machine() -> Option<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Some(Self::Amd64),
@@ -29,7 +29,7 @@ impl Architecture {
         }
     }
 
-    /// Debian's name.
+    /// Returns the name of the architecture in Debian.
     pub fn name(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -54,16 +54,17 @@ impl Architecture {
         (!Path::new(program).is_file()).then(|| format!("needs {program} (package {package})"))
     }
 
-    /// QEMU's options for the machine, with an IOMMU.
+    /// Returns the options of QEMU for a machine with an IOMMU.
     pub(super) fn machine(self) -> &'static str {
         match self {
             Self::Amd64 => "-machine q35 -cpu max -device intel-iommu,intremap=off",
-            // Authentication of pointers as the architecture has it takes half of the time.
+            // The emulation of the architecture's own pointer authentication would take half of the
+            // time, so a cheaper algorithm is used.
             Self::Arm64 => "-machine virt,iommu=smmuv3 -cpu max,pauth-impdef=on",
         }
     }
 
-    /// The kernel's options for it.
+    /// Returns the options of the kernel's command line for this machine.
     pub(super) fn command_line(self) -> &'static str {
         match self {
             Self::Amd64 => "console=ttyS0 intel_iommu=on no_timer_check",

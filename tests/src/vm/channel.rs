@@ -1,5 +1,5 @@
-//! The protocol that QEMU's monitor and its guest agent speak: JSON, one object a line
-//! (QEMU's docs/interop/qmp-spec.txt and qemu-ga-ref).
+//! Implements the protocol of QEMU's monitor and of its guest agent, in which each line is a JSON
+//! object (QEMU's docs/interop/qmp-spec.txt and qemu-ga-ref).
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-/// The time that QEMU may take to make its sockets.
+/// The time limit for QEMU to create its sockets.
 const START: Duration = Duration::from_secs(30);
 
-/// A connection, made at the first call.
+/// A connection, which is opened at the first call.
 #[derive(Debug)]
 pub(super) struct Channel {
     socket: PathBuf,
     stream: Option<UnixStream>,
-    /// The bytes that were read behind the last whole line.
+    /// The bytes that were read after the last complete line.
     rest: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ impl Channel {
         }
     }
 
-    /// Calls a command, and gives what it returns.
+    /// Calls a command, and returns its result.
     pub(super) fn call(
         &mut self,
         command: &str,
@@ -47,15 +47,15 @@ impl Channel {
             if let Some(error) = answer.get("error") {
                 bail!("{command} {arguments} fails: {error}");
             }
-            // Anything else is a greeting or an event.
+            // An object without a result is a greeting or an event, and is skipped.
             if let Some(returned) = answer.get_mut("return") {
                 return Ok(returned.take());
             }
         }
     }
 
-    /// Waits until a guest agent answers; answers to others' calls are dropped. It may
-    /// lose what is written before it starts, so it is asked again.
+    /// Waits until the guest agent answers. Answers to earlier calls are dropped. The agent may
+    /// lose a call that is sent before it starts, so the call is repeated.
     pub(super) fn synchronize(&mut self, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         for id in 1.. {
@@ -73,7 +73,7 @@ impl Channel {
         bail!("no guest agent answers within {patience:?}")
     }
 
-    /// Calls a command that does not answer.
+    /// Sends a command that has no answer.
     pub(super) fn send(&mut self, command: &str, arguments: &Value) -> Result<()> {
         let line = format!(
             "{}\n",
@@ -83,7 +83,7 @@ impl Channel {
         written.with_context(|| format!("cannot send {command}"))
     }
 
-    /// The next object.
+    /// Reads the next object.
     fn answer(&mut self, deadline: Instant) -> Result<Value> {
         let mut buffer = [0; 65536];
         loop {

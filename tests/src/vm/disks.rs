@@ -1,4 +1,5 @@
-//! The machine's root: a Debian with systemd, engines and tools, as users install them.
+//! Builds the root file system of a machine: a Debian with systemd, engines and tools, as users
+//! install them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,17 +16,18 @@ use crate::fingerprint;
 use crate::mirror::Mirror;
 use crate::rootfs::cached;
 
-/// systemd, the agent, engines, and what uses devices in containers.
+/// The packages of the root file system: systemd, the guest agent, engines, and programs that use
+/// devices in containers.
 const PACKAGES: &str = "systemd,systemd-sysv,dbus,udev,kmod,qemu-guest-agent,runc,crun,\
                         containerd,docker.io,podman,conmon,containernetworking-plugins,netavark,\
                         aardvark-dns,iproute2,iptables,apparmor,uidmap,slirp4netns,fuse-overlayfs,\
                         fuse3,rdma-core,ibverbs-utils,ibverbs-providers,rdmacm-utils,usbutils,\
                         pciutils,ca-certificates,busybox-static";
 
-/// The time that the packages of another architecture may take to install themselves.
+/// The time limit for installing the packages of another architecture in an emulated machine.
 const INSTALLATION: Duration = Duration::from_secs(3600);
 
-/// Services that no test needs, and the time that they take.
+/// The units that are masked, because no test needs them and they take time.
 const MASKED: [&str; 6] = [
     "apt-daily.timer",
     "apt-daily-upgrade.timer",
@@ -35,19 +37,19 @@ const MASKED: [&str; 6] = [
     "getty@tty1.service",
 ];
 
-/// More than the packages need.
+/// The size of the image, which is larger than the packages need.
 const SIZE: &str = "4G";
 
-/// What is left to do when the packages are installed. Docker starts when somebody calls it
-/// (docker.socket).
+/// The commands that are run after the packages are installed. Docker is not started at boot, but
+/// when a program connects to its socket (docker.socket).
 const FINISH: &str = "rm /etc/systemd/system/multi-user.target.wants/docker.service
                       rm -rf /var/cache/apt/archives /var/lib/apt/lists";
 
-/// The image of the root file system, to which nothing may be written.
+/// Returns the path of the image with the root file system, to which nothing may be written.
 pub(super) fn root(architecture: Architecture) -> Result<PathBuf> {
     let machine = [PathBuf::from("/etc/os-release")];
     let is_own = Architecture::of_this_machine() == Some(architecture);
-    // Other packages make another root.
+    // The name contains a hash of the packages and commands, so that other ones make another image.
     let packages = fingerprint::of_parts([PACKAGES.as_bytes(), FINISH.as_bytes()]);
     let name = format!("vm-{}-{packages}", architecture.name());
     let directory = cached(&name, &machine, |tree| {
@@ -69,7 +71,7 @@ pub(super) fn root(architecture: Architecture) -> Result<PathBuf> {
         fs::remove_dir_all(&files).context("cannot remove what the image was made of")?;
         if !is_own {
             let kernel = Kernel::named("6.1", architecture)?;
-            // systemd's `init` takes the place of this one.
+            // When the packages are installed, systemd's own `init` replaces this one.
             run_init(&kernel, &file, INSTALLATION)?;
         }
         Ok(())
@@ -77,14 +79,14 @@ pub(super) fn root(architecture: Architecture) -> Result<PathBuf> {
     Ok(directory.join("root.ext4"))
 }
 
-/// Makes an image of ext4 with these files; what is not used is a hole in the file.
+/// Creates an image of ext4 with these files. Unused space is a hole in the file.
 pub(super) fn image(files: &Path, file: &Path, size: &str) -> Result<()> {
     let mut command = Command::new("/sbin/mkfs.ext4");
     command.args(["-q", "-d"]).arg(files).arg(file).arg(size);
     Captured::run(&mut command)?.success().map(drop)
 }
 
-/// Sets the values that an installer would ask for.
+/// Writes the files that an installer would write: names, users and networks.
 fn configure(root: &Path) -> Result<()> {
     fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n")?;
     fs::write(root.join("etc/hostname"), "vm\n")?;

@@ -1,4 +1,4 @@
-//! Debian's kernels.
+//! Finds the kernels of Debian's releases.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::captured::Captured;
 use crate::mirror::Mirror;
 use crate::rootfs::cached;
 
-/// What a kernel is called here, and the release of Debian that has it.
+/// The names of kernels in tests, and the releases of Debian that have them.
 const KERNELS: [(&str, &str); 4] = [
     ("5.10", "bullseye"),
     ("6.1", "bookworm"),
@@ -29,7 +29,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// That with this name: `5.10`, `6.1`, `6.12` or `newest`.
+    /// Returns the kernel with this name: `5.10`, `6.1`, `6.12` or `newest`.
     pub fn named(wanted: &str, architecture: Architecture) -> Result<Self> {
         let mut known = KERNELS.into_iter();
         let found = known.find(|(name, _)| *name == wanted);
@@ -41,7 +41,7 @@ impl Kernel {
         })
     }
 
-    /// That which every run of the tests boots, if there is one of this machine's
+    /// Returns the kernel that every run of the tests boots, if it exists for this machine's
     /// architecture.
     pub fn of_every_run() -> Option<Self> {
         Self::named("6.1", Architecture::of_this_machine()?).ok()
@@ -60,7 +60,7 @@ impl Kernel {
         })
     }
 
-    /// The directory that `scripts/debian-kernel` makes.
+    /// Returns the directory with the kernel's files, which `scripts/debian-kernel` creates.
     pub(super) fn files(&self) -> Result<PathBuf> {
         let script = binaries::source_tree().join("scripts/debian-kernel");
         let architecture = self.architecture.name();
@@ -76,7 +76,7 @@ impl Kernel {
         })
     }
 
-    /// Its version, such as `6.1.0-50-amd64`.
+    /// Returns the version of the kernel, such as `6.1.0-50-amd64`.
     pub fn version(&self) -> Result<String> {
         let version = fs::read_to_string(self.files()?.join("version"))?;
         Ok(version.trim().to_string())

@@ -1,4 +1,4 @@
-//! A machine that does one thing and turns itself off.
+//! Runs a machine that executes the lines of a shell script and turns itself off.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,8 @@ use super::{Kernel, console, disks, end_of, qemu};
 use crate::captured::Captured;
 use crate::scratch;
 
-/// Process 1. The lines are a program of their own, so that the first that fails ends them.
+/// The script that is process 1. The steps are another script, so that the first step that fails
+/// ends them.
 const INIT: &str = "#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc
@@ -24,8 +25,8 @@ exec busybox poweroff -f
 ";
 const LAST: &str = "all steps done";
 
-/// Boots a kernel with the files of this directory as its root, runs the lines of a shell,
-/// and gives what was printed on the console.
+/// Boots a kernel with the files of a directory as its root file system, runs the lines of a shell,
+/// and returns the output on the console.
 pub fn run_once(kernel: &Kernel, files: &Path, steps: &str, limit: Duration) -> Result<String> {
     let directory = scratch::directory("vm")?;
     let root = directory.path().join("root.ext4");
@@ -34,10 +35,11 @@ pub fn run_once(kernel: &Kernel, files: &Path, steps: &str, limit: Duration) -> 
     run_init(kernel, &root, limit)
 }
 
-/// Makes process 1 for a root with a shell, and with busybox when the steps are done.
+/// Writes the script that is process 1. The root file system must have a shell and, after the
+/// steps, busybox.
 pub(super) fn write_init(files: &Path, steps: &str) -> Result<()> {
     let init = files.join("sbin/init");
-    // It may be a link to busybox, or absent.
+    // The file may be a link to busybox, which must not be followed, or may not exist.
     let _ = fs::remove_file(&init);
     fs::write(&init, INIT)?;
     fs::set_permissions(&init, Permissions::from_mode(0o755))?;
@@ -45,12 +47,12 @@ pub(super) fn write_init(files: &Path, steps: &str) -> Result<()> {
     Ok(())
 }
 
-/// Boots a kernel on the image of such a root, which keeps what is written.
+/// Boots a kernel with such a root file system in an image, which keeps what is written.
 pub(super) fn run_init(kernel: &Kernel, root: &Path, limit: Duration) -> Result<String> {
     let directory = scratch::directory("vm")?;
     let qemu = qemu(kernel, root, "snapshot=off", directory.path())?;
-    // The machine ends as well when the kernel panics, and soon after the tests. Two
-    // emulated processors were seen to wait for each other without end.
+    // The machine also ends when the kernel panics, and soon after the tests end. The time limit is
+    // needed because two emulated processors have been seen to wait for each other without end.
     let mut command = Command::new("timeout");
     command
         .args(["--signal=KILL", &limit.as_secs().to_string()])

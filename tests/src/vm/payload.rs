@@ -1,4 +1,4 @@
-//! The files that a test brings into the machine: the release, and programs.
+//! The files that a test copies to a virtual machine: the release, and test programs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use tempfile::TempDir;
 use crate::captured::Captured;
 use crate::{binaries, scratch};
 
-/// Files for the machine. Removed when dropped.
+/// The files for a machine, which are removed when the value is dropped.
 #[derive(Debug)]
 pub struct Payload(TempDir);
 
 impl Payload {
-    /// The release at `/root/boathook`, as its archive has it, the programs of
-    /// `tests/programs/vm` at `/root/programs`, and in `/root/dra` the DRA driver with
-    /// `dra-suite`, its own tests.
+    /// Collects the files: the release at `/root/boathook`, as in its archive; the programs of
+    /// `tests/programs/vm` at `/root/programs`; and the DRA driver with its own tests, `dra-suite`,
+    /// in `/root/dra`.
     pub fn new() -> Result<Self> {
         let payload = Self(scratch::directory("payload")?);
         let root = payload.0.path().join("tree/root");
@@ -51,7 +51,7 @@ impl Payload {
         Ok(payload)
     }
 
-    /// As a disk of the machine.
+    /// Returns the path of the archive, which the machine gets as a disk.
     pub(super) fn archive(&self) -> PathBuf {
         self.0.path().join("payload.tar")
     }

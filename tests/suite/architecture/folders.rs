@@ -22,8 +22,8 @@ fn no_folder_uses_one_that_uses_it() {
     assert!(circles.is_empty(), "{}", circles.join("\n"));
 }
 
-/// The modules for running containers, from the lowest floor to the highest.
-const FLOORS: [&[&str]; 5] = [
+/// The layers of modules for running containers. The modules of a layer use only earlier layers.
+const LAYERS: [&[&str]; 5] = [
     &["error", "record"],
     &["container"],
     &["reconcile"],
@@ -32,18 +32,21 @@ const FLOORS: [&[&str]; 5] = [
 ];
 
 #[test]
-fn the_floors_for_running_containers_use_only_those_below_them() {
+fn each_layer_for_running_containers_uses_only_earlier_layers() {
     let src = binaries::source_tree().join("hook/src/live");
     let arrows = arrows_within(&src, "crate::live::");
-    let floor = |module: &str| {
-        let floor = FLOORS.iter().position(|floor| floor.contains(&module));
-        floor.unwrap_or_else(|| panic!("{module} is on no floor"))
+    let find_layer = |module: &str| {
+        let layer = LAYERS.iter().position(|layer| layer.contains(&module));
+        layer.unwrap_or_else(|| panic!("{module} is in no layer"))
     };
     let used_at_all: BTreeSet<&String> = arrows.values().flatten().collect();
     assert!(used_at_all.len() >= 4, "{used_at_all:?}");
     for (module, used) in &arrows {
         for other in used {
-            assert!(floor(other) < floor(module), "{module} uses {other}");
+            assert!(
+                find_layer(other) < find_layer(module),
+                "{module} uses {other}"
+            );
         }
     }
 }

@@ -8,13 +8,19 @@ use harness::binaries;
 
 use super::read;
 
-/// No function has one of these as its whole name.
+/// No function has one of these as its whole name: prepositions, pronouns, adverbs, participles, and
+/// verbs without the object that a type would complete.
 const FUNCTIONS: &str = "of at all one each has made told known kept gone left both own other \
-    others same why it its";
+    others same why it its about after before near such taken held what which whose who \
+    fit inability answers arm renew vanished sick wants follow_up hang_ups called wrote serving \
+    scanned is_hooks may_be_for refuse_taken makes_again or_remove touches as_sent has_news";
 
 /// No type has one of these as its whole name.
 const TYPES: &str = "Which Whose What Held Hold Chosen Seen Sight Near Wanted About Several \
-    Looked Told Became Made Before Found Left LeftToOthers OfOne InOrder Unfit";
+    Looked Told Became Made Before After Found Given Taken Known Kept Gone Lost Left Other Others \
+    Another Each Both One Own First Last Next Use LeftToOthers OfOne InOrder Unfit Claimed \
+    Filtered Inherited Judged Listed Present Printed Recorded Refused Resolved Situation \
+    Suspicion Terms Unclaimed Unreadable Unrequested Watched";
 
 #[test]
 fn functions_are_verbs_and_types_are_nouns() {
@@ -43,6 +49,8 @@ fn only_declarations_with_a_whole_name_are_refused() {
         ("pub\tstruct Held(BTreeSet<String>);", &["Held"]),
         ("struct Several;", &["Several"]),
         ("type Looked<'r> = (&'r Record, Became);", &["Looked"]),
+        ("fn\tor_remove(made: &Place) {}", &["or_remove"]),
+        ("pub(super)\tenum Other {", &["Other"]),
         ("fn of_pid(pid: i32) {}", &[]),
         ("fn find(of: fn(i32), at: usize) {}", &[]),
         ("struct HeldDevices {", &[]),

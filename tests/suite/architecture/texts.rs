@@ -14,13 +14,14 @@ use super::read;
 /// said about a container's cgroups.
 const FOR_PEOPLE: &str = "InjectionPlan RequestSource Authority StepUser CapabilityNeed \
     SpecificationChange SystemdReport UnitOutcome LinkReport LevelReport Outcome PresentNode \
-    OpenBy Pod FileErrorDetails DeviceError Health Inventory Candidate Entry";
+    DeviceHolder Pod FileErrorDetails DeviceError Health Inventory Candidate Entry \
+    SimilarDevice";
 
 /// The types whose `Display` is a format that is read again, by the kernel, by systemd, by engines
 /// or by the type itself. A program's own files, such as attachment records, have formats of their
 /// own.
 const FORMATS: &str = "DeviceList ListEntry Unit PodUid CdiName PathPattern Recording \
-    DeviceKind DeviceNumber Access DeviceRule Template LabelName LinuxCapability $type";
+    DeviceKind DeviceNumber Access DeviceRule Template LinuxCapability $type";
 
 /// The folders whose types are listed: those of devices, plans and records.
 const FOLDERS: [&str; 5] = [

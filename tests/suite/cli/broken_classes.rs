@@ -6,7 +6,7 @@ use std::fs;
 use harness::captured::Captured;
 use harness::demo_host::{DemoHost, HostDirectory};
 
-use super::{assert_refused, bundle, bundle_of, code, of_pod, prestart};
+use super::{assert_refused, boathook, bundle, bundle_of, code, host_with_thing, of_pod, prestart};
 use crate::broken_classes::{Consequence, WAYS, add_broken_classes, set_mode, write};
 
 /// The hook for a container with this variable beside those that most have. Of the class that
@@ -183,4 +183,36 @@ fn a_class_directory_that_cannot_be_read_stops_only_containers_that_request_devi
         ran.stderr.contains(host.classes().to_str().unwrap()),
         "{ran:?}"
     );
+}
+
+/// A label is no part of what a container gets. The plugin, which makes labels, does not use the
+/// class, and an administrator learns why.
+#[test]
+fn a_broken_expression_of_a_label_stops_no_container() {
+    for (table, stops_containers) in [
+        (
+            "[labels]\n'example.com/kind' = { value = 'a', regex = '(' }\n",
+            false,
+        ),
+        (
+            "[[attributes]]\nname = 'kind'\nvalue = 'a'\nregex = '('\n",
+            true,
+        ),
+    ] {
+        let host = host_with_thing(&format!(
+            "discover = [{{ count = 1 }}]\ndevice = {{ id = 'thing-{{index}}' }}\n{table}"
+        ));
+        let ran = start(&host, "THINGS");
+        if stops_containers {
+            assert_refused(&ran, code::CONFIG, &["bad regex `(`"]);
+        } else {
+            assert_starts(&ran, table);
+        }
+        let file = host.classes().join("thing.toml");
+        let arguments = ["class", "check", file.to_str().unwrap()];
+        let checked = boathook(&host, &arguments, b"");
+        assert_ne!(checked.status.code(), Some(code::SUCCESS), "{table}");
+        let said = format!("{}{}", checked.stdout, checked.stderr);
+        assert!(said.contains("bad regex `(`"), "{said}");
+    }
 }

@@ -82,6 +82,7 @@ fn with_strict_and_expect_a_class_that_finds_less_fails() {
             "error  discover",
         ),
         (&[], "", code::SUCCESS, "note  discover"),
+        (&[], "", code::SUCCESS, "OK, but it finds no device here"),
         (
             &[],
             "--strict",

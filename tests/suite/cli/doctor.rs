@@ -6,7 +6,7 @@ use harness::binaries;
 use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::{Value, json};
 
-use super::{boathook, bundle, bundle_of, config};
+use super::{assert_refused, boathook, bundle, bundle_of, code, config, prestart, succeeds};
 use crate::said::assert_says;
 use crate::tree::listing;
 
@@ -126,20 +126,94 @@ fn variables_are_tried_without_a_container() {
     }
 }
 
-/// As on WSL and Jetson, where another class of the vendor has the device.
+/// As on WSL and Jetson, where another class of the vendor has the device: also by the refusal, and
+/// by `explain`.
 #[test]
 fn the_class_that_has_devices_is_named() {
-    let host = HostDirectory::new().unwrap();
-    let class = "version = 1\ndescription = 'Cards'\nresource = 'dummy.com/card'\n\
+    let card = "version = 1\ndescription = 'Cards'\nresource = 'dummy.com/card'\n\
          [request]\nenv = 'CARD_VISIBLE_DEVICES'\n\
          [[discover]]\npath = '/dev/card-{number:number}'\n\
          [device]\nid = 'card-{number}'\n";
-    host.add_class("dummy-card", class).unwrap();
-    let bundle = bundle(&[("CARD_VISIBLE_DEVICES", "all")]);
+    let csv = "/etc/nvidia-container-runtime/host-files-for-container.d/drivers.csv";
+    let nvidia = "NVIDIA_VISIBLE_DEVICES";
+    for (variable, class, files, named) in [
+        (
+            "CARD_VISIBLE_DEVICES",
+            None,
+            &[][..],
+            "class dummy-npu has 64 (variable DUMMY_VISIBLE_DEVICES)",
+        ),
+        (
+            nvidia,
+            Some("nvidia-wsl"),
+            &["/dev/dxg", "/usr/lib/wsl/lib/libcuda.so.1"],
+            "class nvidia-wsl has 1 (variable NVIDIA_WSL_VISIBLE_DEVICES)",
+        ),
+        (
+            nvidia,
+            Some("nvidia-tegra"),
+            &["/etc/nv_tegra_release", csv],
+            "class nvidia-tegra has 1 (variable NVIDIA_TEGRA_VISIBLE_DEVICES)",
+        ),
+    ] {
+        let host = HostDirectory::new().unwrap();
+        match class {
+            None => host.add_class("dummy-card", card).unwrap(),
+            Some(class) => {
+                host.add_shipped_class("nvidia-gpu").unwrap();
+                host.add_shipped_class(class).unwrap();
+            }
+        }
+        for file in files {
+            host.add_file(file, "").unwrap();
+        }
+        let all = bundle(&[(variable, "all")]);
+        let (code, text) = doctor(&host, all.path());
+        assert_eq!(code, Some(15), "{text}");
+        assert_says(&text, &["no device on this host", named]);
+        let explain = |bundle: &Path| {
+            boathook(
+                &host,
+                &["explain", "--bundle", bundle.to_str().unwrap()],
+                b"",
+            )
+        };
+        let explained = explain(all.path()).success().unwrap();
+        assert_says(&explained.stdout, &["0 of 0 devices", named]);
+        let first = bundle(&[(variable, "0")]);
+        assert_refused(&explain(first.path()), code::REQUEST, &[named]);
+        assert_refused(&prestart(&host, &first), code::REQUEST, &[named]);
+    }
+}
+
+#[test]
+fn a_device_that_is_plugged_in_later_is_not_sought_in_other_classes() {
+    let host = HostDirectory::new().unwrap();
+    let class = |name: &str, follow: bool, discover: &str| {
+        let text = format!(
+            "version = 1\nfollow = {follow}\ndescription = 'Cards'\n\
+             resource = 'devices.boathook.dev/{name}'\n[request]\n\
+             env = '{}_VISIBLE_DEVICES'\n[[discover]]\n{discover}\n\
+             [device]\nid = '{name}-{{index}}'\n",
+            name.to_uppercase()
+        );
+        host.add_class(name, &text).unwrap();
+    };
+    class("stick", true, "path = '/dev/stick-{index:number}'");
+    class("other", false, "count = 1");
+    let bundle = bundle(&[("STICK_VISIBLE_DEVICES", "stick-0")]);
     let (code, text) = doctor(&host, bundle.path());
     assert_eq!(code, Some(15), "{text}");
-    let named = "class dummy-npu has 64 (variable DUMMY_VISIBLE_DEVICES)";
-    assert_says(&text, &["no device on this host", named]);
+    let advice = "plug it in and start the container again; with `?` after the name";
+    assert_says(
+        &text,
+        &[
+            "no device on this host",
+            advice,
+            "STICK_VISIBLE_DEVICES=NAME?",
+        ],
+    );
+    assert!(!text.contains("OTHER_VISIBLE_DEVICES"), "{text}");
 }
 
 /// A container that was refused does not exist any more; the hook's report does.
@@ -225,6 +299,172 @@ fn a_container_that_docker_could_not_start_is_examined_by_its_name() {
         &ran.stdout,
         &["the last containers that were refused", "`npu-64`"],
     );
+}
+
+/// Docker and podman resolve CDI names when they start a container, which stays as it was created if
+/// they cannot.
+#[test]
+fn a_container_that_was_refused_for_a_cdi_name_is_explained() {
+    let host = HostDirectory::new().unwrap();
+    let id = format!("0f3cc6559efb{}", std::process::id());
+    let docker = format!("/var/lib/docker/containers/{id}");
+    let names = ["dummy.com/npu=npu-1", "example.com/card=0"];
+    let config = json!({
+        "ID": id, "Name": "/zigbee", "Config": { "Env": ["PATH=/bin"] },
+        "State": { "ExitCode": 128, "Error": format!("unresolvable CDI devices {}", names[0]) },
+    });
+    let host_config = |names: &[&str]| {
+        let requests = json!([{ "Driver": "cdi", "Count": 0, "DeviceIDs": names }]);
+        let text = json!({ "Runtime": "runc", "DeviceRequests": requests }).to_string();
+        host.add_file(&format!("{docker}/hostconfig.json"), &text)
+            .unwrap();
+    };
+    host.add_file(&format!("{docker}/config.v2.json"), &config.to_string())
+        .unwrap();
+    let examine = |name: &str, code: i32, words: &[&str]| {
+        let ran = boathook(&host, &["doctor", name], b"");
+        assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+        let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_says(&text, words);
+        assert!(!text.contains("sets no variable"), "{text}");
+    };
+    host_config(&names[..1]);
+    let generate = "fix: write the names of class dummy-npu: `boathook cdi generate dummy-npu`";
+    let said = "docker has said: unresolvable CDI devices dummy.com/npu=npu-1";
+    examine("zigbee", 15, &["docker's zigbee", generate, said]);
+    // A specification of a vendor in YAML.
+    host_config(&names[1..]);
+    let vendor = "cdiVersion: 0.5.0\nkind: example.com/card\ndevices:\n- name: \"0\"\n  \
+                  containerEdits:\n    deviceNodes:\n    - path: /dev/card0\n";
+    host.add_file("/etc/cdi/vendor.yaml", vendor).unwrap();
+    examine(
+        "zigbee",
+        15,
+        &[
+            "vendor.yaml has example.com/card=0",
+            "/dev/card0 is not on this host",
+        ],
+    );
+    host.add_file("/dev/card0", "").unwrap();
+    examine(
+        "zigbee",
+        10,
+        &["every node, file and hook", "start the container again"],
+    );
+
+    let list = json!([{ "id": "0a1b2c", "names": ["frigate"] }]).to_string();
+    let storage = "/var/lib/containers/storage/overlay-containers";
+    host.add_file(&format!("{storage}/containers.json"), &list)
+        .unwrap();
+    let podman = [
+        "podman's frigate was created and never started",
+        "`podman start frigate` says why",
+        "`boathook doctor --device KIND=NAME`",
+    ];
+    examine("frigate", 10, &podman);
+}
+
+/// What a person wants is probably a device of the vendor whose runtime or variables the container
+/// has, and else one that is plugged in rather than a node that every host has.
+#[test]
+fn the_example_is_a_device_that_a_person_wants() {
+    let host = HostDirectory::new().unwrap();
+    let class = |name: &str, resource: &str, more: &str| {
+        let text = format!(
+            "version = 1\nresource = '{resource}'\nrequest = {{ env = '{}_VISIBLE_DEVICES' }}\n\
+             {more}\n",
+            name.to_uppercase()
+        );
+        host.add_class(name, &text).unwrap();
+    };
+    let of_path = |path: &str, id: &str| {
+        format!("discover = [{{ path = '{path}' }}]\ndevice = {{ id = '{id}' }}")
+    };
+    class("a", "devices.boathook.dev/a", &of_path("/dev/a", "a"));
+    let stick = "follow = true\n[[discover]]\npath = '/dev/stick{n:number}'\n\
+                 attributes = [{ name = 'serial', value = 'f074' }, { name = 'place', value = '1-2' }]\n\
+                 [device]\nid = 'port-{place}'\naliases = ['{serial}']\n";
+    class("stick", "devices.boathook.dev/stick", stick);
+    let card = of_path("/dev/card{n:number}", "card-{n}");
+    class(
+        "card",
+        "cards.com/card",
+        &format!("{card}\n[compatibility]\nname = 'cards'\nruntimes = ['cards']"),
+    );
+    for node in ["a", "stick0"] {
+        host.add_file(&format!("/dev/{node}"), "").unwrap();
+    }
+    let fix = |arguments: &[&str]| {
+        let ran = boathook(&host, &[&["doctor"], arguments].concat(), b"");
+        assert_eq!(ran.status.code(), Some(11), "{ran:?}");
+        ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text = fix(&["--env", "A=B"]);
+    assert_says(
+        &text,
+        &[
+            "such as port-1-2 of class stick",
+            "STICK_VISIBLE_DEVICES=f074?",
+        ],
+    );
+    let listed = succeeds(&host, &["list"]).stdout;
+    assert_says(
+        &listed,
+        &[
+            "a container gets port-1-2 of class stick by",
+            "STICK_VISIBLE_DEVICES=f074?",
+        ],
+    );
+    host.add_file("/dev/card0", "").unwrap();
+    assert_says(&fix(&["--env", "A=B"]), &["such as card-0 of class card"]);
+    // The image's variable of the vendor, and the name of the runtime.
+    assert_says(
+        &fix(&["--env", "STICK_MODE=1"]),
+        &["such as port-1-2 of class stick"],
+    );
+    class(
+        "b",
+        "devices.boathook.dev/b",
+        &of_path("/dev/b{n:number}", "b-{n}"),
+    );
+    let id = format!("0f3cc6559efc{}", std::process::id());
+    let docker = format!("/var/lib/docker/containers/{id}");
+    let config = json!({ "ID": id, "Name": "/web", "State": {},
+        "Config": { "Env": ["PATH=/bin"] } });
+    for (file, text) in [
+        ("config.v2.json", config.to_string()),
+        ("hostconfig.json", json!({ "Runtime": "cards" }).to_string()),
+    ] {
+        host.add_file(&format!("{docker}/{file}"), &text).unwrap();
+    }
+    class(
+        "ahead",
+        "a.com/ahead",
+        &of_path("/dev/card{n:number}", "ahead-{n}"),
+    );
+    assert_says(&fix(&["web"]), &["such as card-0 of class card"]);
+}
+
+/// nerdctl keeps the name and the id of such a container.
+#[test]
+fn a_container_that_nerdctl_keeps_is_known_by_its_name() {
+    let host = HostDirectory::new().unwrap();
+    let id = format!("0f3cc6559efa{}", std::process::id());
+    host.add_file("/var/lib/nerdctl/1935db59/names/default/zigbee", &id)
+        .unwrap();
+    let refused = bundle(&[(DemoHost::VARIABLE, "npu-64")]);
+    let mut state = super::state(refused.path());
+    state["id"] = id.as_str().into();
+    super::hook(&host, &["prestart"], state.to_string().as_bytes());
+    for name in ["zigbee", &id[..12]] {
+        let ran = boathook(&host, &["doctor", name], b"");
+        assert_eq!(ran.status.code(), Some(10), "{ran:?}");
+        let refusal = "has no device `npu-64`";
+        let words = ["nerdctl's zigbee (", "`nerdctl inspect zigbee`", refusal];
+        assert_says(&ran.stdout, &words);
+        let log = succeeds(&host, &["log", "--container", name]).stdout;
+        assert_says(&log, &[refusal]);
+    }
 }
 
 /// Findings that follow from the first cause are not printed.

@@ -44,6 +44,26 @@ fn each_step_names_its_device_or_class() {
 }
 
 #[test]
+fn variables_are_explained_without_a_container() {
+    let host = HostDirectory::new().unwrap();
+    let variable = |value: &str| format!("{}={value}", DemoHost::VARIABLE);
+    let ran = succeeds(&host, &["explain", "--env", &variable("1")]);
+    let device = "npu-1";
+    assert_says(
+        &ran.stdout,
+        &["dummy-npu: 1 of 64 devices", device, "authorized by"],
+    );
+    assert_eq!(ran.stderr, "");
+    let json = succeeds(&host, &["explain", "--json", "--env", &variable("1")]).stdout;
+    let plan: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(plan["grants"][0]["devices"][0], device);
+    let other = succeeds(&host, &["explain", "--env", "OTHER=1"]);
+    assert!(other.stdout.contains("no request"), "{other:?}");
+    let absent = boathook(&host, &["explain", "--env", &variable("64")], b"");
+    assert_refused(&absent, code::REQUEST, &["no device `64`"]);
+}
+
+#[test]
 fn a_container_without_a_request_is_reported() {
     let host = HostDirectory::new().unwrap();
     for env in [

@@ -73,7 +73,7 @@ fn without_a_kubelet_the_devices_of_this_host_are_listed_with_their_variables() 
     assert_eq!(words(lines[1]), "thing thing-1 0 THINGS healthy - -");
     assert_says(
         &text,
-        &["a container requests a device by its variable: `THINGS=thing-1`"],
+        &["a container gets thing-1 of class thing by\n- `THINGS=thing-1`"],
     );
     for word in ["npu", "absent", "enabled"] {
         assert!(!text.contains(word), "{text}");
@@ -85,17 +85,34 @@ fn without_a_kubelet_the_devices_of_this_host_are_listed_with_their_variables() 
     );
     assert_says(&list(&["absent"]), &["no devices of absent"]);
 
-    // The example has the words of the engines that the host has.
-    for (program, request) in [
-        (
-            "dockerd",
-            "`docker run --runtime boathook -e THINGS=thing-1 IMAGE`",
-        ),
-        ("podman", "`podman run -e THINGS=thing-1 IMAGE`"),
-    ] {
-        host.add_file(&format!("/usr/bin/{program}"), "").unwrap();
-        assert_says(&list(&[]), &[request]);
+    // The example has the words of the engines that the host has, and what they need before.
+    let by_variable = "`docker run --runtime boathook -e THINGS=thing-1 IMAGE`";
+    host.add_file("/usr/bin/dockerd", "").unwrap();
+    let install = format!("after `boathook-init install --engine docker`: {by_variable}");
+    assert_says(&list(&[]), &[&install]);
+    host.add_file("/usr/bin/podman", "").unwrap();
+    let by_name = "run --device example.com/thing=thing-1 IMAGE`";
+    let generate = format!("after `boathook cdi generate thing`: `podman {by_name}");
+    assert_says(&list(&[]), &[&generate]);
+    let specification = json!({ "cdiVersion": "0.5.0", "kind": "example.com/thing",
+        "devices": [{ "name": "thing-1" }] });
+    host.add_file("/etc/cdi/thing.json", &specification.to_string())
+        .unwrap();
+    let text = list(&[]);
+    assert_says(
+        &text,
+        &[
+            &format!("- `docker {by_name}"),
+            &format!("- `podman {by_name}"),
+        ],
+    );
+    assert!(!text.contains("after `"), "{text}");
+    for engine in ["docker", "podman"] {
+        host.add_file(&format!("/opt/boathook/state/{engine}.json"), "{}")
+            .unwrap();
     }
+    let by_hook = "- `podman run -e THINGS=thing-1 IMAGE`";
+    assert_says(&list(&[]), &[&format!("- {by_variable}"), by_hook]);
     fs::remove_file(host.root().join("dev/thing1")).unwrap();
     assert_says(
         &list(&[]),
@@ -192,6 +209,10 @@ fn an_empty_host_has_nothing_to_list() {
     assert_eq!(listed, nothing);
     assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
     let said = format!("no class file in {}", host.classes().display());
+    assert!(ran.stderr.contains(&said), "{}", ran.stderr);
+    // Without a class file nobody knows whether the host has devices.
+    let ran = boathook(&host, &["list"], b"");
+    assert_eq!(ran.stdout, "");
     assert!(ran.stderr.contains(&said), "{}", ran.stderr);
 }
 

@@ -12,6 +12,7 @@ use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::json;
 
 use super::{boathook, bundle, code, hook, state, succeeds};
+use crate::said::assert_says;
 
 const HOSTILE: &str = "c1\nboathook: forged\u{1b}[2J\u{202e}";
 const ESCAPED: &str = "c1\\nboathook: forged\\u{1b}[2J\\u{202e}";
@@ -91,6 +92,41 @@ fn lines_are_chosen_by_container_and_time() {
         wrong.stderr.contains("write a span such as 30s"),
         "{wrong:?}"
     );
+}
+
+/// The name is that of the engine, for Docker's, podman's and a pod's containers.
+#[test]
+fn containers_are_named_as_their_engine_names_them() {
+    let host = host_with_lines();
+    let id = "d12d12d12d12d12d12";
+    let config = json!({ "ID": id, "Name": "/web", "State": { "Running": true }, "Config": {} });
+    let file = format!("/var/lib/docker/containers/{id}/config.v2.json");
+    host.add_file(&file, &config.to_string()).unwrap();
+    let storage = "/var/lib/containers/storage/overlay-containers";
+    let list = json!([{ "id": "e12", "names": ["frigate"] }]).to_string();
+    host.add_file(&format!("{storage}/containers.json"), &list)
+        .unwrap();
+    let config = json!({ "root": { "path": "r" } }).to_string();
+    host.add_file(&format!("{storage}/e12/userdata/config.json"), &config)
+        .unwrap();
+    let lines = format!(
+        "2099-01-01T10:00:00Z boathook: info: container {id}: a\n\
+         2099-01-01T10:00:00Z boathook: warning: container e12: b\n\
+         2099-01-01T10:00:00Z boathook: container unknown: of e12\n"
+    );
+    host.add_file("/run/boathook/log", &lines).unwrap();
+    let text = succeeds(&host, &["log"]).stdout;
+    assert_says(
+        &text,
+        &[
+            "info: container web (d12d12d12d12): a\n",
+            "warning: container frigate (e12): b\n",
+            "boathook: container unknown: of e12\n",
+        ],
+    );
+    // Programs get the lines as they are.
+    let json = succeeds(&host, &["log", "--json"]).stdout;
+    assert!(json.contains(&format!("container {id}: a")), "{json}");
 }
 
 #[test]

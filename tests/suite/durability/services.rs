@@ -2,6 +2,7 @@
 
 use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;
+use harness::patience::wait_until;
 use harness::systemd_host::{Distribution, SystemdHost};
 
 /// The root file system of the host is read-only.
@@ -38,6 +39,7 @@ fn services_are_enabled_by_the_installer_and_stopped_by_a_removal() {
     assert_eq!(ask(&host, "is-active", FOLLOW), "active");
     assert_eq!(ask(&host, "is-enabled", FOLLOW), "enabled");
     assert_eq!(ask(&host, "is-enabled", CDI), "enabled");
+    assert_upgrade_restarts_services(&host, &program);
     host.run(installed, &["uninstall"]).unwrap();
     assert_eq!(ask(&host, "is-active", FOLLOW), "inactive");
     assert_eq!(ask(&host, "list-unit-files", "--no-legend boathook-*"), "");
@@ -62,4 +64,21 @@ fn services_are_enabled_by_the_installer_and_stopped_by_a_removal() {
     assert_eq!(ask(&host, "is-active", FOLLOW), "inactive");
     let links = host.run("find", &["/etc/systemd", "-name", "boathook-*"]);
     assert_eq!(links.unwrap(), "");
+}
+
+/// A service that runs goes on with the program of the new version.
+fn assert_upgrade_restarts_services(host: &SystemdHost, program: &str) {
+    const UPGRADE: &str = r#"cp -r "$(dirname "$0")" /opt/next
+echo 9.9.9 >/opt/next/version
+"$0" upgrade --source /opt/next
+rm -r /opt/next"#;
+    const EXECUTABLE: &str =
+        r#"readlink "/proc/$(systemctl show --property=MainPID --value "$0")/exe""#;
+    host.run("/bin/sh", &["-euc", UPGRADE, program]).unwrap();
+    let executable = || host.run("/bin/sh", &["-euc", EXECUTABLE, FOLLOW]);
+    // systemd reports a restart before the new process has executed the program.
+    let is_new =
+        || executable().is_ok_and(|path| path.trim() == "/opt/boathook/9.9.9/bin/boathook");
+    assert!(wait_until(is_new), "{:?}", executable());
+    assert_eq!(ask(host, "is-active", FOLLOW), "active");
 }

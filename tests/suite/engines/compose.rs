@@ -259,6 +259,7 @@ fn a_container_of_quadlet_has_devices() {
     let parent = engine.machine.parent.path().display().to_string();
     for (line, wanted) in [
         ("Environment=DUMMY_VISIBLE_DEVICES=npu-3", 3),
+        ("Environment=DUMMY_VISIBLE_DEVICES=npu-4?", 4),
         ("AddDevice=dummy.com/npu=npu-5", 5),
     ] {
         let text = format!(

@@ -50,15 +50,7 @@ impl Cri {
         let record = Record::new(&machine.path("checkpoint"));
         let config = std::fs::read_to_string(machine.devices.config_file())?;
         machine.write("/etc/boathook/config.toml", &(config + &record.config()))?;
-
-        // Lowering a score takes CAP_SYS_RESOURCE, which a test machine may
-        // lack. Nothing is to be pulled.
-        let settings = Containerd::settings(&machine)
-            + &format!(
-                "[plugins.\"io.containerd.grpc.v1.cri\"]\nrestrict_oom_score_adj = true\nsandbox_image = {:?}\n",
-                name_of(Rootfs::Busybox)
-            );
-        machine.write("/etc/containerd/config.toml", &settings)?;
+        Self::configure(&machine, "")?;
         let base_spec = match how {
             How::BinaryName | How::Cdi => None,
             How::BaseRuntimeSpec => Some(printed(
@@ -72,7 +64,23 @@ impl Cri {
                 machine.install_as(engine, base_spec, &[VENDOR_HANDLER])?;
             }
         }
+        Self::start(machine, record, how)
+    }
 
+    /// Writes containerd's own configuration, with more lines for its part for CRI.
+    pub(super) fn configure(machine: &Machine, more: &str) -> Result<()> {
+        // Lowering a score takes CAP_SYS_RESOURCE, which a test machine may
+        // lack. Nothing is to be pulled.
+        let settings = Containerd::settings(machine)
+            + &format!(
+                "[plugins.\"io.containerd.grpc.v1.cri\"]\nrestrict_oom_score_adj = true\nsandbox_image = {:?}\n{more}",
+                name_of(Rootfs::Busybox)
+            );
+        machine.write("/etc/containerd/config.toml", &settings)
+    }
+
+    /// Starts containerd on a machine that is configured, with images.
+    pub(super) fn start(machine: Machine, record: Record, how: How) -> Result<Self> {
         let containerd = Containerd::start(machine)?;
         for rootfs in IMAGES {
             containerd.import(rootfs)?;
@@ -191,7 +199,7 @@ impl<'a> Container<'a> {
         Ok(())
     }
 
-    fn id(&self) -> String {
+    pub(super) fn id(&self) -> String {
         self.id.lock().unwrap().clone()
     }
 }

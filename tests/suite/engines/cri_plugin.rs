@@ -24,15 +24,15 @@ use super::ctr::{self, kill_inside};
 const PODS: u32 = 30;
 
 /// An engine, a kubelet and the plugin. Parts are dropped in this order.
-struct Node {
+pub(super) struct Node {
     kubelet: FakeKubelet,
     plugin: Option<Child>,
-    engine: Cri,
+    pub(super) engine: Cri,
 }
 
 impl Node {
     /// `None`: it cannot be run here.
-    fn new(test: &str) -> Option<Self> {
+    pub(super) fn new(test: &str) -> Option<Self> {
         if let Some(reason) = ctr::missing(Generation::Forky) {
             skip::report(test, &reason);
             return None;
@@ -97,7 +97,7 @@ impl Node {
     }
 
     /// Starts the container of a pod that is given these devices.
-    fn start(&self, number: u32, devices: &str) -> Result<Container<'_>> {
+    pub(super) fn start(&self, number: u32, devices: &str) -> Result<Container<'_>> {
         let pod = Pod::new(number, Rootfs::Busybox).devices(Some(devices));
         let allocated = self.allocated(&pod)?;
         Container::run_in_pod(&self.engine, pod, allocated)

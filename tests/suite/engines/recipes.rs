@@ -22,11 +22,12 @@ use super::podman;
 const PAGES: [&str; 3] = ["recipes.md", "podman.md", "class-tutorial.md"];
 
 /// The recordings of the classes, and the card of the last recipe.
-const RECORDED: [&str; 4] = [
+const RECORDED: [&str; 5] = [
     "serial-port",
     "coral-edgetpu/usb",
     "v4l2-camera",
     "nvidia-gpu/h200",
+    "can",
 ];
 const ACME: &str = "char /dev/acme0 240:0
 char /dev/acme0_dma0 240:1
@@ -39,6 +40,29 @@ file /lib/firmware/acme.bin
 | firmware
 ";
 
+/// An SDR receiver and a UPS, of which no class is shipped.
+const USB: &str = "file /sys/bus/usb/devices/3-1/idVendor
+| 0bda
+file /sys/bus/usb/devices/3-1/idProduct
+| 2838
+file /sys/bus/usb/devices/3-1/busnum
+| 3
+file /sys/bus/usb/devices/3-1/devnum
+| 9
+file /sys/bus/usb/devices/3-1/serial
+| 00000001
+file /sys/bus/usb/devices/3-2/idVendor
+| 051d
+file /sys/bus/usb/devices/3-2/idProduct
+| 0002
+file /sys/bus/usb/devices/3-2/busnum
+| 3
+file /sys/bus/usb/devices/3-2/devnum
+| 10
+char /dev/bus/usb/003/009 189:264
+char /dev/bus/usb/003/010 189:265
+";
+
 /// The dongle of the recipe, which udev calls so.
 const DONGLE: &str =
     "dev/serial/by-id/usb-ITead_Sonoff_Zigbee_3.0_USB_Dongle_Plus_V2_f074cc5adcc9ed11-if00-port0";
@@ -48,7 +72,7 @@ fn recorded(machine: &Machine) -> RecordedHost {
     let tree = binaries::source_tree().join("device-class");
     let read =
         |name: &str| fs::read_to_string(tree.join(format!("testdata/{name}/host.txt"))).unwrap();
-    let host = RecordedHost::bare(&(RECORDED.map(read).concat() + ACME)).unwrap();
+    let host = RecordedHost::bare(&(RECORDED.map(read).concat() + ACME + USB)).unwrap();
     for recording in RECORDED {
         let class = recording.split('/').next().unwrap();
         let file = tree.join(format!("classes/{class}.toml"));
@@ -157,6 +181,9 @@ fn devices_of_docker_are_there_as_written() {
     let host = recorded(machine);
     import(machine, "docker");
     serial(machine, &host.root());
+    applications(machine);
+    can_bus(machine, &host.root());
+    usb_devices(machine);
 
     let container = compose(machine, "Coral and Frigate");
     let nodes = inside(machine, &container, "cd /dev/bus/usb; echo */*");
@@ -196,6 +223,58 @@ fn serial(machine: &Machine, root: &Path) {
         let seen = inside(machine, container, &look);
         assert_eq!(seen, format!("1\n{link} ttyUSB3\n"));
         succeeds(machine, &format!("docker rm --force {container}"));
+    }
+}
+
+/// Services of compose with serial ports.
+fn applications(machine: &Machine) {
+    for (heading, look, seen) in [
+        (
+            "Home Assistant",
+            format!("test -c /{DONGLE}; cd /dev; echo tty[UA]*"),
+            "ttyUSB3\n",
+        ),
+        (
+            "OctoPrint and a printer that is off",
+            "cd /dev; test -c video0; echo tty[UA]*".to_owned(),
+            "ttyACM0\n",
+        ),
+    ] {
+        let container = compose(machine, heading);
+        assert_eq!(inside(machine, &container, &look), seen, "{heading}");
+        succeeds(machine, &format!("docker rm --force {container}"));
+    }
+}
+
+/// The interface is a virtual one, which has no bit rate.
+fn can_bus(machine: &Machine, root: &Path) {
+    succeeds(machine, "ip link add can0 type veth peer name can0-peer");
+    let index = succeeds(machine, "ip -o link show can0 | cut -d: -f1");
+    let usb = root.join("sys/devices/pci0000:00/0000:00:14.0/usb1");
+    let interface = usb.join("1-1/1-1.2/1-1.2:1.0/net/can0/ifindex");
+    fs::write(interface, index).unwrap();
+    let recipe = blocks("A CAN bus", "sh").remove(0);
+    let recipe = recipe.replace(" type can bitrate 500000", "");
+    assert_eq!(succeeds(machine, &with_image(&recipe)), "can0\nlo\n");
+}
+
+/// Devices of classes that `class new` writes.
+fn usb_devices(machine: &Machine) {
+    let receiver = blocks("An SDR receiver", "sh").remove(0);
+    let seen = succeeds(machine, &with_image(&receiver));
+    assert_eq!(seen, "/dev/bus/usb/003/009\n");
+    let ups = blocks("A UPS", "sh").remove(0);
+    let container = succeeds(machine, &with_image(&ups));
+    let nodes = inside(machine, &container, "echo /dev/bus/usb/*/*");
+    assert_eq!(nodes, "/dev/bus/usb/003/010\n");
+    succeeds(machine, &format!("docker rm --force {container}"));
+    for (class, id) in [("sdr", "usb-3-1"), ("ups", "usb-3-2")] {
+        let listed = succeeds(machine, &format!("boathook list --json {class}"));
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        assert_eq!(listed["devices"][0]["id"], id);
+        let class = format!("/etc/boathook/classes.d/{class}.toml");
+        let file = succeeds(machine, &format!("cat {class}"));
+        assert!(file.contains("\nfollow = true\n"), "{file}");
     }
 }
 

@@ -215,6 +215,16 @@ pub(super) fn a_device_that_comes_back_with_another_number_is_there_again(lab: &
                 follower.said()
             );
         }
+        // `boathook log` has the start or the attachment, and the changes.
+        let log = done(lab, &host, &["log"]);
+        let given = match attached {
+            true => "npu-3 of dummy-npu, attached",
+            false => "npu-3 of dummy-npu, by ",
+        };
+        for words in [given, "npu-3 of dummy-npu is gone"] {
+            let line = format!("boathook: info: container {}: {words}", bundle.id());
+            assert!(log.contains(&line), "{line} in {log}");
+        }
         let report = running.probe(&Questions::new()).unwrap();
         let mounts = report.mounts.iter();
         let on_node = mounts.filter(|it| it.mount_point.to_str() == Some(&node(3)));

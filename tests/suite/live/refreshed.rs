@@ -20,6 +20,7 @@ on_each_cgroup_version!(
     programs_that_start_later_find_the_new_library,
     with_the_last_attached_device_only_what_is_for_it_goes,
     a_refreshed_file_stays_when_a_device_comes_back,
+    a_directory_of_the_new_version_is_given,
     what_cannot_be_refreshed_is_left_as_it_is,
 );
 
@@ -140,6 +141,51 @@ fn a_refreshed_file_stays_when_a_device_comes_back(lab: &Lab) {
     for _ in 0..2 {
         assert_follows(&container, &host, 3, &[None, Some(DemoHost::UNLIKE)]);
         assert_eq!(container.output(&["cat", FILE]).unwrap(), "new");
+    }
+}
+
+/// A directory with the version in its path, as that of a driver's firmware: the container has none
+/// of that path.
+fn a_directory_of_the_new_version_is_given(lab: &Lab) {
+    const DIRECTORY: &str = "/lib/firmware/acme";
+    for is_read_only in [false, true] {
+        let host = DemoHost::new().unwrap();
+        let more = format!(
+            "[[attributes]]\nname = 'driver'\nfile = '/sys/module/acme/version'\n\
+             [[edits]]\ndirectories = ['{DIRECTORY}/{{driver}}']\n"
+        );
+        let class = CHIPS.replace("npu{index}", "npu3") + &more;
+        host.add_class("chips", &class).unwrap();
+        let install = |version: &str| {
+            fs::remove_dir_all(host.root().join(&DIRECTORY[1..])).ok();
+            host.add_file("/sys/module/acme/version", version).unwrap();
+            let file = format!("{DIRECTORY}/{version}/gsp.bin");
+            host.add_file(&file, version).unwrap();
+        };
+        let bundle = requesting(&host, Rootfs::Busybox, "CHIPS", "chip-0");
+        let bundle = if is_read_only {
+            bundle.readonly()
+        } else {
+            bundle
+        };
+        let bundle = bundle.build().unwrap();
+        install("1");
+        let container = lab.start(&bundle);
+        install("2");
+        let refreshed = boathook(lab, &host, &["refresh", bundle.id()]);
+        assert!(refreshed.status.success(), "{refreshed:?}");
+        let read = container.output(&["cat", &format!("{DIRECTORY}/2/gsp.bin")]);
+        if is_read_only {
+            read.unwrap_err();
+            let words = format!("{DIRECTORY}/2 cannot be made, because");
+            assert!(refreshed.stderr.contains(&words), "{refreshed:?}");
+            continue;
+        }
+        assert_eq!(read.unwrap(), "2");
+        let doctor = done(lab, &host, &["doctor", "--container", bundle.id()]);
+        assert!(doctor.contains("no fault found"), "{doctor}");
+        let text = done(lab, &host, &["refresh", bundle.id()]);
+        assert_says(&text, &["has no file that the host has replaced"]);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use harness::bundle::BundleBuilder;
+use harness::bundle::{Bundle, BundleBuilder};
 use harness::demo_host::DemoHost;
 use harness::patience::wait_until;
 use harness::probe::{Access, Kind};
@@ -24,25 +24,27 @@ on_each_cgroup_version!(
     a_class_lets_its_devices_come_later,
     a_container_that_waits_is_shown_and_forgotten,
     a_mark_gives_no_more_than_the_name,
+    what_nobody_gives_is_reported,
+    a_mistyped_name_gets_a_suggestion,
 );
 
 /// The number of the first stick, and after that of one that was plugged in elsewhere.
 const FIRST: usize = 1;
 const OTHER: usize = DemoHost::UNLIKE;
 
-fn host() -> DemoHost {
+pub(super) fn host() -> DemoHost {
     let host = followed();
     host.add_class("sticks", STICKS).unwrap();
     fs::create_dir(host.root().join("dev/by-id")).unwrap();
     host
 }
 
-fn wanting(host: &DemoHost, request: &str) -> BundleBuilder {
+pub(super) fn wanting(host: &DemoHost, request: &str) -> BundleBuilder {
     requesting(host, Rootfs::Busybox, "STICKS", request)
 }
 
 /// The stick with this serial number is there, with the node and the number of a demo device.
-fn plug(host: &DemoHost, serial: &str, index: usize) {
+pub(super) fn plug(host: &DemoHost, serial: &str, index: usize) {
     lead(host, &format!("/dev/by-id/{serial}"), index);
     if serial == "x1" {
         lead(host, "/dev/zigbee", index);
@@ -50,7 +52,7 @@ fn plug(host: &DemoHost, serial: &str, index: usize) {
     tell();
 }
 
-fn unplug(host: &DemoHost, serial: &str) {
+pub(super) fn unplug(host: &DemoHost, serial: &str) {
     fs::remove_file(host.root().join("dev/by-id").join(serial)).unwrap();
     let _ = fs::remove_file(host.root().join("dev/zigbee"));
     tell();
@@ -234,6 +236,7 @@ fn waiting_ends_by_detach(lab: &Lab) {
         assert!(text.contains("does not wait for"), "{case}: {text}");
         let text = done(lab, &host, &["list", "--used"]);
         assert!(!text.contains("waiting"), "{case}: {text}");
+        assert_is_shown_as_detached(lab, &host, &bundle, &case);
         plug(&host, "x1", OTHER);
         plug(&host, "x1", OTHER);
         std::thread::sleep(std::time::Duration::from_millis(300));
@@ -259,7 +262,14 @@ fn waiting_ends_by_detach(lab: &Lab) {
         std::thread::sleep(std::time::Duration::from_millis(300));
         assert!(!may_open(&running, &host, OTHER), "{case}");
         wait_for(&running, &host, "/dev/dummy-npu7", None, &case);
+        // While the host has it, and while it does not.
+        assert_is_shown_as_detached(lab, &host, &bundle, &case);
+        unplug(&host, "x1");
+        assert_is_shown_as_detached(lab, &host, &bundle, &case);
         drop(running);
+        plug(&host, "x1", OTHER);
+        let explained = explain(lab, &host, &bundle);
+        assert!(!explained.contains("detached"), "{case}: {explained}");
         unplug(&host, "x1");
     }
     // One of all: the others come nevertheless.
@@ -278,6 +288,36 @@ fn waiting_ends_by_detach(lab: &Lab) {
             .contains("attached are sticks=stick-x2, sticks=all"),
         "{refused:?}"
     );
+}
+
+fn explain(lab: &Lab, host: &DemoHost, bundle: &Bundle) -> String {
+    let directory = bundle.directory().display().to_string();
+    done(lab, host, &["explain", "--bundle", &directory])
+}
+
+/// Neither `explain` nor `doctor` says that the container waits for the stick, or lacks it.
+#[track_caller]
+fn assert_is_shown_as_detached(lab: &Lab, host: &DemoHost, bundle: &Bundle, case: &str) {
+    let explained = explain(lab, host, bundle);
+    assert!(explained.contains("  detached  "), "{case}: {explained}");
+    for awaited in ["waiting for", "/dev/dummy-npu7"] {
+        assert!(!explained.contains(awaited), "{case}: {explained}");
+    }
+    let doctor = boathook(lab, host, &["doctor", bundle.id()]);
+    // The log has what was said when it was started.
+    let lines = doctor.stdout.lines();
+    let findings: Vec<_> = lines.filter(|line| !line.contains(" log  ")).collect();
+    let findings = findings.join("\n");
+    assert!(doctor.status.success(), "{case}: {doctor:?}");
+    for ended in [
+        "`boathook detach` ended the request for ",
+        " of sticks, until the container is started again",
+    ] {
+        assert!(findings.contains(ended), "{case}: {findings}");
+    }
+    for awaited in ["waiting for", "not in the container"] {
+        assert!(!findings.contains(awaited), "{case}: {findings}");
+    }
 }
 
 fn a_class_lets_its_devices_come_later(lab: &Lab) {
@@ -395,4 +435,78 @@ fn a_mark_gives_no_more_than_the_name(lab: &Lab) {
         assert!(!refused.status.success(), "{request}: {refused:?}");
         assert!(refused.stderr.contains(reason), "{request}: {refused:?}");
     }
+}
+
+/// A container that waits gets nothing if `boathook follow` does not run.
+fn what_nobody_gives_is_reported(lab: &Lab) {
+    const NOBODY: &str = "`boathook follow` (boathook-follow.service) does not run";
+    const START: &str = "systemctl enable --now boathook-follow.service";
+    let host = host();
+    for (request, awaited) in [("x1?", "\"x1\""), ("all", "all")] {
+        let bundle = wanting(&host, request).build().unwrap();
+        let running = lab.start(&bundle);
+        let id = bundle.id();
+        let doctor = || boathook(lab, &host, &["doctor", id]);
+        let check = || boathook(lab, &host, &["check"]).stdout;
+        let asked = |text: &str| {
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            (words.contains(NOBODY), words.contains(START))
+        };
+        // To wait is no fault, also for all of a class that has nothing.
+        let said = doctor();
+        assert!(said.status.success(), "{request}: {said:?}");
+        let waiting = format!("waiting for {awaited} of sticks");
+        assert!(said.stdout.contains(&waiting), "{request}: {said:?}");
+        assert_eq!(asked(&said.stdout), (true, true), "{request}: {said:?}");
+        assert!(
+            !said.stdout.contains("not injecting"),
+            "{request}: {said:?}"
+        );
+        let text = check();
+        assert_eq!(asked(&text), (true, true), "{request}: {text}");
+        assert!(text.contains(&format!("{id}: waiting, but")), "{text}");
+        let follower = Follower::start(lab, &host);
+        let said = doctor();
+        assert!(said.stdout.contains(&waiting), "{request}: {said:?}");
+        assert_eq!(asked(&said.stdout), (false, false), "{request}: {said:?}");
+        assert_eq!(asked(&check()), (false, false), "{request}");
+        plug(&host, "x1", FIRST);
+        wait_for(&running, &host, "/dev/dummy-npu1", Some(FIRST), request);
+        drop(follower);
+        // It waits for nothing that it lacks.
+        assert_eq!(asked(&doctor().stdout), (false, false), "{request}");
+        assert_eq!(asked(&check()), (false, false), "{request}");
+        drop(running);
+        unplug(&host, "x1");
+    }
+}
+
+fn a_mistyped_name_gets_a_suggestion(lab: &Lab) {
+    let host = host();
+    lead(&host, "/dev/by-id/f074cc5adcc9ed11", FIRST);
+    let bundle = wanting(&host, "f074cc5adcc9ed12?").build().unwrap();
+    let running = lab.start(&bundle);
+    let id = bundle.id();
+    let directory = bundle.directory().to_str().unwrap();
+    let meant = "did you mean f074cc5adcc9ed11 (also called stick-f074cc5adcc9ed11)?";
+    for (arguments, words) in [
+        (&["explain", "--bundle", directory][..], meant),
+        (&["doctor", id], meant),
+        (&["log"], meant),
+        (&["list", "--used"], "; did you mean f074cc5adcc9ed11?"),
+    ] {
+        let text = done(lab, &host, arguments);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(words), "{arguments:?}: {text}");
+    }
+    let json = done(lab, &host, &["list", "--used", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["waiting"][0]["did_you_mean"], "f074cc5adcc9ed11");
+    drop(running);
+    // A name that is like none: the names that are there are listed by a command.
+    let bundle = wanting(&host, "9f3ad8e21b44c001?").build().unwrap();
+    let _running = lab.start(&bundle);
+    let text = done(lab, &host, &["doctor", bundle.id()]);
+    assert!(!text.contains("did you mean"), "{text}");
+    assert!(text.contains("`boathook list sticks`"), "{text}");
 }

@@ -29,8 +29,24 @@ pub(super) const CASES: &[ClusterCase] = &[
         "the newer of two instances ends while pods arrive",
         restarts::newer_instance_ends,
     ),
+    (
+        "the newer of two instances is killed while pods arrive",
+        restarts::newer_instance_is_killed,
+    ),
+    (
+        "ten kills of a trivial plugin while pods arrive",
+        restarts::kills_of_a_trivial_plugin,
+    ),
     ("a mistake in an own class", mistakes::broken_class),
     ("an own class is an empty file", mistakes::empty_class),
+    (
+        "a mistake in the node's config.toml",
+        mistakes::broken_configuration,
+    ),
+    (
+        "two own classes have one resource",
+        mistakes::shared_resource,
+    ),
     ("/var/run/cdi is removed", mistakes::removed_cdi_directory),
     (
         "a class goes while a pod has its device",
@@ -39,6 +55,7 @@ pub(super) const CASES: &[ClusterCase] = &[
     ("hostUsers: false with a node of mode 0660", restricted_node),
     ("the metrics have the pods of now", metrics),
     ("the kubelet's record is lost while a pod runs", lost_record),
+    ("the node reboots", restarts::reboot),
 ];
 
 /// A class whose device every container may use.
@@ -55,27 +72,38 @@ nodes = [{ path = '/dev/null', container_path = '/dev/own-null' }]
 /// The file of its devices for engines.
 const NULL_FILE: &str = "/run/cdi/boathook-example.com.pods.boathook.dev-null.json";
 
+/// The memory of the init container that installs. A development build's programs are several times
+/// as large as a release's, and it has them twice: in its buffers, and in the node's tmpfs.
+const MEMORY: &str = "256Mi";
+
 /// Applies the manifests with these own classes and one of /dev/zero, by their file names, and
 /// waits for the rollout.
 pub(super) fn install(node: &Node, classes: &[(&str, &str)]) -> Result<()> {
+    install_with(node, classes, "[class.dummy-npu]\nenabled = true\n")
+}
+
+/// Does the same with this `config.toml`.
+fn install_with(node: &Node, classes: &[(&str, &str)], configuration: &str) -> Result<()> {
     let directory = node.directory("changes")?;
     let zero = NULL.replace("null", "zero").replace("NULL", "ZERO");
     let classes = [&[("zero.toml", zero.as_str())], classes].concat();
     for (name, text) in &classes {
         fs::write(directory.join(name), text)?;
     }
+    fs::write(directory.join("config.toml"), configuration)?;
     let names: Vec<&str> = classes.iter().map(|(name, _)| *name).collect();
     let deploy = relative(&directory, &binaries::source_tree().join("deploy"))?;
     let deploy = deploy.display();
     let text = format!(
         "resources: [{deploy}/overlays/cdi]\n\
-         components: [{deploy}/components/dummy-npu]\n\
          configMapGenerator:\n\
          - {{name: boathook-classes, namespace: boathook-system, behavior: merge, files: [{}]}}\n\
+         - {{name: boathook-plugin, namespace: boathook-system, behavior: replace, files: [config.toml]}}\n\
          patches:\n\
          - target: {{kind: DaemonSet, name: boathook}}\n\
          \x20 patch: |\n\
-         \x20   - {{op: add, path: /spec/template/spec/containers/0/args/-, value: \"--http=[::]:9911\"}}\n",
+         \x20   - {{op: add, path: /spec/template/spec/containers/0/args/-, value: \"--http=[::]:9911\"}}\n\
+         \x20   - {{op: replace, path: /spec/template/spec/initContainers/0/resources/limits/memory, value: {MEMORY}}}\n",
         names.join(", ")
     );
     fs::write(directory.join("kustomization.yaml"), text)?;
@@ -162,12 +190,7 @@ fn lost_record(node: &Node) -> Result<()> {
     node.until("the plugin has seen the pod in the record", || {
         Ok(read_metrics(node)?.contains("pod=\"holder\""))
     })?;
-    let ended = node.signal("kubelet", "TERM")?;
-    node.until("the kubelet has ended", || {
-        Ok(ended
-            .iter()
-            .all(|pid| node.shell(&format!("! test -e /proc/{pid}")).is_ok()))
-    })?;
+    node.end(Daemon::Kubelet, "TERM")?;
     node.shell("rm /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")?;
     node.start_daemon(Daemon::Kubelet)?;
     node.until_devices()?;

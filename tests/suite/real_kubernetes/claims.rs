@@ -69,7 +69,11 @@ pub(super) const CASES: &[ClusterCase] = &[
         "a claim is deleted by force under a pod that runs",
         faults::deleted_by_force,
     ),
-    ("/run/cdi emptied, the kubelet restarted", faults::rebooted),
+    (
+        "/run/cdi emptied, the kubelet restarted",
+        faults::restarted_without_specifications,
+    ),
+    ("the node reboots", faults::rebooted),
     ("back to the plugin", back),
     ("removal leaves no file", removal),
 ];

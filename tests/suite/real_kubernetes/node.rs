@@ -44,7 +44,7 @@ impl Node {
     /// release in `release`.
     pub(super) fn start(programs: &Path, release: &Path, engine: Engine) -> Result<Self> {
         let node = Self {
-            host: PrivateHost::with_root(Some(&engine_root::of_a_node()?), &[programs])?,
+            host: PrivateHost::with_root(Some(&engine_root::of_a_node()?), &[programs, release])?,
             cgroup: CgroupParent::new(),
             engine,
             files: scratch::directory("kubernetes")?,
@@ -119,13 +119,41 @@ impl Node {
 
     /// Ends a daemon as `signal` does, and starts it again.
     pub(super) fn restart(&self, daemon: Daemon, signal: &str) -> Result<()> {
+        self.end(daemon, signal)?;
+        self.start_daemon(daemon)
+    }
+
+    /// Ends the kubelet, the engine and all containers, empties the directories of `/run` that
+    /// they and Boathook use, and starts the engine and the kubelet again, as a reboot does. The
+    /// boot's id stays the same.
+    pub(super) fn reboot(&self) -> Result<()> {
+        self.end(Daemon::Kubelet, "TERM")?;
+        let top = self.cgroup.path();
+        self.shell(&format!(
+            "killall() {{ kill -KILL \"$@\" 2>/dev/null || true; }}
+             killall $(pidof containerd-shim-runc-v2 conmon)
+             find /sys/fs/cgroup -path '*{}/kubepods/*' -name cgroup.procs -exec cat {{}} + | sort -u |
+                 while read -r pid; do [ $pid = 0 ] || killall $pid; done",
+            top.display()
+        ))?;
+        self.end(self.engine.daemon(), "KILL")?;
+        self.shell(
+            "grep -o ' /run/\\(containerd\\|crio\\|containers\\|netns\\)/[^ ]*' /proc/self/mountinfo |
+                 sort -r | while read -r path; do umount -l $path 2>/dev/null || true; done
+             rm -rf /run/containerd /run/crio /run/containers /run/netns /run/cdi /run/boathook",
+        )?;
+        self.start_daemon(self.engine.daemon())?;
+        self.start_daemon(Daemon::Kubelet)
+    }
+
+    /// Ends a daemon as `signal` does, and waits for its end.
+    pub(super) fn end(&self, daemon: Daemon, signal: &str) -> Result<()> {
         let ended = self.signal(daemon.program(), signal)?;
         self.until("the daemon has ended", || {
             Ok(ended
                 .iter()
                 .all(|pid| !self.host.file(&format!("/proc/{pid}")).exists()))
-        })?;
-        self.start_daemon(daemon)
+        })
     }
 
     /// Sends a signal to the processes with this program's name, and gives their ids.

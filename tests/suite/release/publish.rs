@@ -1,5 +1,9 @@
 //! `scripts/publish` on a release of this tree, with a directory in the place of the registry.
 
+mod prepared;
+mod refused;
+mod repeated;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,11 +13,13 @@ use harness::binaries;
 use harness::captured::Captured;
 use serde_json::Value;
 
-use super::{Release, VERSION, names_in, printed};
-use crate::said::assert_says;
+use super::{Release, VERSION, printed};
 
 /// The names of a host are never resolved: the programs that push are stand-ins.
 const REGISTRY: &str = "registry.example:5000/team";
+
+/// Stands for the archive of the sources, which takes long to make (`super::source`).
+const SOURCES: &str = "all sources\n";
 
 /// Keeps in $STORE the manifest of each image that is pushed, and prints it again. It reads the
 /// layout as skopeo does.
@@ -82,6 +88,7 @@ impl Publication {
         publication
             .release
             .make_with("out", &[("BOATHOOK_REVISION", revision.trim())]);
+        publication.add_sources();
         for (name, script) in [("skopeo", SKOPEO), ("gh", GH)] {
             let file = publication.path("bin").join(name);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -94,6 +101,16 @@ impl Publication {
 
     fn path(&self, name: &str) -> PathBuf {
         self.release.path(name)
+    }
+
+    fn add_sources(&self) {
+        for extension in ["tar.gz", "cdx.json"] {
+            let name = format!("boathook-{VERSION}-source.{extension}");
+            fs::write(self.path("out").join(&name), SOURCES).unwrap();
+            let mut sum = Command::new("sh");
+            let line = format!("sha256sum {name} >>SHA256SUMS");
+            printed(sum.args(["-c", &line]).current_dir(self.path("out")));
+        }
     }
 
     fn git(&self, arguments: &str) -> String {
@@ -178,284 +195,7 @@ fn a_release_is_rehearsed_and_published() {
     let Some(publication) = Publication::new("publish") else {
         return;
     };
-    refuse_bad_input(&publication);
-    prepare_all_that_is_published(&publication);
-    publish_once(&publication);
-}
-
-fn prepare_all_that_is_published(publication: &Publication) {
-    // Before the tag is set.
-    let rehearsed = publication.rehearse("").success().unwrap();
-    assert_says(
-        &rehearsed.stderr,
-        &[&format!("note: there is no tag v{VERSION}")],
-    );
-    let digest = digest_of_manifest(&publication.published("layouts/boathook"));
-    let install = fs::read_to_string(publication.published("files/install.yaml")).unwrap();
-    let images: Vec<&str> = install
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("image: "))
-        .collect();
-    assert!(images.len() >= 2, "{install}");
-    assert!(
-        images
-            .iter()
-            .all(|image| *image == format!("{REGISTRY}/boathook@{digest}")),
-        "{images:?}"
-    );
-    let imported =
-        fs::read_to_string(publication.published("files/install-imported.yaml")).unwrap();
-    assert_says(&imported, &[&format!("image: boathook:{VERSION}\n")]);
-
-    // The sums cover every file, and the signature the sums.
-    let files = names_in(&publication.published("files"));
-    let mut check = Command::new("sha256sum");
-    check
-        .args(["--check", "SHA256SUMS"])
-        .current_dir(publication.published("files"));
-    assert_eq!(printed(&mut check).lines().count(), files.len() - 2);
-    let mut verify = Command::new("openssl");
-    verify
-        .args(["dgst", "-sha256", "-verify", "../rehearsal.pub"])
-        .args(["-signature", "SHA256SUMS.sig", "SHA256SUMS"])
-        .current_dir(publication.published("files"));
-    assert_says(&printed(&mut verify), &["Verified OK"]);
-    // Nobody has the private key.
-    assert!(!files.iter().any(|name| name.contains("key")), "{files:?}");
-
-    let notes = fs::read_to_string(publication.published("notes.md")).unwrap();
-    assert_says(&notes, &["### Hook", "](https://"]);
-    assert!(!notes.contains("](docs/"), "{notes}");
-    assert_chart(publication);
-
-    // The commands that would publish are printed, and none is run.
-    for line in [
-        format!("docker://{REGISTRY}/boathook:{VERSION}\n"),
-        format!("docker://{REGISTRY}/boathook-cluster:{VERSION}\n"),
-        format!("docker://{REGISTRY}/charts/boathook:{VERSION}\n"),
-        format!("+ gh release create v{VERSION} --verify-tag"),
-    ] {
-        assert_says(&rehearsed.stdout, &[&line]);
-    }
-    assert_eq!(publication.commands(), "");
-}
-
-/// The layout of the chart is what `helm push` makes, and its values name the images.
-fn assert_chart(publication: &Publication) {
-    let layout = publication.published("layouts/chart");
-    let blob = |digest: &Value| {
-        let name = digest.as_str().unwrap().trim_start_matches("sha256:");
-        layout.join("blobs/sha256").join(name)
-    };
-    let read = |digest: &Value| -> Value {
-        serde_json::from_slice(&fs::read(blob(digest)).unwrap()).unwrap()
-    };
-    let manifest = read(&Value::from(digest_of_manifest(&layout)));
-    assert_eq!(
-        manifest["config"]["mediaType"],
-        "application/vnd.cncf.helm.config.v1+json"
-    );
-    let metadata = read(&manifest["config"]["digest"]);
-    assert_eq!(metadata["name"], "boathook");
-    assert_eq!(metadata["version"], VERSION);
-    let layers = manifest["layers"].as_array().unwrap();
-    assert_eq!(layers.len(), 1);
-    assert_eq!(
-        layers[0]["mediaType"],
-        "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
-    );
-    let mut tar = Command::new("tar");
-    tar.arg("--extract").arg("--to-stdout").arg("--gzip");
-    tar.arg("--file").arg(blob(&layers[0]["digest"]));
-    let values = printed(tar.arg("boathook/values.yaml"));
-    for image in ["boathook", "boathook-cluster"] {
-        assert_says(&values, &[&format!("\n  repository: {REGISTRY}/{image}\n")]);
-    }
-}
-
-/// A run after an interrupted one goes on, and what was published is not replaced.
-fn publish_once(publication: &Publication) {
-    let arguments = format!("--registry {REGISTRY} --out {{}}/published --key {{}}/release.key");
-    let refuse = |refusals: &[&str]| {
-        let refused = publication.publish(&arguments);
-        assert_eq!(refused.status.code(), Some(1), "{refusals:?}: {refused:?}");
-        assert_says(&refused.stderr, refusals);
-        assert_eq!(publication.commands(), "");
-    };
-    refuse(&[&format!("there is no tag v{VERSION}")]);
-
-    // A commit after the one that the release was made of.
-    let made_of = publication.git("rev-parse HEAD");
-    fs::remove_file(publication.repository.join("dist/release-key.pub")).unwrap();
-    publication.commit();
-    publication.git(&format!("tag v{VERSION}"));
-    refuse(&["dist/release-key.pub", "is missing"]);
-    let reset = format!("reset --quiet --hard {}", made_of.trim());
-    publication.git(&reset);
-    refuse(&["the tag", "check out the tag"]);
-    fs::write(publication.repository.join("more"), "").unwrap();
-    publication.commit();
-    publication.git(&format!("tag --force v{VERSION}"));
-    refuse(&[
-        "the revision of the image boathook is",
-        "make the release again of this commit",
-    ]);
-    publication.git(&reset);
-    publication.git(&format!("tag --force v{VERSION}"));
-
-    publication.publish(&arguments).success().unwrap();
-    let commands = publication.commands();
-    assert_eq!(commands.matches("copy --all --preserve-digests").count(), 3);
-    assert_says(
-        &commands,
-        &["gh release create", "install.yaml", "SHA256SUMS.sig"],
-    );
-    let digest = digest_of_manifest(&publication.published("layouts/boathook"));
-    let images = fs::read_to_string(publication.published("files/images.txt")).unwrap();
-    assert_says(
-        &images,
-        &[&format!("{REGISTRY}/boathook:{VERSION} {digest}\n")],
-    );
-
-    // The second run finds each image, and one that was never pushed is pushed.
-    let stored = |image: &str| {
-        let name = format!("{REGISTRY}/{image}:{VERSION}").replace('/', "+");
-        publication.path("store").join(name)
-    };
-    fs::remove_file(stored("charts/boathook")).unwrap();
-    let again = publication.publish(&arguments).success().unwrap();
-    assert_eq!(again.stderr.matches("is published already").count(), 2);
-    assert_eq!(publication.commands().matches("copy --all").count(), 4);
-    assert_eq!(publication.commands().matches("gh release").count(), 1);
-
-    fs::write(stored("boathook"), "another image").unwrap();
-    let refused = publication.publish(&arguments);
-    assert_says(
-        &refused.stderr,
-        &["nothing published is replaced; release a new version"],
-    );
-    assert_eq!(refused.status.code(), Some(1));
-
-    publication.make_key();
-    let refused = publication.publish(&arguments);
-    assert_says(&refused.stderr, &["is not the key of dist/release-key.pub"]);
-}
-
-fn refuse_bad_input(publication: &Publication) {
-    let archive = format!("boathook-{VERSION}-linux-amd64.tar.gz");
-    let image = format!("boathook-{VERSION}-image.tar");
-    let out = publication.path("out");
-    let changelog = publication.repository.join("CHANGELOG.md");
-    let (kept, sums) = (
-        fs::read(out.join(&archive)).unwrap(),
-        out.join("SHA256SUMS"),
-    );
-
-    for (arguments, refusal) in [
-        ("--dry-run", "--registry is missing"),
-        (
-            "--registry registry.example",
-            "--key FILE or --cosign is missing",
-        ),
-        (
-            "--registry registry.example --key k --cosign",
-            "exclude each other",
-        ),
-        (
-            "--registry registry.example --dry",
-            "unknown argument --dry",
-        ),
-        (
-            "--registry https://registry.example --dry-run",
-            "the registry \"https://registry.example\" has a scheme",
-        ),
-        (
-            "--registry registry.example/ --dry-run",
-            "has the part \"\"",
-        ),
-        ("--registry team --dry-run", "is no host"),
-        (
-            "--registry registry.example --out {}/out --dry-run",
-            "is not of an earlier run",
-        ),
-    ] {
-        let refused = publication.publish(arguments);
-        assert!(!refused.status.success(), "{arguments}");
-        assert_says(&refused.stderr, &[refusal]);
-    }
-    let refuse = |refusal: &str| {
-        let refused = publication.rehearse("");
-        assert_eq!(refused.status.code(), Some(1), "{refusal}: {refused:?}");
-        assert_says(&refused.stderr, &[refusal]);
-        assert!(!publication.published("files").exists(), "{refusal}");
-    };
-    let mut blank = Command::new(publication.repository.join("scripts/publish"));
-    blank
-        .args(["--registry", "registry.example/a b", "--dry-run"])
-        .env("BOATHOOK_DIST", binaries::program("boathook-dist").unwrap());
-    let refused = Captured::run(&mut blank).unwrap();
-    assert_says(
-        &refused.stderr,
-        &["the registry \"registry.example/a b\" has a blank"],
-    );
-
-    fs::write(publication.repository.join("leftover"), "").unwrap();
-    refuse("changes that are not committed (leftover)");
-    fs::remove_file(publication.repository.join("leftover")).unwrap();
-
-    fs::remove_file(out.join(&archive)).unwrap();
-    refuse(&format!("has no {archive}: run make dist"));
-    fs::write(out.join(&archive), "another archive").unwrap();
-    refuse(&format!(
-        "{archive}: FAILED: the file is not the one of SHA256SUMS"
-    ));
-    fs::write(out.join(&archive), kept).unwrap();
-
-    // The sums are right, and a blob in the image is not.
-    let bytes = fs::read(out.join(&image)).unwrap();
-    let layout = publication.path("layout");
-    fs::create_dir(&layout).unwrap();
-    super::extract(&out.join(&image), &layout);
-    let blob = names_in(&layout.join("blobs/sha256")).pop_first().unwrap();
-    let path = layout.join("blobs/sha256").join(&blob);
-    let mut damaged = fs::read(&path).unwrap();
-    damaged[0] ^= 1;
-    fs::write(&path, damaged).unwrap();
-    let mut tar = Command::new("tar");
-    tar.arg("--create")
-        .arg("--directory")
-        .arg(&layout)
-        .arg("--file");
-    printed(
-        tar.arg(out.join(&image))
-            .args(["blobs", "index.json", "oci-layout"]),
-    );
-    let mut sum = Command::new("sh");
-    sum.arg("-c").arg(
-        "cp SHA256SUMS ../sums && rm SHA256SUMS && sha256sum -- * >../new && mv ../new SHA256SUMS",
-    );
-    printed(sum.current_dir(&out));
-    let refused = publication.rehearse("");
-    assert_says(
-        &refused.stderr,
-        &[&format!("{blob} has the digest sha256:")],
-    );
-    fs::write(out.join(&image), bytes).unwrap();
-    fs::rename(publication.path("sums"), sums).unwrap();
-    publication.rehearse("").success().unwrap();
-
-    let text = fs::read_to_string(&changelog).unwrap();
-    fs::write(
-        &changelog,
-        text.replace(&format!("## {VERSION}"), "## 9.9.9"),
-    )
-    .unwrap();
-    let made_of = publication.git("rev-parse HEAD");
-    publication.commit();
-    let refused = publication.rehearse("");
-    assert_says(
-        &refused.stderr,
-        &[&format!("no section \"## {VERSION} (DATE)\"")],
-    );
-    publication.git(&format!("reset --quiet --hard {}", made_of.trim()));
+    refused::refuse_bad_input(&publication);
+    prepared::prepare_all_that_is_published(&publication);
+    repeated::publish_once(&publication);
 }

@@ -137,6 +137,7 @@ fn an_upgrade_of_the_package_reaches_the_engines() {
             continue;
         };
         upgrade_own_installation(format, &old, &new);
+        upgrade_in_other_directories(format, &old, &new);
         keep_other_installation(format, &old, &new);
         keep_other_installation_at_removal(format, &old);
         survive_a_failing_service_and_a_refusal(format, &old, &new);
@@ -169,6 +170,31 @@ fn upgrade_own_installation(format: &Format, old: &Path, new: &Path) {
     machine.run(format.remove);
     assert_eq!(machine.run(ENABLED), "");
     assert!(!machine.0.file("/opt/boathook").exists());
+    assert_eq!(machine.read("/etc/docker/daemon.json"), "{}\n");
+}
+
+/// The scripts of the package find an installation that is not in /opt.
+fn upgrade_in_other_directories(format: &Format, old: &Path, new: &Path) {
+    let machine = Machine::new();
+    machine.run(&with_package(format.install, old));
+    let directories = "--prefix /srv/boathook --config-dir /srv/etc/boathook";
+    machine.run(&format!(
+        "boathook-init install --engine docker {directories}"
+    ));
+    machine.run(&with_package(format.upgrade, new));
+    let version = machine.run("readlink /srv/boathook/current");
+    assert_eq!(version.trim(), NEW, "{}", format.name);
+    machine.run("boathook-init status");
+    machine.run(format.remove);
+    for directory in [
+        "/opt/boathook",
+        "/etc/boathook",
+        "/srv/boathook",
+        "/srv/etc",
+    ] {
+        assert!(!machine.0.file(directory).exists(), "{directory}");
+    }
+    assert!(!machine.0.file("/var/lib/boathook.toml").exists());
     assert_eq!(machine.read("/etc/docker/daemon.json"), "{}\n");
 }
 

@@ -100,6 +100,10 @@ impl Case {
         self.check_discovery(&host);
         let plan = self.explain(&host);
         let steps = plan["steps"].as_array().unwrap();
+        // A recorded host has no network interface that could be moved; `net_interfaces` has real ones.
+        if steps.iter().any(|step| step["action"] == "net-interfaces") {
+            return;
+        }
         for step in steps {
             add_programmer(&host, step);
         }

@@ -118,7 +118,7 @@ fn a_path_a_search_and_a_loader_without_a_cache_find_the_library(lab: &Lab) {
 /// Puts an old library into a directory of the image.
 type Leftover = (&'static str, fn(&Path));
 
-const LEFTOVERS: [Leftover; 6] = [
+const LEFTOVERS: [Leftover; 7] = [
     ("an old library with its link", |directory| {
         VendorLibrary::new("dummy-npu", "1.0.0")
             .install(directory)
@@ -144,6 +144,9 @@ const LEFTOVERS: [Leftover; 6] = [
     ("the empty file of the same version", |directory| {
         fs::write(directory.join("libdummy-npu.so.1.2.3"), "").unwrap();
         symlink("libdummy-npu.so.1.2.3", directory.join(SONAME)).unwrap();
+    }),
+    ("a link to a file that is gone", |directory| {
+        symlink("libdummy-npu.so.1.0.0", directory.join(SONAME)).unwrap();
     }),
     ("a link to another directory", |directory| {
         let other = directory.parent().unwrap().join("other");

@@ -12,7 +12,7 @@ use super::case::{Case, expect, wait_for};
 
 pub(super) const HARDWARE: &str = "-device qemu-xhci,id=usb \
     -chardev socket,id=line,path={dir}/line,server=on,wait=off \
-    -device usb-serial,id=port,chardev=line,always-plugged=on,bus=usb.0,port=1 -device usb-ccid,bus=usb.0,port=2";
+    -device usb-serial,id=port,chardev=line,always-plugged=on,bus=usb.0,port=1 -device usb-ccid,id=reader,bus=usb.0,port=2";
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -88,8 +88,9 @@ fn replugged(vm: &mut Vm) -> Result<String> {
     expect(&refused, "serial-1-1:1.0")?;
     vm.monitor("device_add", port())?;
     wait_for(vm, DEVICES, &plugged)?;
+    vm.run("boathook cdi generate serial-port >&2")?;
     talk(vm, "--device devices.boathook.dev/serial=serial-1-1:1.0")?;
-    vm.run("systemctl stop plugin; cp /run/config.toml /etc/boathook/config.toml")?;
+    vm.run("rm /etc/cdi/boathook-devices.boathook.dev-serial.json /run/cdi/boathook-devices.boathook.dev-serial.json 2>/dev/null || true; systemctl stop plugin; cp /run/config.toml /etc/boathook/config.toml")?;
     Ok("seen by the plugin's uevents; then a container by CDI".to_string())
 }
 

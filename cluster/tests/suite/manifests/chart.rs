@@ -140,7 +140,7 @@ fn the_values_of_the_programs_have_their_effect() {
         objects.find(|object| object["kind"] == kind).unwrap()
     };
     assert_eq!(of_kind("ConfigMap")["data"]["scheduler.toml"], config);
-    crate::extender::config(config);
+    crate::extender::parse_config(config);
     assert_eq!(of_kind("Service")["spec"]["clusterIP"], "10.96.0.88");
     let policy = &of_kind("NetworkPolicy")["spec"]["ingress"][0];
     let from = json!([{"ipBlock": {"cidr": "10.0.0.0/24"}}]);
@@ -164,7 +164,7 @@ fn the_values_of_the_programs_have_their_effect() {
     assert_ne!(checksum(&objects), checksum(&plain));
     Cli::try_parse_from(command(only(&plain, "Deployment"), "scheduler")).unwrap();
     let configuration = &only(&plain, "ConfigMap")["data"]["scheduler.toml"];
-    crate::extender::config(configuration.as_str().unwrap());
+    crate::extender::parse_config(configuration.as_str().unwrap());
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn the_extender_can_read_nodes_and_pods_and_nothing_else() {
         let wanted = json!([{"apiGroups": [""], "resources": ["nodes", "pods"],
             "verbs": ["get", "list", "watch"]}]);
         assert_eq!(only(&objects, "ClusterRole")["rules"], wanted);
-        let config = crate::extender::config(file(&objects, "scheduler.toml"));
+        let config = crate::extender::parse_config(file(&objects, "scheduler.toml"));
         assert_eq!(managed(&scheduler_configuration(path)), names(&config));
     }
 }

@@ -33,7 +33,7 @@ fn variables(pairs: &[(&str, &str)]) -> Value {
 }
 
 #[test]
-fn names_become_the_device_plugins_resources() {
+fn friendly_names_are_replaced_by_the_device_plugins_resources() {
     for (asked, resources, pairs) in [
         (&[("nlb0-pre", "2")][..], &[(FUNCTION, "2")][..], &[][..]),
         // This resource exists only with Boathook's plugin: a container with it gets the
@@ -85,7 +85,7 @@ fn the_order_and_the_sources_of_variables_are_kept() {
 }
 
 #[test]
-fn a_list_of_variables_that_is_null_or_missing_is_made() {
+fn a_missing_list_of_variables_is_created() {
     for env in [Value::Null, json!([])] {
         let mut before = container(&[("nlb0-orch", "1")]);
         before["env"] = env;
@@ -95,7 +95,7 @@ fn a_list_of_variables_that_is_null_or_missing_is_made() {
 }
 
 #[test]
-fn init_containers_and_sidecars_are_mapped_each_by_itself() {
+fn each_container_init_container_and_sidecar_is_mapped_independently() {
     let sidecar = |mut container: Value| {
         container["restartPolicy"] = "Always".into();
         container

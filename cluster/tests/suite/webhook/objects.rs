@@ -3,24 +3,26 @@
 use std::sync::Arc;
 
 use cluster::webhook::api::{AcceleratorFunction, FpgaRegion};
-use cluster::webhook::feed::follow;
+use cluster::webhook::feed::watch_mappings;
 use cluster::webhook::review::Reviewer;
 use serde_json::{Value, json};
 
 use super::reviews::review;
 use super::{DCP12, NLB0, container, pod};
 use crate::api_server::ApiServer;
-use crate::client::{QUICK, wait_until};
+use crate::client::{SHORT_DELAYS, wait_until};
 
 const FUNCTIONS: &str = "/apis/fpga.intel.com/v2/namespaces/fpga/acceleratorfunctions";
 const REGIONS: &str = "/apis/fpga.intel.com/v2/namespaces/fpga/fpgaregions";
 
 fn start(server: &ApiServer) -> Arc<Reviewer> {
     let reviewer = Arc::new(Reviewer::default());
-    let (client, told) = (server.client(), Arc::clone(&reviewer));
-    tokio::spawn(follow::<AcceleratorFunction>(client, told, QUICK));
-    let (client, told) = (server.client(), Arc::clone(&reviewer));
-    tokio::spawn(follow::<FpgaRegion>(client, told, QUICK));
+    let functions =
+        watch_mappings::<AcceleratorFunction>(server.client(), Arc::clone(&reviewer), SHORT_DELAYS);
+    let regions =
+        watch_mappings::<FpgaRegion>(server.client(), Arc::clone(&reviewer), SHORT_DELAYS);
+    tokio::spawn(functions);
+    tokio::spawn(regions);
     reviewer
 }
 
@@ -58,7 +60,7 @@ async fn wait_allowed(reviewer: &Reviewer, name: &str, wanted: bool) {
 }
 
 #[tokio::test]
-async fn objects_are_followed() {
+async fn names_can_be_used_as_long_as_their_objects_exist() {
     let mut server = ApiServer::start().await;
     let function = json!({"afuId": NLB0, "interfaceId": DCP12, "mode": "region"});
     put_function(&server, "nlb0", function.clone());
@@ -100,7 +102,7 @@ async fn objects_that_contradict_each_other_are_not_mapped() {
 }
 
 #[tokio::test]
-async fn an_object_of_an_older_schema_stops_only_itself() {
+async fn an_invalid_object_makes_only_its_own_name_unusable() {
     let server = ApiServer::start().await;
     let odd = json!({"afuId": "XY", "interfaceId": "", "mode": "afx"});
     put_function(&server, "odd", odd);

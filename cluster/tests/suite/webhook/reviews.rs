@@ -9,14 +9,14 @@ use cluster::webhook::review::{LIMITS, MAX_BODY, Reviewer};
 use serde_json::{Value, json};
 
 use super::{container, mappings, pod};
-use crate::client::{exchange, parts, post, serve};
+use crate::client::{build_post, exchange, split_answer, start_server};
 
-async fn server(listed: bool) -> SocketAddr {
+async fn start_webhook(listed: bool) -> SocketAddr {
     let reviewer = Arc::new(Reviewer::default());
     if listed {
-        reviewer.change_mappings(|known| *known = mappings());
+        reviewer.change_mappings(|current| *current = mappings());
     }
-    serve(LIMITS, reviewer.site()).await
+    start_server(LIMITS, reviewer.handler()).await
 }
 
 /// Returns the answer for a pod that is not changed.
@@ -38,8 +38,8 @@ pub(crate) fn review(pod: &Value) -> Value {
 }
 
 async fn ask(address: SocketAddr, review: &Value) -> Value {
-    let answer = exchange(address, &post("/pods", &review.to_string()), false).await;
-    let (status, body) = parts(&answer);
+    let answer = exchange(address, &build_post("/pods", &review.to_string()), false).await;
+    let (status, body) = split_answer(&answer);
     assert_eq!(status, 200, "{answer}");
     let answer: Value = serde_json::from_str(body).unwrap();
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
@@ -50,7 +50,7 @@ async fn ask(address: SocketAddr, review: &Value) -> Value {
 
 #[tokio::test]
 async fn patch_and_type_come_together_or_not_at_all() {
-    let address = server(true).await;
+    let address = start_webhook(true).await;
     let response = ask(address, &review(&pod(container(&[("nlb0-orch", "1")])))).await;
     assert_eq!(response["allowed"], true);
     assert_eq!(response["patchType"], "JSONPatch");
@@ -65,7 +65,7 @@ async fn patch_and_type_come_together_or_not_at_all() {
 
 #[tokio::test]
 async fn a_denial_has_its_reason() {
-    let address = server(true).await;
+    let address = start_webhook(true).await;
     let response = ask(address, &review(&pod(container(&[("unknown", "1")])))).await;
     assert_eq!(response["allowed"], false);
     let message = "container main: no such resource: \"unknown\" (namespace fpga)";
@@ -74,8 +74,8 @@ async fn a_denial_has_its_reason() {
 }
 
 #[tokio::test]
-async fn what_is_no_new_pod_is_admitted_as_it_is() {
-    let address = server(true).await;
+async fn updates_deletions_and_other_objects_are_admitted_unchanged() {
+    let address = start_webhook(true).await;
     let base = review(&pod(container(&[("unknown", "1")])));
     let deployments = json!({"group": "apps", "version": "v1", "resource": "deployments"});
     for (key, value) in [
@@ -92,7 +92,7 @@ async fn what_is_no_new_pod_is_admitted_as_it_is() {
 
 #[tokio::test]
 async fn before_the_first_list_only_pods_that_need_it_are_refused() {
-    let address = server(false).await;
+    let address = start_webhook(false).await;
     let response = ask(address, &review(&pod(container(&[])))).await;
     assert_eq!(response["allowed"], true);
     let response = ask(address, &review(&pod(container(&[("nlb0-orch", "1")])))).await;
@@ -103,8 +103,8 @@ async fn before_the_first_list_only_pods_that_need_it_are_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_review_is_refused() {
-    let address = server(true).await;
+async fn a_body_that_is_not_a_review_is_refused() {
+    let address = start_webhook(true).await;
     let mut old = review(&pod(container(&[])));
     old["apiVersion"] = "admission.k8s.io/v1beta1".into();
     let odd = json!({"spec": {"containers": 3}});
@@ -115,14 +115,14 @@ async fn what_is_no_review_is_refused() {
         ("{}".to_owned(), "missing field"),
         (old.to_string(), of_version),
     ] {
-        let answer = exchange(address, &post("/pods", &body), false).await;
-        let (status, said) = parts(&answer);
+        let answer = exchange(address, &build_post("/pods", &body), false).await;
+        let (status, said) = split_answer(&answer);
         assert_eq!(status, 400, "{answer}");
         assert!(said.contains(reason), "{answer}");
     }
     let long = " ".repeat(MAX_BODY + 1);
-    let head = post("/pods", &long);
+    let head = build_post("/pods", &long);
     let end = head.len() - long.len();
     let answer = exchange(address, &head[..end], false).await;
-    assert_eq!(parts(&answer).0, 413);
+    assert_eq!(split_answer(&answer).0, 413);
 }

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::reviews::review;
 use super::{container, mappings, pod};
-use crate::client::{parts, post};
+use crate::client::{build_post, split_answer};
 use crate::tls::{SERVICE, certificate, client, connect, handshake};
 
 #[tokio::test]
@@ -34,16 +34,16 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
     let identity = Identity::from_dir(dir.path()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (site, serving) = (reviewer.site(), Arc::clone(&identity));
-    tokio::spawn(http_server::serve_tls(listener, LIMITS, site, serving));
+    let (handler, serving) = (reviewer.handler(), Arc::clone(&identity));
+    tokio::spawn(http_server::serve_tls(listener, LIMITS, handler, serving));
 
     let stream = connect([127, 0, 0, 1], address).await.unwrap();
     let mut stream = handshake(&client, stream, SERVICE).await.unwrap();
     let body = review(&pod(container(&[("nlb0-orch", "1")]))).to_string();
-    stream.write_all(&post("/pods", &body)).await.unwrap();
+    stream.write_all(&build_post("/pods", &body)).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
-    let (status, body) = parts(&answer);
+    let (status, body) = split_answer(&answer);
     assert_eq!(status, 200, "{answer}");
     assert!(body.contains("\"patchType\":\"JSONPatch\""), "{answer}");
     let stream = connect([127, 0, 0, 1], address).await.unwrap();

@@ -64,6 +64,7 @@ read_from! {
     AttributeSource => RawAttributeSource,
     Condition => RawCondition,
     Pattern => String,
+    UnplannedPattern => String,
     HealthCheck => RawHealthCheck,
     Links => RawLinks,
     Version => One,

@@ -8,9 +8,9 @@ use crate::name::AttributeName;
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
-/// The sysfs files whose number changes when a device comes back: the device number `dev`
-/// (Documentation/ABI/stable/sysfs-class-tty and others), and the number on the USB bus.
-const NUMBERS: [&str; 2] = ["dev", "devnum"];
+/// The files of sysfs with a number that the kernel assigns anew when a device is plugged in again:
+/// the device number (`dev`), and the number on the USB bus (`devnum`).
+const NUMBER_FILES: [&str; 2] = ["dev", "devnum"];
 
 /// Refuses `announce` without `follow`, because only followed devices are announced.
 pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
@@ -25,15 +25,16 @@ pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
     }
 }
 
-/// Refuses `late` without `follow`, because only the follower gives a device that comes later.
+/// Refuses `late` without `follow`, because `boathook follow` is the program that gives a container
+/// a device which arrives after the container's start.
 pub(super) fn check_late(spec: &ClassSpec) -> Result<(), BrokenRule> {
-    match spec.late && !spec.follow {
-        true => Err(BrokenRule::new(
+    if spec.late && !spec.follow {
+        return Err(BrokenRule::new(
             "late",
             "`late = true` needs `follow = true`: `boathook follow` gives a device that comes later",
-        )),
-        false => Ok(()),
+        ));
     }
+    Ok(())
 }
 
 /// Refuses an id of a followed device that contains a number which the kernel assigns anew when
@@ -63,8 +64,8 @@ pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRu
     }
 }
 
-/// The attributes that contain a number which the kernel assigns anew, each with the attributes
-/// of the numbers that it contains.
+/// The attributes whose values contain a number that the kernel assigns anew. Each is listed with
+/// the attributes from which these numbers come.
 struct Numbers<'s>(BTreeMap<&'s AttributeName, BTreeSet<&'s AttributeName>>);
 
 impl<'s> Numbers<'s> {
@@ -101,5 +102,5 @@ impl<'s> Numbers<'s> {
 fn is_number(file: &Template) -> bool {
     let file = file.to_string();
     let name = Path::new(&file).file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| NUMBERS.contains(&name))
+    name.is_some_and(|name| NUMBER_FILES.contains(&name))
 }

@@ -1,11 +1,11 @@
 //! Checks that templates use only attributes that are known at their place in a class file.
 
-use crate::inserted;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::class::attribute::AttributeSource;
 use crate::class::condition::Condition;
-use crate::class::{ClassSpec, Directory, Edits, File, Mask, Node, PathTemplate};
+use crate::class::{ClassSpec, Directory, Edits, File, Mask, NetDevice, Node, PathTemplate};
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::strict_toml::BrokenRule;
@@ -123,7 +123,7 @@ impl KnownAttributes {
             let others = node.prefer.iter().chain(&node.links);
             let paths = paths.into_iter().chain(others.map(Some));
             self.check_paths(paths, &node.for_each)?;
-            let known = self.with_captures(&node.for_each);
+            let known = self.with_captures(node.for_each.as_ref());
             if node.has_two_groups() {
                 let message = "a node has `gid`, the number of its group, or `group`, its name";
                 return Err(BrokenRule::new("group", message));
@@ -142,13 +142,19 @@ impl KnownAttributes {
         })
     }
 
+    pub(super) fn check_net_device(&self, netdev: &NetDevice) -> Result<(), BrokenRule> {
+        let known = self.with_captures(Some(&netdev.path));
+        let mut name = netdev.name.iter();
+        name.try_for_each(|template| known.check_template(template))
+    }
+
     /// Returns these attributes together with the captures of a pattern.
-    fn with_captures(&self, for_each: &Option<PathPattern>) -> Self {
-        let captures = for_each.iter().flat_map(PathPattern::captures);
-        KnownAttributes {
-            names: inserted(self.names.iter().chain(captures).cloned()),
-            is_of_edits: self.is_of_edits,
+    fn with_captures(&self, for_each: Option<&PathPattern>) -> Cow<'_, Self> {
+        let mut known = Cow::Borrowed(self);
+        if let Some(pattern) = for_each {
+            known.to_mut().names.extend(pattern.captures().cloned());
         }
+        known
     }
 
     pub(super) fn check_paths<'a>(
@@ -156,7 +162,7 @@ impl KnownAttributes {
         paths: impl IntoIterator<Item = Option<&'a PathTemplate>>,
         for_each: &Option<PathPattern>,
     ) -> Result<(), BrokenRule> {
-        let known = self.with_captures(for_each);
+        let known = self.with_captures(for_each.as_ref());
         let mut paths = paths.into_iter().flatten();
         paths.try_for_each(|path| known.check_template(path.template()))
     }

@@ -10,8 +10,8 @@ use follow::{check_announcement, check_id, check_late};
 use known::KnownAttributes;
 use sharing::check_sharing;
 
-use super::health::{HealthTest, Part, Printed};
-use super::{ClassConfig, ClassSpec, DeviceFilter, Ends, Mask, Source, Unclaimed};
+use super::health::{ExpectedOutput, HealthTest, Part};
+use super::{ClassConfig, ClassSpec, DeviceFilter, Ends, Mask, Source, UnclaimedHardware};
 use crate::name::{
     AttributeName, CapabilityName, EnvName, ResourceName, excerpt, is_reserved_name,
 };
@@ -123,8 +123,15 @@ fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
 fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
     let wrong = |reason: String| Err(BrokenRule::new(resource, reason));
     let text = excerpt(resource);
+    let is_template = name != resource;
     let name = match ResourceName::try_from(name) {
         Ok(name) => name,
+        Err(error) if is_template => {
+            return wrong(format!(
+                "resource `{text}` with examples of its attributes: {error}; write it as \
+                 vendor.example/chip"
+            ));
+        }
         Err(error) => return wrong(format!("{error}; write it as vendor.example/chip")),
     };
     let domain = name.as_str().split('/').next().unwrap_or_default();
@@ -228,7 +235,22 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
     }
 }
 
-fn check_unclaimed(unclaimed: &Unclaimed, mut known: KnownAttributes) -> Result<(), BrokenRule> {
+/// Refuses what cannot be done with network interfaces. Each is in one network namespace at a time,
+/// and only the hook moves them.
+fn check_net_device(spec: &ClassSpec) -> Result<(), BrokenRule> {
+    let other = match (spec.follow, &spec.sharing) {
+        (true, _) => "`follow = true`: a network interface is moved when a container starts",
+        (_, Some(_)) => "[sharing]: a network interface is in one container at a time",
+        _ => return Ok(()),
+    };
+    let message = format!("`netdev` in [device] does not go with {other}");
+    Err(BrokenRule::new("netdev", message))
+}
+
+fn check_unclaimed(
+    unclaimed: &UnclaimedHardware,
+    mut known: KnownAttributes,
+) -> Result<(), BrokenRule> {
     known.names.extend(unclaimed.path.captures().cloned());
     known.add_sources(&unclaimed.attributes)?;
     known.check_conditions(&unclaimed.require)?;
@@ -307,6 +329,10 @@ fn check_device(
     }
     known.check_nodes(&device.nodes)?;
     known.check_nodes(&source.nodes)?;
+    if let Some(netdev) = &device.netdev {
+        known.check_net_device(netdev)?;
+        check_net_device(spec)?;
+    }
     known.check_files(&device.files)?;
     known.check_directories(&device.directories)?;
     let masks: Vec<&Mask> = spec.edits.iter().flat_map(|edits| &edits.masks).collect();
@@ -325,7 +351,7 @@ fn check_device(
             }
             HealthTest::Program(program) => {
                 let regex = match &program.prints {
-                    Some(Printed {
+                    Some(ExpectedOutput {
                         part: Part::Match(regex),
                         ..
                     }) => Some(regex),

@@ -54,7 +54,15 @@ fn named<'d>(one: &'d Divisible, profile: &str, placement: u16) -> &'d PossibleP
 
 fn commands(steps: &[Step]) -> Vec<String> {
     let text = |step: &Step| match step {
-        Step::Run(command) => command.join(" "),
+        Step::Run {
+            command,
+            library_path,
+        } => {
+            let libraries = library_path
+                .iter()
+                .map(|path| format!("{} ", path.display()));
+            libraries.collect::<String>() + &command.join(" ")
+        }
         Step::Write(file, text) => format!("{} {text}", file.display()),
     };
     steps.iter().map(text).collect()
@@ -102,6 +110,14 @@ fn a_gpu_in_mig_mode_has_the_instances_that_nvidia_smi_tells() {
         commands(&large.remove),
         [smi("-dci -gi 1"), smi("-dgi -gi 1")]
     );
+    // An nvidia-smi in a directory of its own gets the search path of the libraries there.
+    let elsewhere = host.clone()
+        + "file /opt/nvidia/bin/nvidia-smi\nfile /opt/nvidia/lib64/libnvidia-ml.so.1\n";
+    let elsewhere = elsewhere.replace("file /usr/bin/nvidia-smi\n", "");
+    let (found, _) = divisible("nvidia-gpu", &elsewhere, &[], &outputs);
+    let made = commands(&named(&found[0], "3g.71gb", 0).make);
+    let program = "/opt/nvidia/lib64 /opt/nvidia/bin/nvidia-smi";
+    assert_eq!(made, [format!("{program} mig -i {gpu} -cgi 9:0 -C")]);
     // The driver has no number for what is not made, and 0 could be another's.
     assert!(named(one, "7g.141gb", 0).remove.is_empty());
 }

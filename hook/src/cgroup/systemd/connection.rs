@@ -1,9 +1,9 @@
-//! A D-Bus conversation with systemd over a Unix socket.
+//! Calls D-Bus methods of systemd over a Unix socket.
 //!
-//! All calls together have one deadline. They are blocking: the hook makes only a few calls,
-//! and a D-Bus library would add an asynchronous runtime with threads to a process that must
-//! stay single-threaded. Calls that do not depend on each other are sent together, so that
-//! systemd wakes up only once.
+//! All calls of a connection share one deadline of two seconds. The calls are blocking, because
+//! the hook must stay single-threaded, and a D-Bus library would add an asynchronous runtime with
+//! threads. Calls that do not depend on each other are sent together, so that systemd wakes up
+//! only once.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,14 +14,15 @@ use super::error::BusError;
 use super::message::{Call, Writer};
 use super::reply::{self, Message, MessageContent};
 
-const PATIENCE: Duration = Duration::from_secs(2);
-const MAX_LINE: usize = 512;
-/// The maximum number of other messages that are skipped while waiting for a reply.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
+const MAX_LINE_LENGTH: usize = 512;
+/// The maximum number of unrelated messages, such as signals, that are skipped while waiting for
+/// a reply.
 const MAX_SKIPPED_MESSAGES: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sockets {
-    /// systemd's private socket, which only root can use.
+    /// The socket on which systemd itself accepts connections of root.
     pub private: PathBuf,
     pub system_bus: PathBuf,
 }
@@ -42,18 +43,18 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to systemd itself, or to the system bus if that fails. Returns `None` if
-    /// neither exists.
+    /// Connects to systemd's private socket, or to the system bus if the private socket cannot
+    /// be used. Returns `None` if nothing listens on either socket.
     pub(super) fn open(sockets: &Sockets) -> Result<Option<Self>, BusError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CONNECTION_TIMEOUT;
         if let Ok(Some(connection)) = Self::connect(&sockets.private, deadline) {
             return Ok(Some(connection));
         }
         let Some(mut bus) = Self::connect(&sockets.system_bus, deadline)? else {
             return Ok(None);
         };
-        // A bus assigns a name to the client in reply to Hello, and ignores clients without a
-        // name.
+        // A message bus disconnects a client whose first call is not Hello (D-Bus
+        // Specification, section "Message Bus Messages").
         bus.call([Call {
             destination: "org.freedesktop.DBus",
             path: "/org/freedesktop/DBus",
@@ -68,7 +69,7 @@ impl Connection {
     fn connect(path: &Path, deadline: Instant) -> Result<Option<Self>, BusError> {
         let stream = match UnixStream::connect(path) {
             Ok(stream) => stream,
-            Err(error) if means_no_listener(&error) => return Ok(None),
+            Err(error) if has_no_listener(&error) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let mut connection = Self {
@@ -80,8 +81,9 @@ impl Connection {
         Ok(Some(connection))
     }
 
-    /// Authenticates this process. The server knows the uid from the socket, but D-Bus
-    /// requires the exchange. BEGIN is sent without waiting for the answer, as sd-bus does.
+    /// Authenticates this process with the mechanism EXTERNAL: the server compares the uid with
+    /// the credentials of the socket. BEGIN is sent before the server has answered, as sd-bus
+    /// does, which saves one exchange.
     fn authenticate(&mut self) -> Result<(), BusError> {
         let uid = nix::unistd::geteuid().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -92,16 +94,16 @@ impl Connection {
         Ok(())
     }
 
-    /// Calls methods and waits for all results, or for the first error.
+    /// Sends all `calls` at once, and waits for all results or for the first error.
     pub(super) fn call<const N: usize>(
         &mut self,
         calls: [Call<'_>; N],
     ) -> Result<[CallResults; N], BusError> {
-        let first = self.serial + 1;
+        let first_serial = self.serial + 1;
         let mut messages = Vec::new();
         for call in calls {
             self.serial += 1;
-            messages.extend(call.message(self.serial));
+            messages.extend(call.to_message(self.serial));
         }
         self.send(&messages)?;
 
@@ -111,7 +113,9 @@ impl Connection {
                 reply_serial,
                 content,
             } = self.receive()?;
-            let index = reply_serial.checked_sub(first).map(|index| index as usize);
+            let index = reply_serial
+                .checked_sub(first_serial)
+                .map(|index| index as usize);
             let Some(result) = index.and_then(|index| results.get_mut(index)) else {
                 continue;
             };
@@ -132,22 +136,22 @@ impl Connection {
     }
 
     fn receive(&mut self) -> Result<Message, BusError> {
-        let mut fixed = [0; reply::FIXED_LEN];
-        self.read_exact(&mut fixed)?;
-        let mut message = vec![0; reply::parse_length(&fixed)?];
-        let (start, rest) = message.split_at_mut(fixed.len());
-        start.copy_from_slice(&fixed);
+        let mut fixed_header = [0; reply::FIXED_HEADER_LEN];
+        self.read_exact(&mut fixed_header)?;
+        let mut message = vec![0; reply::parse_length(&fixed_header)?];
+        let (start, rest) = message.split_at_mut(fixed_header.len());
+        start.copy_from_slice(&fixed_header);
         self.read_exact(rest)?;
         Message::parse(&message)
     }
 
-    /// Reads one line of the authentication, which ends with CR LF. The server sends nothing
-    /// after the line before the next call.
+    /// Reads one line of the authentication exchange, which ends with CR LF. The server sends
+    /// nothing else until the first method call, so no byte of a message is lost.
     fn read_line(&mut self) -> Result<Vec<u8>, BusError> {
         let mut line = Vec::new();
-        let mut buffer = [0; MAX_LINE];
+        let mut buffer = [0; MAX_LINE_LENGTH];
         while !line.ends_with(b"\r\n") {
-            if line.len() >= MAX_LINE {
+            if line.len() >= MAX_LINE_LENGTH {
                 return Err(BusError::InvalidMessage);
             }
             let count = self.read(&mut buffer)?;
@@ -178,7 +182,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads at least one byte.
+    /// Reads at least one byte before the deadline. The end of the stream is an error.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, BusError> {
         loop {
             self.stream.set_read_timeout(Some(self.time_left()?))?;
@@ -205,7 +209,7 @@ pub(super) struct CallResults {
     pub(super) body: Vec<u8>,
 }
 
-fn means_no_listener(error: &io::Error) -> bool {
+fn has_no_listener(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory

@@ -1,9 +1,9 @@
-//! The links `/dev/char/MAJOR:MINOR` and `/dev/block/MAJOR:MINOR`, by which units name
-//! devices.
+//! Creates the links `/dev/char/MAJOR:MINOR` and `/dev/block/MAJOR:MINOR`, by which
+//! `DeviceAllow=` of a systemd unit names devices.
 //!
-//! systemd takes the device number from the name of the link since version 240. Older versions
-//! read the node to which the link leads. udev creates these links, except for drivers that do
-//! not announce their nodes in sysfs.
+//! Since version 240, systemd takes the device number from the name of such a link. Older
+//! versions read the device node to which the link leads, so the link must exist. udev creates
+//! the links, except for drivers that do not announce their nodes in sysfs.
 
 use std::fs;
 use std::io;
@@ -12,15 +12,16 @@ use std::path::{Path, PathBuf};
 
 use crate::cgroup::rule::{DeviceKind, DeviceRule};
 
-/// The first version of systemd that needs no links.
+/// The first version of systemd that takes the device number from the name of a link, so that
+/// the link need not exist.
 pub(super) const FIRST_VERSION_WITHOUT_LINKS: u32 = 240;
 
-/// The maximum depth below `/dev`, and the maximum number of entries, in which a node is
-/// searched.
-const SEARCH_DEPTH: usize = 3;
-const SEARCH_LIMIT: usize = 20_000;
+/// The maximum number of directory levels of `/dev` in which a device node is searched.
+const MAX_SEARCH_DEPTH: usize = 3;
+/// The maximum number of directory entries that a search for a device node reads.
+const MAX_SEARCHED_ENTRIES: usize = 20_000;
 
-/// Returns the path of the link, as it is passed to systemd.
+/// Returns the path that names the rule's device in `DeviceAllow=`, such as `/dev/char/10:183`.
 pub(super) fn link_path(rule: &DeviceRule) -> String {
     let kind = match rule.kind() {
         DeviceKind::Block => "block",
@@ -29,13 +30,14 @@ pub(super) fn link_path(rule: &DeviceRule) -> String {
     format!("/dev/{kind}/{}:{}", rule.major(), rule.minor())
 }
 
-/// Returns whether the link exists. `dev` is the host's `/dev`.
+/// Returns whether the link of the rule's device exists and leads to a node of that device. `dev`
+/// is the host's `/dev`.
 pub(super) fn link_exists(dev: &Path, rule: &DeviceRule) -> bool {
     fs::metadata(link_below(dev, rule)).is_ok_and(|node| is_device(&node, rule))
 }
 
-/// Creates a link to a node in `dev` with the device number of the rule, and returns the path
-/// of the link.
+/// Searches `dev` for a node with the device number of the rule, creates a link to the node, and
+/// returns the path of the link. The call fails if there is no such node.
 pub(super) fn create_link(dev: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
     let link = link_below(dev, rule);
     let node = find_node(dev, rule).ok_or_else(|| {
@@ -45,7 +47,7 @@ pub(super) fn create_link(dev: &Path, rule: &DeviceRule) -> io::Result<PathBuf> 
     if let Some(parent) = link.parent() {
         fs::create_dir_all(parent)?;
     }
-    // The link is relative, as udev creates it: it leads from `/dev/char` back to `/dev`.
+    // udev creates relative links, which lead from `/dev/char` back to `/dev`.
     let target = Path::new("..").join(node.strip_prefix(dev).unwrap_or(&node));
     match symlink(target, &link) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && link_exists(dev, rule) => {
@@ -62,11 +64,11 @@ fn link_below(dev: &Path, rule: &DeviceRule) -> PathBuf {
 }
 
 fn find_node(dev: &Path, rule: &DeviceRule) -> Option<PathBuf> {
-    let mut entries_left = SEARCH_LIMIT;
-    let mut level = vec![dev.to_owned()];
-    for _ in 0..SEARCH_DEPTH {
-        let mut below = Vec::new();
-        for entry in level
+    let mut entries_left = MAX_SEARCHED_ENTRIES;
+    let mut directories = vec![dev.to_owned()];
+    for _ in 0..MAX_SEARCH_DEPTH {
+        let mut subdirectories = Vec::new();
+        for entry in directories
             .iter()
             .filter_map(|dir| fs::read_dir(dir).ok())
             .flatten()
@@ -74,12 +76,12 @@ fn find_node(dev: &Path, rule: &DeviceRule) -> Option<PathBuf> {
             entries_left = entries_left.checked_sub(1)?;
             let Ok(entry) = entry else { continue };
             match entry.metadata() {
-                Ok(found) if is_device(&found, rule) => return Some(entry.path()),
-                Ok(found) if found.is_dir() => below.push(entry.path()),
+                Ok(metadata) if is_device(&metadata, rule) => return Some(entry.path()),
+                Ok(metadata) if metadata.is_dir() => subdirectories.push(entry.path()),
                 _ => {}
             }
         }
-        level = below;
+        directories = subdirectories;
     }
     None
 }

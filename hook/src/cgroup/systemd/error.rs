@@ -1,11 +1,9 @@
-//! Errors of the conversation with systemd.
-
 use std::io;
 
 use super::unit::Unit;
 
-/// The rules of a unit could not be set. The device works, but the rules are lost when systemd
-/// regenerates the device rules of the unit.
+/// An error that prevented a change of a unit's `DeviceAllow=`. The device can be used anyway,
+/// until systemd writes the device rules of the unit to the cgroup again.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot allow devices in systemd unit {unit}, they are lost when systemd reloads")]
 pub(crate) struct SystemdError {
@@ -32,7 +30,8 @@ pub(crate) enum BusError {
 impl From<io::Error> for BusError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // The kind of a socket timeout depends on the platform.
+            // A socket read or write that times out fails with either kind, depending on the
+            // platform (`UnixStream::set_read_timeout`).
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout,
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::Closed,
             _ => Self::Io(error),

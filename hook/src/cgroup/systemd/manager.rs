@@ -1,4 +1,5 @@
-//! The calls to systemd (org.freedesktop.systemd1(5)).
+//! Reads and changes `DevicePolicy=` and `DeviceAllow=` of units by D-Bus calls to systemd
+//! (org.freedesktop.systemd1(5)).
 
 use super::connection::{CallResults, Connection};
 use super::error::BusError;
@@ -10,25 +11,27 @@ const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 
-/// One entry of `DeviceAllow=`: the path of a node, and letters of `rwm`.
+/// One entry of `DeviceAllow=`: the path of a device node or link, and the letters of `rwm` that
+/// are allowed (systemd.resource-control(5)).
 pub(super) type DeviceAllow = (String, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DevicePolicy {
-    /// `auto`, `closed` or `strict`.
+    /// The value of `DevicePolicy=`, which is `auto`, `closed` or `strict`.
     pub(super) policy: String,
     pub(super) allowed: Vec<DeviceAllow>,
 }
 
 impl DevicePolicy {
-    /// Returns whether the unit restricts devices. With `auto`, everything is allowed as long
-    /// as the list is empty, and the first entry forbids all other devices.
+    /// Returns whether the unit restricts devices. With `DevicePolicy=auto`, all devices are
+    /// allowed as long as `DeviceAllow=` is empty; the first entry denies all other devices.
     pub(super) fn restricts_devices(&self) -> bool {
         self.policy != "auto" || !self.allowed.is_empty()
     }
 }
 
-/// Reads the device rules of a unit, and the major version of systemd.
+/// Reads the device policy of a unit and the major version of systemd. The version is `None` if
+/// systemd reports it in an unknown form.
 pub(super) fn read_device_policy(
     bus: &mut Connection,
     unit: &Unit,
@@ -45,8 +48,8 @@ pub(super) fn read_device_policy(
     Ok((DevicePolicy { policy, allowed }, version))
 }
 
-/// Adds entries to `DeviceAllow=` of a unit until the next boot, and waits until systemd has
-/// applied them. An entry replaces an earlier one for the same path.
+/// Adds `entries` to `DeviceAllow=` of a unit until the next boot, and waits until systemd has
+/// applied the change. A new entry replaces an existing entry for the same path.
 pub(super) fn add_device_allow(
     bus: &mut Connection,
     unit: &Unit,
@@ -56,8 +59,8 @@ pub(super) fn add_device_allow(
     bus.call([set, ping()]).map(drop)
 }
 
-/// Replaces `DeviceAllow=` of a unit in one step. systemd clears the list when it is assigned
-/// an empty one, and adds to it otherwise.
+/// Replaces `DeviceAllow=` of a unit by `entries` in one call. The call assigns an empty list
+/// first, because systemd adds any other list to the existing entries.
 pub(super) fn set_device_allow(
     bus: &mut Connection,
     unit: &Unit,
@@ -67,9 +70,9 @@ pub(super) fn set_device_allow(
     bus.call([set, ping()]).map(drop)
 }
 
-/// Returns a call that does nothing. systemd replies to a change before it applies the change,
-/// but applies it before it reads the next message. The reply to this call therefore shows
-/// that the change was applied.
+/// Returns a call without effect, whose reply shows that earlier changes were applied. systemd
+/// replies to a change before it applies the change to the cgroup, but applies the change before
+/// it reads the next message.
 fn ping() -> Call<'static> {
     Call {
         destination: SYSTEMD,
@@ -95,18 +98,18 @@ fn get_property<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Cal
     }
 }
 
-/// Returns a call that assigns the lists to `DeviceAllow=`, one after the other.
+/// Returns a call that assigns each of `lists` to `DeviceAllow=` of the unit, in their order.
 fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
     let mut body = Writer::default();
     body.string(unit.name());
     let runtime = true;
     body.boolean(runtime);
-    body.array_of_structs(|properties| {
+    body.write_struct_array(|properties| {
         for entries in lists {
             properties.begin_struct();
             properties.string("DeviceAllow");
             properties.signature("a(ss)");
-            properties.array_of_structs(|list| {
+            properties.write_struct_array(|list| {
                 for (path, letters) in *entries {
                     list.begin_struct();
                     list.string(path);
@@ -125,8 +128,9 @@ fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
     }
 }
 
-/// Reads the variant in which a property is returned: a type, followed by a value of this
-/// type.
+/// Returns a reader of the property value in `results`. D-Bus returns a property as a variant,
+/// which is the signature of a type, followed by a value of the type. Another signature than
+/// `signature` is an error.
 fn read_variant<'a>(results: &'a CallResults, signature: &str) -> Result<Reader<'a>, BusError> {
     let mut reader = Reader::new(&results.body);
     if results.signature != "v" || reader.signature()? != signature {
@@ -135,8 +139,8 @@ fn read_variant<'a>(results: &'a CallResults, signature: &str) -> Result<Reader<
     Ok(reader)
 }
 
-/// Returns the major version. systemd reports it in forms such as `252.38-1~deb12u1`, `v239`
-/// and `systemd 219`.
+/// Returns the major version of systemd from the property `Version`, which has forms such as
+/// `252.38-1~deb12u1`, `v239` and `systemd 219`.
 fn parse_major_version(text: &str) -> Option<u32> {
     let text = text.trim_start_matches(|c: char| !c.is_ascii_digit());
     let end = text.find(|c: char| !c.is_ascii_digit());

@@ -1,7 +1,7 @@
 //! Writes D-Bus messages for method calls, in the byte order of the machine.
 //!
-//! The format is that of the D-Bus Specification, section "Message Protocol". Header fields
-//! are in the order in which sd-bus writes them.
+//! The D-Bus Specification defines the format in the section "Message Protocol". It leaves the
+//! order of header fields open; this module uses the order of sd-bus.
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Writer(Vec<u8>);
@@ -11,7 +11,8 @@ impl Writer {
         self.0
     }
 
-    /// Adds padding up to a multiple of `alignment`, at which the next value begins.
+    /// Adds zeros until the length is a multiple of `alignment`, where D-Bus expects the next
+    /// value.
     fn align(&mut self, alignment: usize) {
         self.0.resize(self.0.len().next_multiple_of(alignment), 0);
     }
@@ -41,21 +42,22 @@ impl Writer {
         self.byte(0);
     }
 
-    /// Begins a struct. The caller writes its fields next.
+    /// Aligns to 8 bytes, where a D-Bus struct begins. The caller writes the fields afterwards.
     pub(super) fn begin_struct(&mut self) {
         self.align(8);
     }
 
-    /// Writes an array of structs; `write` adds the elements.
-    pub(super) fn array_of_structs(&mut self, write: impl FnOnce(&mut Self)) {
+    /// Writes an array of structs: its length in bytes, and the elements, which
+    /// `write_elements` writes.
+    pub(super) fn write_struct_array(&mut self, write_elements: impl FnOnce(&mut Self)) {
         self.u32(0);
-        let length_at = self.0.len() - 4;
-        // The length does not include the padding before the first element.
+        let length_offset = self.0.len() - 4;
+        // The length of an array does not include the padding before the first element.
         self.align(8);
         let start = self.0.len();
-        write(self);
+        write_elements(self);
         let length = (self.0.len() - start) as u32;
-        self.0[length_at..length_at + 4].copy_from_slice(&length.to_ne_bytes());
+        self.0[length_offset..length_offset + 4].copy_from_slice(&length.to_ne_bytes());
     }
 }
 
@@ -69,7 +71,8 @@ pub(super) struct Call<'a> {
     pub(super) body: Writer,
 }
 
-/// The first byte of a message, which tells the byte order of the rest.
+/// The first byte of a D-Bus message: `l` if its numbers are little-endian, `B` if they are
+/// big-endian.
 pub(super) const BYTE_ORDER: u8 = if cfg!(target_endian = "little") {
     b'l'
 } else {
@@ -79,7 +82,7 @@ pub(super) const VERSION: u8 = 1;
 const METHOD_CALL: u8 = 1;
 const NO_FLAGS: u8 = 0;
 
-/// The codes of header fields.
+/// The codes of header fields (D-Bus Specification, section "Header Fields").
 pub(super) mod field {
     pub(in super::super) const PATH: u8 = 1;
     pub(in super::super) const INTERFACE: u8 = 2;
@@ -91,15 +94,16 @@ pub(super) mod field {
 }
 
 impl Call<'_> {
-    /// Returns the bytes of the message. `serial` must not be 0; the reply refers to it.
-    pub(super) fn message(&self, serial: u32) -> Vec<u8> {
+    /// Returns the bytes of the call's message. The reply contains `serial`, which must not be
+    /// 0.
+    pub(super) fn to_message(&self, serial: u32) -> Vec<u8> {
         let mut message = Writer::default();
         for byte in [BYTE_ORDER, METHOD_CALL, NO_FLAGS, VERSION] {
             message.byte(byte);
         }
         message.u32(self.body.0.len() as u32);
         message.u32(serial);
-        message.array_of_structs(|fields| {
+        message.write_struct_array(|fields| {
             for (code, kind, value) in [
                 (field::PATH, "o", self.path),
                 (field::MEMBER, "s", self.member),

@@ -1,9 +1,9 @@
-//! Adds devices to the units of systemd.
+//! Adds devices to `DeviceAllow=` of systemd units.
 //!
-//! systemd regenerates the device rules of a unit from its own record on various occasions,
-//! such as `daemon-reload`. Rules that are only in the cgroup are then lost, or overruled by a
-//! second program. Therefore the rules are first added to `DeviceAllow=` of the unit at run
-//! time, without a file that would persist over a boot.
+//! systemd writes the device rules of a unit to its cgroup again on various occasions, such as
+//! `daemon-reload`. Rules that are only in the cgroup are then lost, or a second device program
+//! denies them. Therefore devices are first added to `DeviceAllow=` of the unit, as a runtime
+//! property, which does not persist over a reboot.
 
 mod connection;
 mod dev_links;
@@ -27,7 +27,8 @@ use super::rule::{self, Access, DeviceRule};
 use connection::Connection;
 use manager::{DeviceAllow, DevicePolicy};
 
-/// The sockets of the host's systemd, and its `/dev`.
+/// The paths by which the host's systemd is reached: its D-Bus sockets, and the `/dev` where it
+/// looks up device nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostSystemd {
     pub sockets: Sockets,
@@ -43,7 +44,7 @@ impl Default for HostSystemd {
     }
 }
 
-/// A connection to systemd, for any number of units.
+/// Changes systemd units over one D-Bus connection, which is opened at the first change.
 pub(super) struct Systemd {
     host: HostSystemd,
     bus: Option<Connection>,
@@ -54,13 +55,14 @@ impl Systemd {
         Self { host, bus: None }
     }
 
-    /// Adds `rules` to the devices that `unit` allows, if the unit restricts devices at all.
+    /// Adds the devices of `rules` to `DeviceAllow=` of `unit`, if the unit restricts devices at
+    /// all.
     ///
     /// # Errors
     ///
-    /// The call fails if systemd refuses, or does not answer within two seconds. The device
-    /// can be used nevertheless once the rules of the cgroup are set, until systemd
-    /// regenerates them.
+    /// The call fails if systemd refuses the change, or does not answer within two seconds. The
+    /// caller can still set the rules of the cgroup. They are valid until systemd writes the
+    /// rules of the unit again.
     pub(super) fn allow(
         &mut self,
         unit: &Unit,
@@ -71,8 +73,8 @@ impl Systemd {
             outcome: UnitOutcome::NoSystemd,
             links: Vec::new(),
         };
-        let done = self.try_allow(unit, &rule::merge(rules), &mut report.links);
-        report.outcome = match done {
+        let result = self.try_allow(unit, &rule::merge(rules), &mut report.links);
+        report.outcome = match result {
             Ok(outcome) => outcome,
             Err(error) => match find_refusal_outcome(&error) {
                 Some(outcome) => outcome,
@@ -88,8 +90,8 @@ impl Systemd {
         Ok(report)
     }
 
-    /// Removes `rules` from the devices that the container's own `unit` allows. Returns false
-    /// if the unit does not list them, or if no systemd knows the unit.
+    /// Removes the devices of `rules` from `DeviceAllow=` of `unit`. Returns whether the unit was
+    /// changed; it is not if it lists none of the devices, or if systemd does not know it.
     ///
     /// # Errors
     /// The call fails for the same reasons as [`Self::allow`].
@@ -103,7 +105,7 @@ impl Systemd {
                 unit: unit.clone(),
                 source: error,
             }),
-            done => Ok(done.unwrap_or(false)),
+            result => Ok(result.unwrap_or(false)),
         }
     }
 
@@ -115,9 +117,9 @@ impl Systemd {
         let paths: Vec<String> = rules.iter().map(dev_links::link_path).collect();
         let mut remaining = policy.allowed.clone();
         remaining.retain(|(path, _)| !paths.contains(path));
-        // An empty list with the policy `auto` would allow every device.
-        let is_open = remaining.is_empty() && policy.policy == "auto";
-        if remaining.len() == policy.allowed.len() || is_open {
+        // With `DevicePolicy=auto`, an empty `DeviceAllow=` would allow every device.
+        let would_allow_all = remaining.is_empty() && policy.policy == "auto";
+        if remaining.len() == policy.allowed.len() || would_allow_all {
             return Ok(false);
         }
         manager::set_device_allow(bus, unit, &remaining)?;
@@ -157,29 +159,31 @@ impl Systemd {
     }
 }
 
-/// Returns the entries that the unit lacks. An entry replaces an earlier one for the same
-/// path, so it includes the letters of the earlier one.
+/// Returns the `DeviceAllow=` entries for devices of `rules` that the unit does not allow yet.
+/// In systemd a new entry replaces an existing entry for the same path, so the returned entry
+/// also has the letters of the existing one.
 fn compute_missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
-    let entry = |rule: &DeviceRule| {
+    let compute_missing_entry = |rule: &DeviceRule| {
         let path = dev_links::link_path(rule);
-        let old = policy
+        let existing_access = policy
             .allowed
             .iter()
-            .find(|(known, _)| *known == path)
+            .find(|(allowed_path, _)| *allowed_path == path)
             .and_then(|(_, letters)| Access::parse(letters).ok());
-        match old {
-            Some(old) if old.contains(rule.access()) => None,
-            Some(old) => Some((path, old.union(rule.access()).to_string())),
+        match existing_access {
+            Some(access) if access.contains(rule.access()) => None,
+            Some(access) => Some((path, access.union(rule.access()).to_string())),
             None => Some((path, rule.access().to_string())),
         }
     };
-    rules.iter().filter_map(entry).collect()
+    rules.iter().filter_map(compute_missing_entry).collect()
 }
 
-/// Creates the missing links if this version of systemd needs them.
+/// Creates the missing links in `/dev/char` and `/dev/block` if `version`, the major version of
+/// systemd, needs them to identify devices.
 fn create_missing_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) -> Vec<LinkReport> {
-    // An unknown version counts as new. Links do no harm, but files on the host are not
-    // created without need.
+    // An unknown version of systemd counts as recent, so that no files are created in the host's
+    // `/dev` without need.
     if version.is_none_or(|version| version >= dev_links::FIRST_VERSION_WITHOUT_LINKS) {
         return Vec::new();
     }
@@ -197,7 +201,8 @@ fn create_missing_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) 
         .collect()
 }
 
-/// Returns the outcome for an error that is not a failure, and `None` for other errors.
+/// Returns the outcome for a D-Bus error that is no failure: systemd does not run, does not know
+/// the unit, or does not permit the change. Returns `None` for all other errors.
 fn find_refusal_outcome(error: &BusError) -> Option<UnitOutcome> {
     let BusError::Call { name, .. } = error else {
         return None;

@@ -1,15 +1,17 @@
-//! Reads D-Bus messages: the replies to calls.
+//! Parses D-Bus messages, which are the replies to method calls.
 //!
-//! The input is not trusted. Every length is checked against the message, and an invalid
-//! message is [`BusError::InvalidMessage`].
+//! The input is not trusted. Every length is compared with the size of the message, and an
+//! invalid message is the error [`BusError::InvalidMessage`].
 
 use super::error::BusError::{self, InvalidMessage};
 use super::message::{BYTE_ORDER, VERSION, field};
 
-pub(super) const FIXED_LEN: usize = 16;
-/// The maximum length of a message in bytes. The rules of a unit with a thousand devices take
+/// The length in bytes of the first part of a D-Bus header, which has the same fields in every
+/// message and contains the lengths of the rest.
+pub(super) const FIXED_HEADER_LEN: usize = 16;
+/// The maximum length of a message in bytes. `DeviceAllow=` with a thousand devices takes some
 /// 50 KiB.
-pub(super) const MAX_LEN: usize = 1024 * 1024;
+pub(super) const MAX_MESSAGE_LEN: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MessageContent {
@@ -21,20 +23,20 @@ pub(super) enum MessageContent {
         name: String,
         message: String,
     },
-    /// Any other message, such as a signal.
+    /// The message is neither a result nor an error; it may be a signal.
     Other,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
-    /// The serial of the call to which this message replies, or 0.
+    /// The serial of the call to which this message replies. It is 0 if the message is no reply.
     pub(super) reply_serial: u32,
     pub(super) content: MessageContent,
 }
 
-/// Returns the total length of the message that begins with these bytes.
-pub(super) fn parse_length(fixed: &[u8; FIXED_LEN]) -> Result<usize, BusError> {
-    let mut reader = Reader::new(fixed);
+/// Returns the length in bytes of the whole message that begins with `fixed_header`.
+pub(super) fn parse_length(fixed_header: &[u8; FIXED_HEADER_LEN]) -> Result<usize, BusError> {
+    let mut reader = Reader::new(fixed_header);
     if reader.byte()? != BYTE_ORDER {
         return Err(InvalidMessage);
     }
@@ -45,19 +47,19 @@ pub(super) fn parse_length(fixed: &[u8; FIXED_LEN]) -> Result<usize, BusError> {
     let body = reader.u32()? as usize;
     reader.u32()?;
     let fields = reader.u32()? as usize;
-    // The lengths are checked one by one, so that the sum cannot overflow.
-    if body > MAX_LEN || fields > MAX_LEN {
+    // Both lengths are limited before they are added, so that the sum cannot overflow.
+    if body > MAX_MESSAGE_LEN || fields > MAX_MESSAGE_LEN {
         return Err(InvalidMessage);
     }
-    let length = (FIXED_LEN + fields).next_multiple_of(8) + body;
-    if length > MAX_LEN {
+    let length = (FIXED_HEADER_LEN + fields).next_multiple_of(8) + body;
+    if length > MAX_MESSAGE_LEN {
         return Err(InvalidMessage);
     }
     Ok(length)
 }
 
 impl Message {
-    /// Parses a whole message, whose length was returned by [`parse_length`].
+    /// Parses a whole message, which has the length that [`parse_length`] returned.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, BusError> {
         let mut reader = Reader::new(bytes);
         reader.take_bytes(1)?;
@@ -110,7 +112,7 @@ impl Message {
     }
 }
 
-/// Reads values in the wire format of D-Bus.
+/// Reads values in the wire format of D-Bus, one after the other.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     offset: usize,
@@ -123,9 +125,9 @@ impl<'a> Reader<'a> {
 
     fn take_bytes(&mut self, count: usize) -> Result<&'a [u8], BusError> {
         let end = self.offset.checked_add(count).ok_or(InvalidMessage)?;
-        let skipped = self.bytes.get(self.offset..end).ok_or(InvalidMessage)?;
+        let bytes = self.bytes.get(self.offset..end).ok_or(InvalidMessage)?;
         self.offset = end;
-        Ok(skipped)
+        Ok(bytes)
     }
 
     fn remaining_bytes(&self) -> &'a [u8] {
@@ -165,8 +167,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the length of an array, and returns the offset of its end. `alignment` is that of
-    /// the elements.
+    /// Reads the length of an array, and returns the offset at which the array ends. `alignment`
+    /// is the alignment of the array's elements in bytes.
     fn read_array_end(&mut self, alignment: usize) -> Result<usize, BusError> {
         let length = self.u32()? as usize;
         self.align(alignment)?;
@@ -178,7 +180,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads an array of pairs of strings, `a(ss)`.
+    /// Reads an array of pairs of strings, which has the D-Bus signature `a(ss)`.
     pub(super) fn read_pairs(&mut self) -> Result<Vec<(String, String)>, BusError> {
         let end = self.read_array_end(8)?;
         let mut pairs = Vec::new();

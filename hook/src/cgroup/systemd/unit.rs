@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::{Component, Path};
 
-/// The types of units that have cgroups, with their D-Bus interfaces.
+/// The suffixes of units that have cgroups, and the D-Bus interfaces with their device
+/// properties.
 const UNIT_TYPES: &[(&str, &str)] = &[
     ("slice", "org.freedesktop.systemd1.Slice"),
     ("scope", "org.freedesktop.systemd1.Scope"),
@@ -13,7 +14,7 @@ const UNIT_TYPES: &[(&str, &str)] = &[
     ("swap", "org.freedesktop.systemd1.Swap"),
 ];
 
-/// A unit of the system's systemd, by name, such as `docker-0123.scope`.
+/// The name of a unit that the host's systemd manages, such as `docker-0123.scope`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Unit {
     name: String,
@@ -21,10 +22,10 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// Returns the unit of a cgroup, given the path of the cgroup in its hierarchy. The unit
-    /// is the first component that is a unit but not a slice; cgroups below it are delegated,
-    /// and systemd does not manage them. Returns the last slice if there is no such component,
-    /// and `None` if the path does not begin with a unit.
+    /// Returns the unit to which a cgroup belongs, given the path of the cgroup in its hierarchy.
+    /// The unit is the first path component that is a unit but not a slice; systemd does not
+    /// manage the cgroups below such a unit. If only slices are found, the last slice is
+    /// returned. Returns `None` if the path does not begin with the name of a unit.
     pub(crate) fn from_path(cgroup_path: &Path) -> Option<Self> {
         let mut found = None;
         for component in cgroup_path.components() {
@@ -33,7 +34,8 @@ impl Unit {
                 Component::Normal(name) => name.to_str()?,
                 _ => return None,
             };
-            // systemd puts `_` before names that could be control files of a cgroup.
+            // systemd adds the prefix `_` to the cgroup of a unit whose name could be that of a
+            // control file, such as `cpu.service`.
             let Some(unit) = Self::parse_name(name.strip_prefix('_').unwrap_or(name)) else {
                 break;
             };
@@ -46,23 +48,24 @@ impl Unit {
         found
     }
 
-    /// Returns the unit whose own cgroup has this path. Returns `None` for a delegated cgroup
-    /// below that of a unit.
+    /// Returns the unit whose cgroup has exactly this path. Returns `None` for a cgroup below
+    /// the unit's cgroup, which systemd does not manage.
     pub(crate) fn from_own_path(cgroup_path: &Path) -> Option<Self> {
         let name = cgroup_path.file_name()?.to_str()?;
         let unit = Self::from_path(cgroup_path)?;
-        let own = unit.name == name.strip_prefix('_').unwrap_or(name);
-        own.then_some(unit)
+        let is_cgroup_of_unit = unit.name == name.strip_prefix('_').unwrap_or(name);
+        is_cgroup_of_unit.then_some(unit)
     }
 
-    /// Checks the name of a unit according to systemd.unit(5).
+    /// Returns the unit with this name, or `None` if systemd.unit(5) does not permit the name or
+    /// if units of its type have no cgroups.
     fn parse_name(name: &str) -> Option<Self> {
         let (stem, suffix) = name.rsplit_once('.')?;
         let (_, interface) = UNIT_TYPES.iter().find(|(kind, _)| *kind == suffix)?;
         let is_unit_character =
             |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
-        let valid = !stem.is_empty() && name.len() <= 255 && stem.bytes().all(is_unit_character);
-        valid.then(|| Self {
+        let is_valid = !stem.is_empty() && name.len() <= 255 && stem.bytes().all(is_unit_character);
+        is_valid.then(|| Self {
             name: name.to_owned(),
             interface,
         })

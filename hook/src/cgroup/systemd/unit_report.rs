@@ -1,4 +1,4 @@
-//! The result of a change of a unit.
+//! Reports the change of a systemd unit.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use super::unit::Unit;
 pub(crate) struct SystemdReport {
     pub unit: Unit,
     pub outcome: UnitOutcome,
-    /// The links that an old systemd needs to identify devices.
+    /// The missing links that systemd before version 240 needs to identify devices.
     pub links: Vec<LinkReport>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnitOutcome {
     NoSystemd,
-    /// systemd does not know the unit, because something else created the cgroup.
+    /// systemd does not know the unit, because another program created the cgroup.
     UnknownUnit,
-    /// The unit restricts no devices. It was not changed, because the first entry would deny
-    /// all other devices.
+    /// The unit restricts no devices. It was not changed, because the first entry of
+    /// `DeviceAllow=` would deny all other devices.
     Unrestricted,
     AlreadyAllowed,
     Added {
@@ -28,12 +28,12 @@ pub(crate) enum UnitOutcome {
     NoPermission,
 }
 
-/// A link in `/dev/char` or `/dev/block` that was missing.
+/// A link in `/dev/char` or `/dev/block` that was missing when a device was added to a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkReport {
     Created(PathBuf),
-    /// The link could not be created, so that this version of systemd ignores the rule of the
-    /// device.
+    /// The link could not be created. systemd before version 240 ignores a `DeviceAllow=` entry
+    /// whose link is missing.
     Missing {
         path: PathBuf,
         reason: String,
@@ -41,8 +41,8 @@ pub(crate) enum LinkReport {
 }
 
 impl SystemdReport {
-    /// Returns whether an administrator should know of the result: a link was created on the
-    /// host, or the rules may be lost.
+    /// Returns whether the result is logged for the administrator, because a link was created on
+    /// the host or the device rules may be lost.
     pub(crate) fn is_remarkable(&self) -> bool {
         !self.links.is_empty() || self.outcome == UnitOutcome::NoPermission
     }

@@ -1,4 +1,4 @@
-//! Parses `devices.list`, the devices that a cgroup of v1 allows.
+//! Parses `devices.list`, which has the devices that a cgroup v1 allows.
 
 use std::fmt;
 use std::path::Path;
@@ -7,19 +7,19 @@ use crate::cgroup::error::CgroupError;
 use crate::cgroup::locate;
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 
-/// The size limit of `devices.list` in bytes: some ten thousand rules.
-const LIST_LIMIT: u64 = 1024 * 1024;
+/// The size limit of `devices.list` in bytes, which is sufficient for some 60,000 rules.
+const DEVICE_LIST_LIMIT: u64 = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) enum DeviceList {
-    /// `a *:* rwm`: everything is allowed, except for exceptions that the kernel does not
-    /// show.
+    /// The file is `a *:* rwm`. The kernel allows all devices, except for those in a list of
+    /// exceptions that it does not show.
     AllowsAll,
-    /// Only the devices of these entries are allowed.
+    /// The kernel allows the devices of these entries, and denies all others.
     Allows(Vec<ListEntry>),
 }
 
-/// A line of the list. `None` stands for `*`.
+/// A line of `devices.list`, such as `c 10:183 rw`. A number that is `None` stands for `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) struct ListEntry {
     kind: DeviceKind,
@@ -31,14 +31,14 @@ pub(in crate::cgroup) struct ListEntry {
 impl DeviceList {
     pub(in crate::cgroup) fn read(dir: &Path) -> Result<Self, CgroupError> {
         let path = dir.join("devices.list");
-        let content = locate::read(&path, LIST_LIMIT)?;
+        let content = locate::read_file(&path, DEVICE_LIST_LIMIT)?;
         Self::parse(&String::from_utf8_lossy(&content)).map_err(|line| CgroupError::Malformed {
             path,
             line: line.to_owned(),
         })
     }
 
-    /// Parses the content of `devices.list`. The error is the first invalid line.
+    /// Parses the content of `devices.list`. The error value is the first invalid line.
     pub(super) fn parse(content: &str) -> Result<Self, &str> {
         let mut entries = Vec::new();
         for line in content.lines().filter(|line| !line.is_empty()) {
@@ -50,18 +50,19 @@ impl DeviceList {
         Ok(Self::Allows(entries))
     }
 
-    /// Returns the lines of this list that the other list does not fully allow.
-    pub(super) fn find_lines_missing_in(&self, other: &Self) -> Vec<ListEntry> {
-        let (Self::Allows(lines), Self::Allows(others)) = (self, other) else {
+    /// Returns the entries of this list that no single entry of `other` includes. The result is
+    /// empty if one of the lists allows all devices.
+    pub(super) fn find_entries_missing_in(&self, other: &Self) -> Vec<ListEntry> {
+        let (Self::Allows(entries), Self::Allows(other_entries)) = (self, other) else {
             return Vec::new();
         };
-        let mut missing_lines = lines.clone();
-        missing_lines.retain(|line| !others.iter().any(|other| other.includes(line)));
-        missing_lines
+        let mut missing_entries = entries.clone();
+        missing_entries.retain(|entry| !other_entries.iter().any(|other| other.includes(entry)));
+        missing_entries
     }
 
-    /// Returns whether a single line allows all of the rule. The kernel does not combine
-    /// lines.
+    /// Returns whether a single entry allows every access of `rule`. The kernel does not combine
+    /// entries: `r` and `w` on two lines do not allow `rw`.
     pub(in crate::cgroup) fn allows(&self, rule: &DeviceRule) -> bool {
         match self {
             Self::AllowsAll => true,
@@ -72,11 +73,11 @@ impl DeviceList {
 
 impl fmt::Display for ListEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = |number: Option<u32>| match number {
+        let format_number = |number: Option<u32>| match number {
             None => "*".to_owned(),
             Some(number) => number.to_string(),
         };
-        let (major, minor) = (number(self.major), number(self.minor));
+        let (major, minor) = (format_number(self.major), format_number(self.minor));
         write!(f, "{} {major}:{minor} {}", self.kind, self.access)
     }
 }
@@ -99,11 +100,11 @@ impl ListEntry {
         })
     }
 
-    fn includes(&self, line: &Self) -> bool {
-        self.kind == line.kind
-            && (self.major.is_none() || self.major == line.major)
-            && (self.minor.is_none() || self.minor == line.minor)
-            && self.access.contains(line.access)
+    fn includes(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && (self.major.is_none() || self.major == other.major)
+            && (self.minor.is_none() || self.minor == other.minor)
+            && self.access.contains(other.access)
     }
 
     fn allows(&self, rule: &DeviceRule) -> bool {
@@ -177,7 +178,7 @@ mod tests {
             ("a *:* rwm\n", "", vec![]),
         ] {
             let parse = |list| DeviceList::parse(list).unwrap();
-            let found = parse(before).find_lines_missing_in(&parse(now));
+            let found = parse(before).find_entries_missing_in(&parse(now));
             let found: Vec<_> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found, missing_lines, "{before:?} and {now:?}");
         }

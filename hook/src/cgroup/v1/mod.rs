@@ -1,5 +1,6 @@
-//! cgroup v1: a list of rules for each cgroup, in the control files `devices.list`,
-//! `devices.allow` and `devices.deny` (admin-guide/cgroup-v1/devices of the kernel).
+//! Changes device rules on cgroup v1, where each cgroup has the control files `devices.list`,
+//! `devices.allow` and `devices.deny` (admin-guide/cgroup-v1/devices in the kernel's
+//! documentation).
 
 mod list;
 #[cfg(test)]
@@ -18,14 +19,14 @@ use super::report::{LevelReport, Outcome};
 use super::rule::DeviceRule;
 pub(super) use list::DeviceList;
 
-/// Adds the rules that are missing in the list of the cgroup.
+/// Writes the members of `rules` that the cgroup denies to `devices.allow`.
 pub(super) fn allow(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let outcome = match DeviceList::read(&cgroup.dir)? {
-        // A list that allows everything has exceptions, which the kernel does not show.
-        // Writing a rule removes its exception, and has no effect if there is none.
+        // The kernel does not show the exceptions of a list that allows all devices. Writing a
+        // rule removes the exception for its device, and has no effect if there is none.
         DeviceList::AllowsAll => match write_rules(cgroup, rules)? {
             Outcome::NoPermission { .. } | Outcome::Written { .. } => Outcome::AlreadyAllowed,
             outcome => outcome,
@@ -46,27 +47,32 @@ pub(super) fn allow(
     }])
 }
 
-/// Returns whether the list of the cgroup denies anything.
+/// Returns whether the cgroup in the directory `dir` has a list of allowed devices, so that it
+/// denies all others.
 pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     Ok(DeviceList::read(dir)? != DeviceList::AllowsAll)
 }
 
-/// Writes the lines of `before` again that are no longer in the list, and returns their
-/// number.
-pub(super) fn restore_lines(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, CgroupError> {
-    let now = DeviceList::read(&cgroup.dir)?;
-    let lost_lines = before.find_lines_missing_in(&now);
-    for line in &lost_lines {
-        write_rule(&cgroup.dir, line).map_err(|source| CgroupError::Write {
+/// Writes the entries of `earlier_list` that the cgroup no longer allows to `devices.allow`, and
+/// returns their number.
+pub(super) fn restore_entries(
+    cgroup: &CgroupDir,
+    earlier_list: &DeviceList,
+) -> Result<usize, CgroupError> {
+    let current_list = DeviceList::read(&cgroup.dir)?;
+    let lost_entries = earlier_list.find_entries_missing_in(&current_list);
+    for entry in &lost_entries {
+        write_rule(&cgroup.dir, entry).map_err(|source| CgroupError::Write {
             path: cgroup.dir.join("devices.allow"),
-            rule: line.to_string(),
+            rule: entry.to_string(),
             source,
         })?;
     }
-    Ok(lost_lines.len())
+    Ok(lost_entries.len())
 }
 
-/// Removes the rules from the list of the cgroup.
+/// Writes `rules` to `devices.deny`, one rule per write. In a list that allows all devices, the
+/// kernel adds an exception for each.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn deny(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
     let path = cgroup.dir.join("devices.deny");
@@ -93,7 +99,7 @@ fn write_rules<'a>(
         match write_rule(&cgroup.dir, rule) {
             Ok(()) => written += 1,
             Err(source) => match explain_refusal(cgroup, rule, source)? {
-                WriteRefusal::Privilege => return Ok(NO_PERMISSION),
+                WriteRefusal::MissingPrivilege => return Ok(NO_PERMISSION),
                 WriteRefusal::Error(error) => return Err(error),
             },
         }
@@ -101,7 +107,7 @@ fn write_rules<'a>(
     Ok(Outcome::Written { rules: written })
 }
 
-/// Writes one rule, because the kernel accepts one rule per write.
+/// Writes one rule to `devices.allow`. The kernel accepts only one rule per write.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 fn write_rule(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     let mut file = OpenOptions::new()
@@ -110,25 +116,25 @@ fn write_rule(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     file.write_all(rule.to_string().as_bytes())
 }
 
-/// The cause of a refused rule.
+/// The cause for which the kernel refused a rule.
 enum WriteRefusal {
-    Privilege,
+    MissingPrivilege,
     Error(CgroupError),
 }
 
-/// Finds the cause of EPERM or EACCES: an ancestor denies the device, or the process lacks
-/// privileges. If neither is the case, something else refuses the rule, such as a security
-/// module.
+/// Finds out why writing `rule` to `devices.allow` failed with `source`. With EPERM or EACCES,
+/// either an ancestor denies the device, or this process lacks CAP_SYS_ADMIN. If neither is the
+/// case, something else refuses the rule, such as a security module.
 fn explain_refusal(
     cgroup: &CgroupDir,
     rule: &DeviceRule,
     source: io::Error,
 ) -> Result<WriteRefusal, CgroupError> {
-    let refused = matches!(
+    let is_refused = matches!(
         source.kind(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
     );
-    if refused {
+    if is_refused {
         for ancestor in cgroup.levels().skip(1) {
             if !DeviceList::read(ancestor.dir)?.allows(rule) {
                 return Ok(WriteRefusal::Error(CgroupError::AncestorDenies {
@@ -141,7 +147,7 @@ fn explain_refusal(
         if source.kind() != io::ErrorKind::PermissionDenied
             || !privilege::has_capabilities(&[Capability::CAP_SYS_ADMIN])
         {
-            return Ok(WriteRefusal::Privilege);
+            return Ok(WriteRefusal::MissingPrivilege);
         }
     }
     Ok(WriteRefusal::Error(CgroupError::Write {

@@ -1,14 +1,14 @@
-//! Generates device programs from rules.
+//! Generates device programs (eBPF) from device rules.
 //!
-//! A program loads the request into registers and evaluates its rules. Each rule is a block of
-//! tests with a verdict at the end. A rule that allows access clears its bits from the
-//! remaining access. The request is admitted if no bit remains, so that `r` alone never admits
-//! `rw`.
+//! A generated program loads the access request into registers, and then evaluates one rule
+//! after the other. Each rule is a block of tests with a verdict at the end. A rule that allows
+//! an access clears the bits of this access from the requested access. The request is admitted
+//! when no bit remains, so that a rule for `r` alone never admits a request for `rw`.
 
 use device_class::device::DeviceNumber;
 
 use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
-use super::request::{ACCESS_TYPE, MAJOR, MINOR, access_bits, kind_number};
+use super::request::{ACCESS_TYPE_OFFSET, MAJOR_OFFSET, MINOR_OFFSET, access_bits, kind_number};
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::{SpecRule, SpecRules};
 use crate::sys::bpf::Insn;
@@ -16,37 +16,38 @@ use crate::sys::bpf::Insn;
 const RESULT: Reg = Reg::R0;
 const CONTEXT: Reg = Reg::R1;
 const KIND: Reg = Reg::R2;
-/// The requested access that no rule has allowed yet.
-const WANTED: Reg = Reg::R3;
+/// The register with the bits of the requested access that no rule has allowed yet.
+const REMAINING_ACCESS: Reg = Reg::R3;
 const MAJOR_NUMBER: Reg = Reg::R4;
 const MINOR_NUMBER: Reg = Reg::R5;
 
 pub(super) fn generate_program(rules: &SpecRules) -> Vec<Insn> {
-    let mut assembler = Assembler::start();
-    // The last matching rule applies, so the rules are evaluated in reverse order.
+    let mut assembler = Assembler::with_prologue();
+    // The last rule that matches a device decides, so the program tests the last rule first.
     for rule in rules.rules().iter().rev() {
-        assembler.rule(rule);
+        assembler.append_rule(rule);
     }
-    assembler.answer(false);
+    assembler.append_verdict(false);
     assembler.0
 }
 
-/// Generates the first part of a program. It admits the requests that `rules` allow. All other
-/// requests continue after its end, with the context in R1 as at the start.
+/// Generates code that is prepended to a device program. The code admits the requests that
+/// `rules` allow. For all other requests the original program runs, with the address of the
+/// context in R1 as usual.
 pub(super) fn generate_admission(rules: &[DeviceRule]) -> Vec<Insn> {
-    let mut assembler = Assembler::start();
+    let mut assembler = Assembler::with_prologue();
     for rule in rules {
-        assembler.rule(&SpecRule::from(rule));
+        assembler.append_rule(&SpecRule::from(rule));
     }
     assembler.0
 }
 
-/// Generates the first part of a program. It refuses requests for the devices of `rules`. All
-/// other requests continue after its end, as in [`generate_admission`].
+/// Generates code that is prepended to a device program. The code refuses requests for the
+/// devices of `rules`. For all other requests the original program runs.
 pub(super) fn generate_refusal(rules: &[DeviceRule]) -> Vec<Insn> {
-    let mut assembler = Assembler::start();
+    let mut assembler = Assembler::with_prologue();
     for rule in rules {
-        assembler.rule(&SpecRule {
+        assembler.append_rule(&SpecRule {
             allow: false,
             ..SpecRule::from(rule)
         });
@@ -58,14 +59,14 @@ pub(super) fn generate_refusal(rules: &[DeviceRule]) -> Vec<Insn> {
 pub(super) struct DecodedRule {
     pub(super) number: DeviceNumber,
     pub(super) allow: bool,
-    /// The number of its instructions.
+    /// The length of the rule's code in instructions.
     pub(super) len: usize,
 }
 
-/// Decodes the rule at the start of `code`. Returns `None` if the instructions are not those
-/// that [`generate_admission`] or [`generate_refusal`] generate.
+/// Decodes the device rule at the start of `code`. Returns `None` if `code` does not begin with
+/// the instructions that [`generate_admission`] or [`generate_refusal`] generate for a rule.
 pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
-    let constant = |index: usize| match Instruction::decode(*code.get(index)?)? {
+    let constant_operand = |index: usize| match Instruction::decode(*code.get(index)?)? {
         Instruction::Jump {
             operand: Operand::Const(constant),
             ..
@@ -76,22 +77,26 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
         } => Some(constant),
         _ => None,
     };
-    let kind = match constant(0)? {
+    let kind = match constant_operand(0)? {
         kind if kind == kind_number(DeviceKind::Block).cast_signed() => DeviceKind::Block,
         _ => DeviceKind::Character,
     };
     let number = DeviceNumber {
         kind,
-        major: constant(1)?.cast_unsigned(),
-        minor: constant(2)?.cast_unsigned(),
+        major: constant_operand(1)?.cast_unsigned(),
+        minor: constant_operand(2)?.cast_unsigned(),
     };
-    // A refusal copies a register in this instruction, and an admission has a constant.
-    let allow = constant(3).is_some();
-    let access = constant(3).map(|access| !access).or_else(|| constant(4))?;
+    // The fourth instruction of an allowing rule has a constant operand, the inverted access
+    // bits. That of a denying rule copies a register, and the fifth one has the access bits.
+    let inverted_access = constant_operand(3);
+    let allow = inverted_access.is_some();
+    let bits = inverted_access
+        .map(|inverted| !inverted)
+        .or_else(|| constant_operand(4))?;
     let mut accesses = Access::ALL.subsets();
-    let access = accesses.find(|some| access_bits(*some) == access)?;
+    let access = accesses.find(|access| access_bits(*access) == bits)?;
     let mut expected = Assembler(Vec::new());
-    expected.rule(&SpecRule {
+    expected.append_rule(&SpecRule {
         allow,
         ..SpecRule::from(&DeviceRule { number, access })
     });
@@ -103,20 +108,21 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
 struct Assembler(Vec<Insn>);
 
 impl Assembler {
-    fn start() -> Self {
+    /// Begins a program with the instructions that load the access request into registers.
+    fn with_prologue() -> Self {
         let mut assembler = Self(Vec::new());
         assembler.extend([
-            load(KIND, ACCESS_TYPE),
+            load(KIND, ACCESS_TYPE_OFFSET),
             alu(AluOp::And, KIND, Operand::Const(0xffff)),
-            load(WANTED, ACCESS_TYPE),
-            alu(AluOp::Rsh, WANTED, Operand::Const(16)),
-            load(MAJOR_NUMBER, MAJOR),
-            load(MINOR_NUMBER, MINOR),
+            load(REMAINING_ACCESS, ACCESS_TYPE_OFFSET),
+            alu(AluOp::Rsh, REMAINING_ACCESS, Operand::Const(16)),
+            load(MAJOR_NUMBER, MAJOR_OFFSET),
+            load(MINOR_NUMBER, MINOR_OFFSET),
         ]);
         assembler
     }
 
-    fn rule(&mut self, rule: &SpecRule) {
+    fn append_rule(&mut self, rule: &SpecRule) {
         let access = access_bits(rule.access);
         let tests = [
             rule.kind.map(|kind| (KIND, kind_number(kind))),
@@ -125,14 +131,14 @@ impl Assembler {
         ];
         let verdict: &[Instruction] = if rule.allow {
             &[
-                alu(AluOp::And, WANTED, Operand::Const(!access)),
-                jump(Condition::NotEqual, WANTED, 0, 2),
+                alu(AluOp::And, REMAINING_ACCESS, Operand::Const(!access)),
+                jump(Condition::NotEqual, REMAINING_ACCESS, 0, 2),
                 mov(RESULT, 1),
                 Instruction::Exit,
             ]
         } else {
             &[
-                alu(AluOp::Mov, RESULT, Operand::Reg(WANTED)),
+                alu(AluOp::Mov, RESULT, Operand::Reg(REMAINING_ACCESS)),
                 alu(AluOp::And, RESULT, Operand::Const(access)),
                 jump(Condition::Equal, RESULT, 0, 2),
                 mov(RESULT, 0),
@@ -140,17 +146,21 @@ impl Assembler {
             ]
         };
 
-        let mut to_skip = tests.iter().flatten().count() + verdict.len();
-        for (register, wanted) in tests.into_iter().flatten() {
-            to_skip -= 1;
-            let wanted = wanted.cast_signed();
-            self.extend([jump(Condition::NotEqual, register, wanted, to_skip as i16)]);
+        let mut jump_distance = tests.iter().flatten().count() + verdict.len();
+        for (register, value) in tests.into_iter().flatten() {
+            jump_distance -= 1;
+            self.extend([jump(
+                Condition::NotEqual,
+                register,
+                value.cast_signed(),
+                jump_distance as i16,
+            )]);
         }
         self.extend(verdict.iter().copied());
     }
 
-    fn answer(&mut self, admitted: bool) {
-        self.extend([mov(RESULT, admitted.into()), Instruction::Exit]);
+    fn append_verdict(&mut self, is_admitted: bool) {
+        self.extend([mov(RESULT, is_admitted.into()), Instruction::Exit]);
     }
 
     fn extend(&mut self, instructions: impl IntoIterator<Item = Instruction>) {
@@ -183,7 +193,7 @@ fn mov(dst: Reg, constant: i32) -> Instruction {
 
 fn jump(condition: Condition, dst: Reg, constant: i32, offset: i16) -> Instruction {
     Instruction::Jump {
-        // Kernels from 4.15 to 5.0 have no 32-bit jumps.
+        // 32-bit jumps (BPF_JMP32) exist since Linux 5.1.
         width: Width::W64,
         condition,
         dst,

@@ -1,28 +1,28 @@
-//! Evaluates a device program without the kernel.
+//! Evaluates a device program (eBPF) without the kernel, to find out which devices it admits.
 //!
 //! The result is exact for the supported instructions. Any other instruction is an error, so
-//! that a result is never a guess.
+//! that no result is a guess.
 
 use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use super::request::{AccessRequest, CONTEXT_LEN};
 use crate::sys::bpf::Insn;
 
-/// The number of steps after which a program counts as an endless loop. Real programs have no
-/// loops and some hundred instructions.
+/// The number of executed instructions after which a program counts as an endless loop. Device
+/// programs of runtimes and systemd have some hundred instructions and no loops.
 const MAX_STEPS: usize = 100_000;
 
-/// The bits of a value that a 32-bit instruction uses.
-const LOWER: u64 = u32::MAX as u64;
+/// The half of a register that a 32-bit instruction uses.
+const LOWER_HALF: u64 = u32::MAX as u64;
 
-/// The program has an instruction that the evaluator does not support.
+/// The error for a device program with an instruction that the evaluator does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnsupportedInstruction;
 
 #[derive(Clone, Copy)]
-enum Value {
+enum RegisterValue {
     Unset,
     Number(u64),
-    Context,
+    ContextAddress,
 }
 
 pub(super) fn admits_request(
@@ -32,14 +32,15 @@ pub(super) fn admits_request(
     Ok(run_program(program, request)? == 1)
 }
 
-/// Runs `program` and returns the value of R0.
+/// Runs the device program and returns the value of R0 at its end. The kernel admits the request
+/// if the value is 1.
 pub(super) fn run_program(
     program: &[Insn],
     request: &AccessRequest,
 ) -> Result<u64, UnsupportedInstruction> {
-    let context = request.context();
-    let mut registers = [Value::Unset; Reg::COUNT];
-    registers[Reg::R1.index()] = Value::Context;
+    let context = request.to_context();
+    let mut registers = [RegisterValue::Unset; Reg::COUNT];
+    registers[Reg::R1.index()] = RegisterValue::ContextAddress;
 
     let mut index = 0usize;
     for _ in 0..MAX_STEPS {
@@ -52,10 +53,11 @@ pub(super) fn run_program(
                 src,
                 offset,
             } => {
-                let Value::Context = registers[src.index()] else {
+                let RegisterValue::ContextAddress = registers[src.index()] else {
                     return Err(UnsupportedInstruction);
                 };
-                registers[dst.index()] = Value::Number(load(&context, size, offset)?);
+                registers[dst.index()] =
+                    RegisterValue::Number(load_from_context(&context, size, offset)?);
             }
             Instruction::Alu {
                 width: Width::W64,
@@ -74,7 +76,7 @@ pub(super) fn run_program(
                     AluOp::Mov => 0,
                     _ => operand_value(&registers, Operand::Reg(dst))?,
                 };
-                registers[dst.index()] = Value::Number(calculate(width, op, left, right));
+                registers[dst.index()] = RegisterValue::Number(calculate(width, op, left, right));
             }
             Instruction::Jump {
                 width,
@@ -99,7 +101,7 @@ pub(super) fn run_program(
     Err(UnsupportedInstruction)
 }
 
-fn load(
+fn load_from_context(
     context: &[u8; CONTEXT_LEN],
     size: Size,
     offset: i16,
@@ -115,28 +117,32 @@ fn load(
 }
 
 fn operand_value(
-    registers: &[Value; Reg::COUNT],
+    registers: &[RegisterValue; Reg::COUNT],
     operand: Operand,
 ) -> Result<u64, UnsupportedInstruction> {
     match operand {
         Operand::Const(constant) => Ok(i64::from(constant).cast_unsigned()),
         Operand::Reg(reg) => match registers[reg.index()] {
-            Value::Number(number) => Ok(number),
-            // The verifier rejects programs that calculate with an unset register or with the
-            // address of the context.
-            Value::Unset | Value::Context => Err(UnsupportedInstruction),
+            RegisterValue::Number(number) => Ok(number),
+            // The kernel's verifier rejects a program that calculates with an unset register or
+            // with the address of the context, so no loaded program does it.
+            RegisterValue::Unset | RegisterValue::ContextAddress => Err(UnsupportedInstruction),
         },
     }
 }
 
 fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
-    // The upper half of an operand affects the lower half of the result only in a shift to the
-    // right.
+    // A 32-bit operation must ignore the upper half of its operands. That half affects the lower
+    // half of the result only in a shift to the right, for which it is replaced here.
     let (left, signed, bits) = match width {
         Width::W64 => (left, left.cast_signed(), u64::BITS),
-        Width::W32 => (left & LOWER, sign_extend(left).cast_signed(), u32::BITS),
+        Width::W32 => (
+            left & LOWER_HALF,
+            sign_extend(left).cast_signed(),
+            u32::BITS,
+        ),
     };
-    // A shift uses only the lower bits of the amount.
+    // eBPF masks the amount of a shift to the width of the operation (RFC 9669, section 4.1).
     let amount = right as u32 % bits;
     let result = match op {
         AluOp::Add => left.wrapping_add(right),
@@ -151,13 +157,13 @@ fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
     };
     match width {
         Width::W64 => result,
-        Width::W32 => result & LOWER,
+        Width::W32 => result & LOWER_HALF,
     }
 }
 
 fn condition_holds(width: Width, condition: Condition, left: u64, right: u64) -> bool {
-    // Comparing the sign-extended halves gives the same result as comparing the halves, signed
-    // or unsigned.
+    // Sign extension keeps the order of 32-bit numbers, both signed and unsigned, so a 32-bit
+    // comparison can be done on the extended operands.
     let (left, right) = match width {
         Width::W64 => (left, right),
         Width::W32 => (sign_extend(left), sign_extend(right)),

@@ -1,5 +1,5 @@
-//! A fuzz target: changes programs to admit rules, and compares the evaluator with an
-//! independent virtual machine.
+//! A fuzz target that rewrites device programs to admit rules, and compares the evaluator with
+//! rbpf, an independent virtual machine for eBPF.
 
 use super::evaluator;
 use super::insn::{AluOp, Condition, Instruction, Operand};
@@ -8,17 +8,18 @@ use super::rewrite::{Admission, evaluate_admission};
 use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
 use crate::sys::bpf::Insn;
 
-/// Tests one input: two rules of four bytes each, followed by a program.
+/// Tests one input, which consists of two device rules of four bytes each, followed by the
+/// instructions of a device program.
 pub fn device_program(bytes: &[u8]) {
     let Some((rules, program)) = bytes.split_first_chunk::<8>() else {
         return;
     };
     let (rules, _) = rules.as_chunks();
-    let rules: Vec<DeviceRule> = rules.iter().filter_map(device_rule).collect();
+    let rules: Vec<DeviceRule> = rules.iter().filter_map(parse_device_rule).collect();
     let rules = rule::merge(&rules);
     let program: Vec<Insn> = program.as_chunks().0.to_vec();
-    // A request for no access is admitted together with any other access to the device.
-    let covers = |request: &AccessRequest| {
+    // Every rule for a device also admits the request for no access (access mode 3 of open(2)).
+    let is_covered = |request: &AccessRequest| {
         rules.iter().any(|rule| {
             (rule.kind(), rule.major(), rule.minor())
                 == (request.kind, request.major, request.minor)
@@ -28,7 +29,7 @@ pub fn device_program(bytes: &[u8]) {
     let admits = |program: &[Insn], request: &AccessRequest| {
         let result = evaluator::run_program(program, request).ok();
         if let Some(result) = result {
-            compare(program, request, result);
+            compare_with_rbpf(program, request, result);
         }
         result.map(|result| result == 1)
     };
@@ -44,10 +45,15 @@ pub fn device_program(bytes: &[u8]) {
         }
         Admission::Replace(new) => {
             assert_eq!(evaluate_admission(&new, &rules), Admission::Admits);
-            for request in requests(&rules) {
-                let before = admits(&program, &request);
-                let expected = if covers(&request) { Some(true) } else { before };
-                // The kernel loads no program that reads a register before it is set.
+            for request in generate_requests(&rules) {
+                let original_result = admits(&program, &request);
+                let expected = if is_covered(&request) {
+                    Some(true)
+                } else {
+                    original_result
+                };
+                // The evaluator refuses a program that reads an unset register. The kernel does
+                // not load such a program, so the result is not compared.
                 if expected.is_some() {
                     assert_eq!(admits(&new, &request), expected, "{request:?}");
                 }
@@ -56,7 +62,7 @@ pub fn device_program(bytes: &[u8]) {
     }
 }
 
-fn device_rule([kind, access, major, minor]: &[u8; 4]) -> Option<DeviceRule> {
+fn parse_device_rule([kind, access, major, minor]: &[u8; 4]) -> Option<DeviceRule> {
     let kind = if kind & 1 == 0 {
         DeviceKind::Block
     } else {
@@ -76,8 +82,9 @@ fn device_rule([kind, access, major, minor]: &[u8; 4]) -> Option<DeviceRule> {
     ))
 }
 
-/// Returns requests of every kind and access, with the numbers of the rules and with others.
-fn requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest> {
+/// Returns requests of every device kind and every access, for the device numbers of `rules` and
+/// for neighbouring numbers.
+fn generate_requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest> {
     let devices = rules.iter().flat_map(|rule| {
         let (major, minor) = (rule.major(), rule.minor());
         [(major, minor), (major, minor + 1), (major + 1, minor)]
@@ -96,26 +103,25 @@ fn requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest> {
     })
 }
 
-/// Checks that both machines have the same result.
-fn compare(program: &[Insn], request: &AccessRequest, result: u64) {
-    let comparable = |insn: &Insn| Instruction::decode(*insn).is_some_and(is_same_elsewhere);
-    if !program.iter().all(comparable) {
+/// Checks that rbpf returns `result` too, which the evaluator returned for `program`.
+fn compare_with_rbpf(program: &[Insn], request: &AccessRequest, result: u64) {
+    let is_comparable = |insn: &Insn| Instruction::decode(*insn).is_some_and(conforms_in_rbpf);
+    if !program.iter().all(is_comparable) {
         return;
     }
     let bytes = program.concat();
-    // The other machine loads fewer programs. For example, it refuses a jump out of the
-    // program even where it is never executed.
+    // rbpf refuses some programs that the evaluator runs, for example one with a jump out of
+    // the program that is never executed.
     let Ok(machine) = rbpf::EbpfVmRaw::new(Some(&bytes)) else {
         return;
     };
-    let other = machine.execute_program(&mut request.context()).ok();
-    assert_eq!(other, Some(result), "{request:?}");
+    let rbpf_result = machine.execute_program(&mut request.to_context()).ok();
+    assert_eq!(rbpf_result, Some(result), "{request:?}");
 }
 
-/// Returns whether the other machine executes an instruction according to RFC 9669. It does
-/// not sign-extend constants in unsigned comparisons, and supports only shifts by less than
-/// the width.
-fn is_same_elsewhere(instruction: Instruction) -> bool {
+/// Returns whether rbpf executes an instruction according to RFC 9669. It does not sign-extend
+/// constants in unsigned comparisons, and supports only shifts by fewer bits than the width.
+fn conforms_in_rbpf(instruction: Instruction) -> bool {
     match instruction {
         Instruction::Jump {
             condition:

@@ -1,25 +1,25 @@
-//! The instructions of device programs.
+//! Encodes and decodes the eBPF instructions of device programs (RFC 9669).
 //!
-//! They are a subset of eBPF (RFC 9669): arithmetic on registers, jumps, loads from the
-//! context and exit. Calls, maps, the stack and 64-bit constants are not supported, because
-//! runtimes and systemd do not use them.
+//! The supported instructions are arithmetic on registers, jumps, loads from the context and
+//! exit. Calls, maps, the stack and 64-bit constants are not supported, because runtimes and
+//! systemd do not use them in device programs.
 
 use crate::sys::bpf::Insn;
 
-/// A register that a program may use.
+/// The number of an eBPF register, from R0 to R9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reg(u8);
 
 impl Reg {
-    /// The register of the program's result.
+    /// The register that has the result when the program ends.
     pub(super) const R0: Self = Self(0);
-    /// The register that holds the address of the context at the start.
+    /// The register that has the address of the context when the program starts.
     pub(super) const R1: Self = Self(1);
     pub(super) const R2: Self = Self(2);
     pub(super) const R3: Self = Self(3);
     pub(super) const R4: Self = Self(4);
     pub(super) const R5: Self = Self(5);
-    /// The number of registers, without R10, the stack pointer.
+    /// The number of supported registers. R10, the stack pointer, is not supported.
     pub(super) const COUNT: usize = 10;
 
     fn decode(number: u8) -> Option<Self> {
@@ -31,8 +31,8 @@ impl Reg {
     }
 }
 
-/// The width of an operation. A 32-bit operation uses the lower half of a register, and clears
-/// the upper half of the result.
+/// The width of an operation in bits. A 32-bit operation uses the lower half of a register, and
+/// clears the upper half of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     W32,
@@ -41,12 +41,12 @@ pub(super) enum Width {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
-    /// A constant, which is sign-extended to the width of the operation.
+    /// A constant, which the machine sign-extends to the width of the operation.
     Const(i32),
     Reg(Reg),
 }
 
-/// An arithmetic operation. The numbers are the upper four bits of the opcode.
+/// An arithmetic operation. The value of a variant is the upper four bits of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum AluOp {
@@ -61,7 +61,7 @@ pub(super) enum AluOp {
     Arsh = 0xc,
 }
 
-/// The condition of a jump. The numbers are the upper four bits of the opcode.
+/// The condition of a jump. The value of a variant is the upper four bits of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Condition {
@@ -78,7 +78,7 @@ pub(super) enum Condition {
     SignedLessOrEqual = 0xd,
 }
 
-/// The number of bytes to load. The numbers are the size bits of the opcode.
+/// The size of a load: 1, 2 or 4 bytes. The value of a variant is the size bits of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Size {
@@ -89,21 +89,21 @@ pub(super) enum Size {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Instruction {
-    /// Loads from memory, and extends the value with zeros: `dst = *(src + offset)`.
+    /// Executes `dst = *(src + offset)`, and extends the value with zeros to 64 bits.
     Load {
         size: Size,
         dst: Reg,
         src: Reg,
         offset: i16,
     },
-    /// Calculates `dst = dst op operand`.
+    /// Executes `dst = dst op operand`.
     Alu {
         width: Width,
         op: AluOp,
         dst: Reg,
         operand: Operand,
     },
-    /// Skips `offset` instructions if `dst condition operand` is true.
+    /// Skips `offset` instructions if the comparison `dst condition operand` is true.
     Jump {
         width: Width,
         condition: Condition,
@@ -111,22 +111,21 @@ pub(super) enum Instruction {
         operand: Operand,
         offset: i16,
     },
-    /// Skips `offset` instructions.
     Goto {
         offset: i16,
     },
     Exit,
 }
 
-/// Instruction classes: the lower three bits of an opcode.
+// The lower three bits of an opcode are the instruction class.
 const LDX: u8 = 0x1;
 const ALU: u8 = 0x4;
 const JMP: u8 = 0x5;
 const JMP32: u8 = 0x6;
 const ALU64: u8 = 0x7;
-/// The bit in opcodes of arithmetic and jumps that says that the operand is a register.
+/// The opcode bit of arithmetic and jumps that is set if the operand is a register.
 const SOURCE_REG: u8 = 0x8;
-/// The mode bits in opcodes of loads that mean a load from memory.
+/// The mode bits in the opcode of a load from memory.
 const MEM: u8 = 0x60;
 const GOTO: u8 = 0x05;
 const EXIT: u8 = 0x95;
@@ -171,13 +170,13 @@ impl Instruction {
         }
     }
 
-    /// Decodes an instruction of the kernel. Returns `None` if it is not supported, or if a
-    /// field that must be zero is not.
+    /// Decodes an instruction in the kernel's format (`struct bpf_insn`). Returns `None` if the
+    /// instruction is not supported, or if a field that it does not use is not zero.
     pub(super) fn decode(insn: Insn) -> Option<Self> {
         let [code, regs, o0, o1, c0, c1, c2, c3] = insn;
         let offset = i16::from_ne_bytes([o0, o1]);
         let constant = i32::from_ne_bytes([c0, c1, c2, c3]);
-        // The byte consists of two bit-fields of four bits, whose order follows the byte order
+        // `regs` consists of two C bit-fields of four bits, whose order depends on the byte order
         // of the machine.
         let (dst, src) = if cfg!(target_endian = "little") {
             (regs & 0xf, regs >> 4)
@@ -188,7 +187,7 @@ impl Instruction {
 
         let decoded = match code & 0x7 {
             LDX => Self::Load {
-                size: size(code)?,
+                size: decode_size(code)?,
                 dst,
                 src,
                 offset,
@@ -197,7 +196,7 @@ impl Instruction {
                 width: if class == ALU { Width::W32 } else { Width::W64 },
                 op: decode_alu_op(code)?,
                 dst,
-                operand: operand(code, src, constant),
+                operand: decode_operand(code, src, constant),
             },
             JMP if code == EXIT => Self::Exit,
             JMP if code == GOTO => Self::Goto { offset },
@@ -207,15 +206,15 @@ impl Instruction {
                 } else {
                     Width::W64
                 },
-                condition: condition(code)?,
+                condition: decode_condition(code)?,
                 dst,
-                operand: operand(code, src, constant),
+                operand: decode_operand(code, src, constant),
                 offset,
             },
             _ => return None,
         };
-        // Newer kernels give a meaning to fields that older ones do not use, so these must be
-        // zero.
+        // Encoding sets unused fields to zero. Newer kernels give a meaning to some of these
+        // fields, so an instruction that uses one of them is refused.
         (decoded.encode() == insn).then_some(decoded)
     }
 }
@@ -238,7 +237,7 @@ fn pack(code: u8, dst: Reg, src: Reg, offset: i16, constant: i32) -> Insn {
     [code, regs, o0, o1, c0, c1, c2, c3]
 }
 
-fn operand(code: u8, src: Reg, constant: i32) -> Operand {
+fn decode_operand(code: u8, src: Reg, constant: i32) -> Operand {
     if code & SOURCE_REG == 0 {
         Operand::Const(constant)
     } else {
@@ -246,7 +245,7 @@ fn operand(code: u8, src: Reg, constant: i32) -> Operand {
     }
 }
 
-fn size(code: u8) -> Option<Size> {
+fn decode_size(code: u8) -> Option<Size> {
     [Size::Byte, Size::Half, Size::Word]
         .into_iter()
         .find(|size| *size as u8 | MEM | LDX == code)
@@ -259,7 +258,7 @@ fn decode_alu_op(code: u8) -> Option<AluOp> {
         .find(|op| *op as u8 == code >> 4)
 }
 
-fn condition(code: u8) -> Option<Condition> {
+fn decode_condition(code: u8) -> Option<Condition> {
     use Condition::*;
     [
         Equal,

@@ -1,4 +1,5 @@
-//! The operations on device programs, as a trait that tests can implement without a kernel.
+//! Declares the kernel's operations on device programs as a trait, so that tests can simulate
+//! the kernel.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,11 +13,13 @@ use nix::sys::stat::Mode;
 use crate::cgroup::privilege;
 use crate::sys::bpf::{self, AttachedPrograms, Insn, ProgramDescription, ProgramScope};
 
-/// The name of Boathook's programs, as bpftool shows it.
+/// The name of the device programs that Boathook loads. bpftool shows it; the kernel permits at
+/// most 15 characters.
 const PROGRAM_NAME: &str = "boathook_device";
 
-/// Returns whether the kernel hides the instructions of programs that are loaded from now on.
-/// With `net.core.bpf_jit_harden=2` it blinds the programs of every user.
+/// Returns whether the kernel hides the instructions of device programs that are loaded from now
+/// on. With `net.core.bpf_jit_harden=2` the kernel blinds the constants of all programs, and
+/// shows the instructions of no blinded program.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn hides_new_programs() -> bool {
     let harden = fs::read("/proc/sys/net/core/bpf_jit_harden");
@@ -42,10 +45,12 @@ pub(super) trait Kernel {
     ) -> Result<(), Errno>;
     fn detach(&self, cgroup: &Self::Cgroup, program: &Self::Program) -> Result<(), Errno>;
 
-    /// Returns whether the process has the privileges that all of these operations need.
+    /// Returns whether this process has the capabilities that the operations of this trait need.
     fn is_privileged(&self) -> bool;
 
-    /// Returns whether an operation failed only because privileges are missing.
+    /// Returns whether an operation that failed with `errno` failed because this process lacks
+    /// capabilities. With all of them, EPERM and EACCES have another cause, such as a security
+    /// module.
     fn lacks_privileges(&self, errno: Errno) -> bool {
         matches!(errno, Errno::EPERM | Errno::EACCES) && !self.is_privileged()
     }

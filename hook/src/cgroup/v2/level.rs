@@ -1,10 +1,10 @@
-//! A cgroup from the container's up to the root of the hierarchy, with its programs.
+//! Changes the device programs of one cgroup: the container's cgroup or one of its ancestors.
 
 use nix::errno::Errno;
 
 use super::kernel::Kernel;
 use super::load::{LoadError, load};
-use super::replace::replace;
+use super::replace::replace_program;
 use super::rewrite::{self, Admission, evaluate_admission, is_hidden};
 use super::{RequiredChange, assembler};
 use crate::cgroup::error::CgroupError;
@@ -12,25 +12,29 @@ use crate::cgroup::report::Outcome;
 use crate::cgroup::{Ancestor, CgroupOwner};
 use crate::sys::bpf::{Insn, ProgramScope};
 
-/// The maximum number of attempts if programs are changed concurrently.
-const ATTEMPTS: usize = 10;
+/// The maximum number of attempts if another process changes the device programs of the cgroup
+/// at the same time.
+const MAX_ATTEMPTS: usize = 10;
 
-/// A cgroup whose programs apply to the container.
+/// A cgroup whose device programs apply to the container: the container's own cgroup or an
+/// ancestor.
 pub(super) struct Level<'a, K: Kernel> {
     pub(super) ancestor: Ancestor<'a>,
     pub(super) cgroup: K::Cgroup,
 }
 
-/// The reason for which an attempt ended early.
+/// The error for which an attempt to change device programs ended early.
 enum AttemptError {
-    /// A program was removed concurrently. The attempt can be repeated.
+    /// Another process removed a device program during the attempt, which can be repeated.
     ConcurrentChange,
+    /// This process lacks the privileges for the named operation.
     NoPermission(&'static str),
     Failed(CgroupError),
 }
 
 impl<K: Kernel> Level<'_, K> {
-    /// Returns whether the kernel hides a program of this cgroup.
+    /// Returns whether the kernel hides the instructions of a device program that is attached to
+    /// this cgroup.
     pub(super) fn has_hidden_program(&self, kernel: &K) -> Result<bool, Errno> {
         for id in kernel.query(&self.cgroup, ProgramScope::Attached)?.ids {
             if is_hidden(&kernel.dump(&kernel.open(id)?)?) {
@@ -40,14 +44,14 @@ impl<K: Kernel> Level<'_, K> {
         Ok(false)
     }
 
-    /// Returns whether the cgroup belongs to the container alone.
+    /// Returns whether the cgroup belongs to this container alone.
     pub(super) fn is_own(&self) -> bool {
         self.ancestor.owner == CgroupOwner::Container
     }
 
-    /// Changes the programs of this cgroup so that they admit the required devices. If the
-    /// cgroup belongs to the container, its programs also stop admitting the withdrawn
-    /// devices.
+    /// Changes the device programs of this cgroup so that they admit the devices of
+    /// `required.rules`. If the cgroup belongs to the container, its programs also stop admitting
+    /// the devices of `required.withdrawn`. `leaf` is the container's cgroup.
     pub(super) fn change_programs(
         &self,
         kernel: &K,
@@ -55,7 +59,7 @@ impl<K: Kernel> Level<'_, K> {
         required: &RequiredChange<'_>,
     ) -> Result<Vec<Outcome>, CgroupError> {
         let mut outcomes = Vec::new();
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             match self.try_change_programs(kernel, leaf, required, &mut outcomes) {
                 Ok(()) => return Ok(outcomes),
                 Err(AttemptError::ConcurrentChange) => {}
@@ -84,7 +88,8 @@ impl<K: Kernel> Level<'_, K> {
         let attached = kernel
             .query(&self.cgroup, ProgramScope::Attached)
             .map_err(to_list_error)?;
-        // A program that is overridden by one further down has no effect and is not changed.
+        // A program without BPF_F_ALLOW_MULTI that a descendant overrides does not apply to the
+        // container, so it is not changed.
         let effective = kernel
             .query(leaf, ProgramScope::Effective)
             .map_err(to_list_error)?;
@@ -127,24 +132,24 @@ impl<K: Kernel> Level<'_, K> {
                 },
                 unknown if self.is_own() => {
                     let description = kernel.describe_program(&old).map_err(to_read_error)?;
-                    // A hidden program can be generated again if it is the runtime's. The
-                    // runtime's program is the only one of the cgroup, uses no map, and
-                    // depends on config.json alone.
-                    let is_of_runtime =
+                    // The runtime's program is the only one of the cgroup, uses no map, and
+                    // depends on config.json alone. If the kernel hides this program, it can be
+                    // generated again.
+                    let is_runtime_program =
                         unknown == Admission::Hidden && is_single && description.maps == 0;
-                    // A program that is not the runtime's cannot admit a device that Boathook
-                    // added, so nothing must be withdrawn from it.
-                    if !is_of_runtime && required.rules.is_empty() {
+                    // Boathook adds devices to the runtime's program only, so nothing must be
+                    // withdrawn from any other program.
+                    if !is_runtime_program && required.rules.is_empty() {
                         continue;
                     }
-                    if !is_of_runtime {
+                    if !is_runtime_program {
                         return Err(AttemptError::Failed(CgroupError::ForeignProgram {
                             cgroup: self.ancestor.dir.to_owned(),
                             program: id,
                             name: description.name,
                         }));
                     }
-                    self.regenerate(kernel, id, required)?
+                    self.regenerate_program(kernel, id, required)?
                 }
                 Admission::Hidden | Admission::Unreadable => {
                     let outcome = Outcome::Unreadable { program: id };
@@ -154,7 +159,7 @@ impl<K: Kernel> Level<'_, K> {
                     continue;
                 }
             };
-            match replace(kernel, &self.cgroup, attached.flags, &old, &new) {
+            match replace_program(kernel, &self.cgroup, attached.flags, &old, &new) {
                 Ok(()) => outcomes.push(outcome),
                 Err(Errno::ENOENT) => return Err(AttemptError::ConcurrentChange),
                 Err(source) => {
@@ -172,7 +177,7 @@ impl<K: Kernel> Level<'_, K> {
         Ok(())
     }
 
-    fn regenerate(
+    fn regenerate_program(
         &self,
         kernel: &K,
         old: u32,

@@ -1,4 +1,4 @@
-//! Loads a program into the kernel.
+//! Loads a device program into the kernel.
 
 use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
@@ -6,38 +6,40 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use super::kernel::Kernel;
 use crate::sys::bpf::Insn;
 
-/// The size of the buffer for the verifier's log in bytes.
+/// The size in bytes of the buffer for the log of the kernel's verifier.
 const LOG_BUFFER_SIZE: usize = 64 * 1024;
-/// The number of bytes from the end of the log that a message includes.
+/// The number of bytes from the end of the verifier's log that an error message includes.
 const LOG_EXCERPT_SIZE: usize = 400;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoadError {
     pub(super) errno: Errno,
-    /// The end of the verifier's log, on one line; may be empty.
+    /// The end of the verifier's log on one line, which may be empty.
     pub(super) log: String,
 }
 
-/// Loads `program`, with a higher limit of locked memory if that is necessary.
+/// Loads `program` into the kernel, and raises this process's limit of locked memory
+/// (RLIMIT_MEMLOCK) if that is necessary.
 pub(super) fn load<K: Kernel>(kernel: &K, program: &[Insn]) -> Result<K::Program, LoadError> {
     let errno = match kernel.load(program, &mut []) {
         Ok(loaded) => return Ok(loaded),
         Err(errno) => errno,
     };
-    // Before Linux 5.11 programs count as locked memory, and exceeding the limit is reported
-    // as EPERM.
+    // Before Linux 5.11, eBPF programs count as locked memory, and a load that exceeds the limit
+    // fails with EPERM.
     if errno == Errno::EPERM {
         raise_locked_memory();
     }
     let mut log = vec![0; LOG_BUFFER_SIZE];
     kernel.load(program, &mut log).map_err(|errno| LoadError {
         errno,
-        log: end_of_log(&log),
+        log: excerpt_log_end(&log),
     })
 }
 
-/// Raises the limit of locked memory as far as possible. A failure is ignored, because the
-/// next attempt to load the program reports it.
+/// Raises RLIMIT_MEMLOCK, to infinity if this process may exceed the hard limit and otherwise to
+/// the hard limit. A failure is ignored, because the next attempt to load the program reports
+/// it.
 fn raise_locked_memory() {
     let resource = Resource::RLIMIT_MEMLOCK;
     if setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).is_err()
@@ -47,8 +49,9 @@ fn raise_locked_memory() {
     }
 }
 
-/// Returns the end of the log, which has the reason of the refusal.
-fn end_of_log(log: &[u8]) -> String {
+/// Returns the last [`LOG_EXCERPT_SIZE`] bytes of the verifier's log on one line. The last lines
+/// tell why the verifier refused the program.
+fn excerpt_log_end(log: &[u8]) -> String {
     let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let kept = &log[end.saturating_sub(LOG_EXCERPT_SIZE)..end];
     String::from_utf8_lossy(kept)
@@ -65,11 +68,14 @@ mod tests {
     #[test]
     fn keeps_the_end_of_the_log_on_one_line() {
         assert_eq!(
-            end_of_log(b"0: (95) exit\nR0 !read_ok\n\0\0"),
+            excerpt_log_end(b"0: (95) exit\nR0 !read_ok\n\0\0"),
             "0: (95) exit; R0 !read_ok"
         );
-        assert_eq!(end_of_log(b"\0\0"), "");
-        assert_eq!(end_of_log(&[]), "");
-        assert_eq!(end_of_log(&[b'x'; LOG_BUFFER_SIZE]).len(), LOG_EXCERPT_SIZE);
+        assert_eq!(excerpt_log_end(b"\0\0"), "");
+        assert_eq!(excerpt_log_end(&[]), "");
+        assert_eq!(
+            excerpt_log_end(&[b'x'; LOG_BUFFER_SIZE]).len(),
+            LOG_EXCERPT_SIZE
+        );
     }
 }

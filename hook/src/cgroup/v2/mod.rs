@@ -1,12 +1,14 @@
-//! cgroup v2: programs that are attached to the container's cgroup and its ancestors, and must
-//! all admit a device (`BPF_PROG_TYPE_CGROUP_DEVICE`, Linux 4.15).
+//! Changes device rules on cgroup v2, where device programs (`BPF_PROG_TYPE_CGROUP_DEVICE`,
+//! Linux 4.15) are attached to the container's cgroup and its ancestors. All of these programs
+//! must admit a device.
 //!
-//! An additional program can only deny more. Therefore each program that denies a requested
-//! device is replaced by a program that admits the device and otherwise decides as before.
-//! This is done at the container's own cgroup, and at slices and services of systemd; there it
-//! applies to all their processes until systemd sets the rules of the unit again. A program of
-//! any other ancestor, such as another container, is not changed, because the change would
-//! persist after the end of the container, when no process of Boathook runs.
+//! An additional program could only deny more. Therefore each program that denies a requested
+//! device is replaced by a program that admits the device and otherwise decides as before. The
+//! replaced programs are those of the container's own cgroup, and those of systemd's slices and
+//! services; there the change applies to all processes of the unit, until systemd sets the rules
+//! of the unit again. A program of any other ancestor, such as another container, is never
+//! replaced, because the change would persist after the end of the container, when no process of
+//! Boathook runs.
 
 mod assembler;
 mod evaluator;
@@ -38,20 +40,20 @@ use kernel::{Kernel, RunningKernel};
 use level::Level;
 use rewrite::find_denied;
 
-/// A change that the programs of a cgroup need.
+/// The change that the device programs of a cgroup need.
 #[derive(Clone, Copy)]
 struct RequiredChange<'a> {
     /// The devices to admit, with at most one rule for each device.
     rules: &'a [DeviceRule],
-    /// The devices that the container's own programs must not admit any longer.
+    /// The devices that the container's own device programs must no longer admit.
     withdrawn: &'a [DeviceRule],
-    /// The runtime's rules, for programs that must be generated again.
+    /// The runtime's rules, from which a hidden device program is generated again.
     spec: &'a SpecRules,
 }
 
-/// Changes the programs of the container's cgroup, and of systemd's slices and services above
-/// it, so that they admit the devices of `rules`. The programs of the container's own cgroups
-/// also stop admitting the devices of `withdrawn`. Each program is replaced only once.
+/// Changes the device programs of the container's cgroup, and of the systemd slices and services
+/// above it, so that they admit the devices of `rules`. The programs of the container's own
+/// cgroups also stop admitting the devices of `withdrawn`. Each program is replaced at most once.
 pub(super) fn change_programs(
     cgroup: &CgroupDir,
     withdrawn: &[DeviceRule],
@@ -63,17 +65,19 @@ pub(super) fn change_programs(
         withdrawn,
         spec,
     };
-    change_on(&RunningKernel, cgroup, required)
+    change_programs_on(&RunningKernel, cgroup, required)
 }
 
-/// Fails if a program that must not be changed for a container denies a device.
+/// Checks that no device program of an enclosing cgroup, which is never changed, denies a member
+/// of `rules`. A denied device is an error.
 pub(super) fn check_enclosing(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
     let levels = open_levels(&RunningKernel, cgroup)?;
     check_enclosing_programs(&RunningKernel, cgroup, &levels, rules).map(drop)
 }
 
-/// Returns whether a cgroup has programs of its own. Without the privileges to query that, the
-/// result is false, because nothing can be changed then either.
+/// Returns whether device programs are attached to the cgroup in the directory `dir`. The result
+/// is false if this process lacks the privileges to list programs, because it cannot change any
+/// program either.
 pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     let cgroup = RunningKernel
         .open_cgroup(dir)
@@ -88,8 +92,8 @@ pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     Ok(!ids.is_empty())
 }
 
-/// Returns an error, unless programs could not be read because privileges are missing. In that
-/// case nothing can be changed either, and the result is empty.
+/// Returns an empty list if reading device programs failed with `errno` because this process
+/// lacks privileges: it cannot change any program either. Any other failure is an error.
 fn ignore_missing_privileges<K: Kernel, T>(
     kernel: &K,
     dir: &Path,
@@ -105,7 +109,8 @@ fn ignore_missing_privileges<K: Kernel, T>(
     }
 }
 
-/// Returns whether the kernel hides a program of the container's own cgroups.
+/// Returns whether the kernel hides the instructions of a device program that is attached to the
+/// container's own cgroups.
 pub(super) fn has_hidden_program(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
     has_hidden_program_on(&RunningKernel, cgroup)
 }
@@ -127,8 +132,8 @@ fn has_hidden_program_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bo
     Ok(false)
 }
 
-/// Returns the rules that the programs of a cgroup and its ancestors deny, and the number of
-/// programs that cannot be read.
+/// Returns the members of `rules` that device programs of the cgroup or its ancestors deny, and
+/// the number of programs that cannot be evaluated.
 pub(super) fn find_denied_rules(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
@@ -147,27 +152,27 @@ fn find_denied_rules_on<K: Kernel>(
             path: cgroup.dir.clone(),
             source,
         })?;
-    let check_privileges = |source| CgroupError::ReadPrograms {
+    let to_read_error = |source| CgroupError::ReadPrograms {
         cgroup: cgroup.dir.clone(),
         source,
     };
     let effective = kernel
         .query(&opened, ProgramScope::Effective)
-        .map_err(check_privileges)?;
-    let (mut all, mut unreadable) = (Vec::new(), 0);
+        .map_err(to_read_error)?;
+    let (mut denied_rules, mut unreadable_programs) = (Vec::new(), 0);
     for id in effective.ids {
-        let program = kernel.open(id).map_err(check_privileges)?;
-        let code = kernel.dump(&program).map_err(check_privileges)?;
+        let program = kernel.open(id).map_err(to_read_error)?;
+        let code = kernel.dump(&program).map_err(to_read_error)?;
         match find_denied(&code, rules) {
-            Ok(denied) => all.extend(denied),
-            Err(UnsupportedInstruction) => unreadable += 1,
+            Ok(denied) => denied_rules.extend(denied),
+            Err(UnsupportedInstruction) => unreadable_programs += 1,
         }
     }
-    all.dedup();
-    Ok((all, unreadable))
+    denied_rules.dedup();
+    Ok((denied_rules, unreadable_programs))
 }
 
-fn change_on<K: Kernel>(
+fn change_programs_on<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
     required: RequiredChange<'_>,
@@ -183,22 +188,22 @@ fn change_on<K: Kernel>(
         rules => check_enclosing_programs(kernel, cgroup, &levels, rules)?,
     };
     for level in &levels {
-        let is_changed = match level.ancestor.owner {
+        let must_change = match level.ancestor.owner {
             CgroupOwner::Container => true,
             CgroupOwner::Unit => !required.rules.is_empty(),
             CgroupOwner::Enclosing => false,
         };
-        if !is_changed {
+        if !must_change {
             continue;
         }
         for outcome in level.change_programs(kernel, leaf, &required)? {
-            let denied = matches!(outcome, Outcome::NoPermission { .. });
+            let lacks_privileges = matches!(outcome, Outcome::NoPermission { .. });
             reports.push(LevelReport {
                 cgroup: level.ancestor.dir.to_owned(),
                 has_other_processes: level.ancestor.owner == CgroupOwner::Unit,
                 outcome,
             });
-            if denied {
+            if lacks_privileges {
                 return Ok(reports);
             }
         }
@@ -222,9 +227,10 @@ fn open_levels<'a, K: Kernel>(
     cgroup.levels().map(open).collect()
 }
 
-/// Checks the programs that apply to the container but must not be changed: those of cgroups
-/// that enclose the container's, and those above the highest visible cgroup. A program that
-/// denies a device is an error; a program that cannot be read is reported.
+/// Checks the device programs that apply to the container but are never changed. They are
+/// attached to cgroups that enclose the container's cgroup, or to cgroups above the mount point,
+/// which this process does not see. A program that denies a member of `rules` is an error. A
+/// program that cannot be evaluated is reported.
 fn check_enclosing_programs<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
@@ -233,10 +239,11 @@ fn check_enclosing_programs<K: Kernel>(
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let check_privileges = |errno| ignore_missing_privileges(kernel, &cgroup.dir, errno);
     let mut reports = Vec::new();
-    for (program, attached_to) in list_fixed_programs(kernel, levels).or_else(check_privileges)? {
-        let code = match kernel.open(program).and_then(|it| kernel.dump(&it)) {
+    let programs = list_enclosing_programs(kernel, levels).or_else(check_privileges)?;
+    for (program, attached_to) in programs {
+        let code = match kernel.open(program).and_then(|opened| kernel.dump(&opened)) {
             Ok(code) => code,
-            // The program was removed concurrently.
+            // Another process removed the program since it was listed.
             Err(Errno::ENOENT) => continue,
             Err(errno) => {
                 check_privileges(errno)?;
@@ -271,34 +278,36 @@ fn check_enclosing_programs<K: Kernel>(
     Ok(reports)
 }
 
-/// Returns the programs that apply to the container but are attached to no cgroup that may be
-/// changed, each with its cgroup if that is visible.
-fn list_fixed_programs<'a, K: Kernel>(
+/// Returns the ids of the device programs that apply to the container but are attached to cgroups
+/// that are never changed. The path is that of the program's cgroup, or `None` if this process
+/// does not see the cgroup.
+fn list_enclosing_programs<'a, K: Kernel>(
     kernel: &K,
     levels: &[Level<'a, K>],
 ) -> Result<Vec<(u32, Option<&'a Path>)>, Errno> {
     let Some(leaf) = levels.first() else {
         return Ok(Vec::new());
     };
-    let effective = || kernel.query(&leaf.cgroup, ProgramScope::Effective);
-    let mut found: Vec<_> = effective()?.ids.into_iter().map(|id| (id, None)).collect();
+    let query_effective = || kernel.query(&leaf.cgroup, ProgramScope::Effective);
+    let effective_ids = query_effective()?.ids;
+    let mut programs: Vec<_> = effective_ids.into_iter().map(|id| (id, None)).collect();
     for level in levels {
-        if found.is_empty() {
-            return Ok(found);
+        if programs.is_empty() {
+            return Ok(programs);
         }
         let attached = kernel.query(&level.cgroup, ProgramScope::Attached)?.ids;
         if level.ancestor.owner == CgroupOwner::Enclosing {
-            for (_, attached_to) in found.iter_mut().filter(|(id, _)| attached.contains(id)) {
+            for (_, attached_to) in programs.iter_mut().filter(|(id, _)| attached.contains(id)) {
                 *attached_to = Some(level.ancestor.dir);
             }
         } else {
-            found.retain(|(id, _)| !attached.contains(id));
+            programs.retain(|(id, _)| !attached.contains(id));
         }
     }
-    if !found.is_empty() {
-        // A program may have been replaced since the cgroups were queried; it is left out.
-        let effective = effective()?.ids;
-        found.retain(|(id, _)| effective.contains(id));
+    if !programs.is_empty() {
+        // A program that was replaced while the cgroups were queried is not in the result.
+        let effective_ids = query_effective()?.ids;
+        programs.retain(|(id, _)| effective_ids.contains(id));
     }
-    Ok(found)
+    Ok(programs)
 }

@@ -1,13 +1,14 @@
-//! Replaces a program without a moment in which no program is attached.
+//! Replaces a device program of a cgroup without a moment in which neither the old nor the new
+//! program is attached.
 
 use nix::errno::Errno;
 
 use super::kernel::Kernel;
 use crate::sys::bpf::{ALLOW_MULTI, REPLACE};
 
-/// Replaces `old`, which is attached to `cgroup` with `flags`, by `new`. Fails with ENOENT if
-/// `old` is no longer attached there.
-pub(super) fn replace<K: Kernel>(
+/// Replaces the program `old`, which is attached to `cgroup` with `flags`, by `new`. The call
+/// fails with ENOENT if `old` is no longer attached to `cgroup`.
+pub(super) fn replace_program<K: Kernel>(
     kernel: &K,
     cgroup: &K::Cgroup,
     flags: u32,
@@ -15,8 +16,8 @@ pub(super) fn replace<K: Kernel>(
     new: &K::Program,
 ) -> Result<(), Errno> {
     if flags & ALLOW_MULTI == 0 {
-        // Without this flag only one program can be attached, and attaching another program
-        // replaces it. The kernel accepts only the same flags again.
+        // Without BPF_F_ALLOW_MULTI only one program can be attached, and attaching another
+        // program replaces it. The kernel accepts only the flags of the old program for it.
         return kernel.attach(cgroup, new, flags, None);
     }
     match kernel.attach(cgroup, new, ALLOW_MULTI | REPLACE, Some(old)) {
@@ -25,8 +26,8 @@ pub(super) fn replace<K: Kernel>(
     }
 }
 
-/// Attaches `new` before it detaches `old`, for kernels before 5.6. Both apply in between, so
-/// that nothing more is admitted.
+/// Attaches `new` and then detaches `old`, because kernels before 5.6 have no BPF_F_REPLACE. In
+/// between both programs apply, so that no additional device is admitted.
 fn replace_in_two_steps<K: Kernel>(
     kernel: &K,
     cgroup: &K::Cgroup,
@@ -35,11 +36,11 @@ fn replace_in_two_steps<K: Kernel>(
 ) -> Result<(), Errno> {
     kernel.attach(cgroup, new, ALLOW_MULTI, None)?;
     match kernel.detach(cgroup, old) {
-        // The old program was detached concurrently, and perhaps replaced.
+        // ENOENT means that another process has detached the old program already.
         Err(Errno::ENOENT) | Ok(()) => Ok(()),
         Err(errno) => {
-            // The previous state is restored. If that fails, an additional program stays
-            // attached, which can only deny more.
+            // Detaching the new program restores the previous state. If that fails, the new
+            // program stays attached beside the old one, and can only deny more.
             let _ = kernel.detach(cgroup, new);
             Err(errno)
         }

@@ -1,34 +1,34 @@
-//! The input of a device program: `struct bpf_cgroup_dev_ctx` (`include/uapi/linux/bpf.h`,
-//! Linux 4.15).
+//! Builds the input of a device program, which is `struct bpf_cgroup_dev_ctx`
+//! (`include/uapi/linux/bpf.h`, Linux 4.15).
 
 use std::iter;
 
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 
-/// The size of the context in bytes: three 32-bit numbers.
+/// The size of `struct bpf_cgroup_dev_ctx` in bytes, which consists of three 32-bit numbers.
 pub(super) const CONTEXT_LEN: usize = 12;
-/// The offset of a word with the device kind in the lower half, and the access in the upper
-/// half.
-pub(super) const ACCESS_TYPE: i16 = 0;
-pub(super) const MAJOR: i16 = 4;
-pub(super) const MINOR: i16 = 8;
+/// The offset in bytes of the field `access_type`, which has the device kind in its lower half and
+/// the access in its upper half.
+pub(super) const ACCESS_TYPE_OFFSET: i16 = 0;
+pub(super) const MAJOR_OFFSET: i16 = 4;
+pub(super) const MINOR_OFFSET: i16 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AccessRequest {
     pub(super) kind: DeviceKind,
-    /// The bits of [`Access`]. The kernel may request no access.
+    /// The bits of [`Access`], which are 0 if a file is opened for ioctl(2) only (access mode 3
+    /// of open(2)).
     pub(super) access: u8,
     pub(super) major: u32,
     pub(super) minor: u32,
 }
 
 impl AccessRequest {
-    /// Returns all requests that a rule allows, including one for no access. The kernel makes
-    /// that request when a file is opened only to control its device (access mode 3 of
-    /// open(2)).
+    /// Returns all requests that `rule` allows, including a request for no access. The kernel
+    /// makes the latter when a file is opened for ioctl(2) only (access mode 3 of open(2)).
     pub(super) fn list_allowed_by(rule: DeviceRule) -> impl Iterator<Item = Self> {
-        let some = rule.access().subsets().map(Access::bits);
-        iter::once(0).chain(some).map(move |access| Self {
+        let accesses = rule.access().subsets().map(Access::bits);
+        iter::once(0).chain(accesses).map(move |access| Self {
             kind: rule.kind(),
             access,
             major: rule.major(),
@@ -36,7 +36,7 @@ impl AccessRequest {
         })
     }
 
-    pub(super) fn context(&self) -> [u8; CONTEXT_LEN] {
+    pub(super) fn to_context(self) -> [u8; CONTEXT_LEN] {
         let access_type = u32::from(self.access) << 16 | kind_number(self.kind);
         let mut context = [0; CONTEXT_LEN];
         let words = [access_type, self.major, self.minor];
@@ -47,7 +47,7 @@ impl AccessRequest {
     }
 }
 
-/// Returns `BPF_DEVCG_DEV_BLOCK` or `BPF_DEVCG_DEV_CHAR`.
+/// Returns the kernel's number of a device kind: `BPF_DEVCG_DEV_BLOCK` or `BPF_DEVCG_DEV_CHAR`.
 pub(super) fn kind_number(kind: DeviceKind) -> u32 {
     match kind {
         DeviceKind::Block => 1,
@@ -55,7 +55,7 @@ pub(super) fn kind_number(kind: DeviceKind) -> u32 {
     }
 }
 
-/// Returns the access bits that a program tests in a request.
+/// Returns the bits of `access` (`BPF_DEVCG_ACC_…`) as a constant operand of an instruction.
 pub(super) fn access_bits(access: Access) -> i32 {
     access.bits().into()
 }
@@ -73,7 +73,7 @@ mod tests {
             minor: 0x183,
         };
         let words: Vec<u32> = request
-            .context()
+            .to_context()
             .chunks_exact(4)
             .map(|bytes| u32::from_ne_bytes(bytes.try_into().unwrap()))
             .collect();

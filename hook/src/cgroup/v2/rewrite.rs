@@ -1,4 +1,4 @@
-//! Rewrites a program so that it admits additional rules, or no longer admits some.
+//! Rewrites a device program so that it admits additional devices, or stops admitting some.
 
 use super::assembler;
 use super::evaluator::{self, UnsupportedInstruction};
@@ -7,33 +7,34 @@ use super::request::AccessRequest;
 use crate::cgroup::rule::DeviceRule;
 use crate::sys::bpf::Insn;
 
-/// The change that a program needs in order to admit some rules.
+/// The change that a device program needs to admit the devices of some rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The program admits the rules already.
+    /// The program admits the devices already and needs no change.
     Admits,
-    /// The program must be replaced by this one.
+    /// A program with these instructions must replace the program.
     Replace(Vec<Insn>),
-    /// The change is not known, because the kernel hides the program.
+    /// The program cannot be changed, because the kernel hides its instructions.
     Hidden,
-    /// The change is not known, because the program has unsupported instructions.
+    /// The program cannot be changed, because it has instructions that are not supported.
     Unreadable,
 }
 
-/// Evaluates a program and determines the change that it needs.
+/// Evaluates a device program, and determines the change that it needs to admit the devices of
+/// `rules`.
 pub(super) fn evaluate_admission(program: &[Insn], rules: &[DeviceRule]) -> Admission {
     match find_denied(program, rules) {
         Err(UnsupportedInstruction) if is_hidden(program) => Admission::Hidden,
         Err(UnsupportedInstruction) => Admission::Unreadable,
         Ok(denied) if denied.is_empty() => Admission::Admits,
-        // All instructions must be supported, even those that requests for these rules do not
-        // reach. Otherwise the new program might not load, or might decide differently.
+        // Every instruction must be supported, even one that the evaluation did not reach.
+        // Otherwise the new program might not load, or might decide differently.
         Ok(_) if !is_readable(program) => Admission::Unreadable,
         Ok(denied) => Admission::Replace(prepend_admission(&denied, program)),
     }
 }
 
-/// Returns the rules that a program denies, wholly or in part.
+/// Returns the members of `rules` that a device program denies for at least one access.
 pub(super) fn find_denied(
     program: &[Insn],
     rules: &[DeviceRule],
@@ -50,9 +51,9 @@ pub(super) fn find_denied(
     Ok(denied)
 }
 
-/// Removes the blocks that admit the devices of `rules` from the start of a program. The runtime's
-/// own program admits the devices in `spec_rules`, so a block that refuses them is added. Returns
-/// `None` if the program needs no change.
+/// Removes the code that admits the devices of `rules` from the start of a device program, where
+/// Boathook has added it. The runtime's own code admits the devices of `spec_rules`, so code that
+/// refuses these devices is added. Returns `None` if the program needs no change.
 pub(super) fn withdraw_rules(
     program: &[Insn],
     rules: &[DeviceRule],
@@ -71,7 +72,7 @@ pub(super) fn withdraw_rules(
 }
 
 fn admits_any(program: &[Insn], rule: DeviceRule) -> bool {
-    // A request for no access is ignored here.
+    // The request for no access is left out, because it does not let a process use the device.
     AccessRequest::list_allowed_by(rule)
         .filter(|request| request.access != 0)
         .any(|request| evaluator::admits_request(program, &request) == Ok(true))
@@ -79,40 +80,40 @@ fn admits_any(program: &[Insn], rule: DeviceRule) -> bool {
 
 fn remove_admissions(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     let prologue = assembler::generate_admission(&[]);
-    let (mut kept, mut rest) = (Vec::new(), program);
+    let (mut kept_code, mut rest) = (Vec::new(), program);
     let mut has_removed = false;
-    while let Some(mut after) = rest.strip_prefix(&prologue[..]) {
-        let mut blocks = prologue.clone();
-        let before = after.len();
-        // Blocks that were added before a refusal come after it in the program.
-        while let Some(next) = assembler::decode_rule(after) {
-            let (block, more) = after.split_at(next.len);
-            if next.allow && rules.iter().any(|rule| rule.number == next.number) {
+    // Each change of a program prepends another prologue with rules, so there may be several.
+    while let Some(mut rules_code) = rest.strip_prefix(&prologue[..]) {
+        let mut kept_rules = prologue.clone();
+        let length_before = rules_code.len();
+        while let Some(decoded) = assembler::decode_rule(rules_code) {
+            let (rule_code, code_after) = rules_code.split_at(decoded.len);
+            if decoded.allow && rules.iter().any(|rule| rule.number == decoded.number) {
                 has_removed = true
             } else {
-                blocks.extend_from_slice(block)
+                kept_rules.extend_from_slice(rule_code)
             }
-            after = more;
+            rules_code = code_after;
         }
-        // The programs of some runtimes begin with the same instructions, but no generated
-        // block follows.
-        if after.len() == before {
+        // The programs of some runtimes begin with the same instructions as a prologue, but no
+        // generated rule follows.
+        if rules_code.len() == length_before {
             break;
         }
-        // A program that [`assembler::generate_program`] generated needs the start too, because its
-        // rules use the registers that the start loads.
-        let is_start = after.starts_with(&prologue);
-        if blocks.len() > prologue.len() || !is_start {
-            kept.append(&mut blocks);
+        // A prologue without rules is still needed if no other prologue follows, because a
+        // program of [`assembler::generate_program`] uses the registers that it loads.
+        let is_followed_by_prologue = rules_code.starts_with(&prologue);
+        if kept_rules.len() > prologue.len() || !is_followed_by_prologue {
+            kept_code.append(&mut kept_rules);
         }
-        rest = after;
+        rest = rules_code;
     }
-    kept.extend_from_slice(rest);
-    has_removed.then_some(kept)
+    kept_code.extend_from_slice(rest);
+    has_removed.then_some(kept_code)
 }
 
-/// Returns whether the kernel hides a program. It then shows zeros, which are not a valid
-/// instruction.
+/// Returns whether the kernel hides the instructions of a program. It then returns zeros in their
+/// place, which are not a valid instruction.
 pub(super) fn is_hidden(program: &[Insn]) -> bool {
     program.iter().all(|insn| *insn == [0; 8])
 }
@@ -123,8 +124,9 @@ fn is_readable(program: &[Insn]) -> bool {
         .all(|insn| Instruction::decode(*insn).is_some())
 }
 
-/// Returns a program that first admits the rules. The old program is appended unchanged,
-/// because its jumps are relative and R1 has the context at its start, as before.
+/// Returns a program that admits the devices of `rules` and otherwise decides as `program` does.
+/// The instructions of `program` need no change: their jumps are relative, and R1 still has the
+/// address of the context.
 fn prepend_admission(rules: &[DeviceRule], program: &[Insn]) -> Vec<Insn> {
     let mut rewritten = assembler::generate_admission(rules);
     rewritten.extend_from_slice(program);

@@ -1,6 +1,6 @@
-//! Checks the services of a vendor that write CDI specifications. Such a specification uses the
-//! same device names as `boathook cdi generate`, and engines refuse a name that two files define.
-//! Pods are not affected, because the plugin writes specifications with kinds of its own.
+//! Warns about a vendor's services that write CDI specifications with the same device names as
+//! `boathook cdi generate`. Engines refuse a device name that two files define. Pods are not
+//! affected, because the plugin writes specifications with other kinds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use super::delivery::DIRECTORIES;
 use crate::command::engine_words::is_node;
 use crate::command::finding::{Finding, Verdict};
 
-/// The directories of systemd's units, those of the administrator first (systemd.unit(5)).
+/// The directories in which systemd searches for units, in its order (systemd.unit(5)).
 const UNIT_DIRECTORIES: [&str; 4] = [
     "etc/systemd/system",
     "run/systemd/system",
@@ -22,10 +22,11 @@ const UNIT_DIRECTORIES: [&str; 4] = [
     "lib/systemd/system",
 ];
 
-/// The link that exists while the service which writes Boathook's specifications is enabled.
+/// The symbolic link that exists while systemd's unit `boathook-cdi.service` is enabled.
 const ENABLED_UNIT_LINK: &str = "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
 
-/// Returns a finding if services of a vendor are installed on a host with CDI names for people.
+/// Returns a finding if a vendor's service is installed on a host on which `boathook cdi generate`
+/// writes specifications.
 pub(super) fn check(config: &Config) -> Option<Finding> {
     let host_root = &config.host_root;
     let sources = each_source(&config.classes).into_iter().flatten();
@@ -56,7 +57,8 @@ pub(super) fn check(config: &Config) -> Option<Finding> {
     Some(Finding::new(Verdict::Warning, "CDI names", text).fix(fix))
 }
 
-/// Returns whether systemd has the unit. A masked unit is a link to /dev/null.
+/// Returns whether systemd has the unit `unit` and it is not masked. The file of a masked unit is a
+/// symbolic link to /dev/null.
 fn is_installed(host_root: &Path, unit: &str) -> bool {
     let mut paths = UNIT_DIRECTORIES
         .iter()
@@ -67,6 +69,8 @@ fn is_installed(host_root: &Path, unit: &str) -> bool {
     })
 }
 
+/// Returns whether the host has specifications of `boathook cdi generate`, or will have them after
+/// the next boot.
 fn has_names_for_people(host_root: &Path) -> bool {
     let entries = DIRECTORIES
         .iter()

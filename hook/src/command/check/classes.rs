@@ -1,4 +1,4 @@
-//! Checks the class files of a host, and whether containers can get the devices of each class.
+//! Checks the class files of this host, and whether containers can get the devices of each class.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::planner;
 
 const NO_DEVICE: &str = "no device on this host";
 
-/// Checks the classes with these names. An empty list means all classes.
+/// Checks the classes `names`, or all classes if `names` is empty.
 pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>, CommandError> {
     let host = planner::open_host(config)?;
     let sources = load::each_source(&config.classes)?;
@@ -37,7 +37,8 @@ pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>
         let name = source.as_ref().ok().map(|source| source.name.to_string());
         let class_findings = check_class(source, config, &host, &mut owners);
         match class_findings.as_slice() {
-            // Most hosts have no device of most classes, so these classes share one line.
+            // Most hosts have devices of a few classes only, so all classes without devices are
+            // reported in one finding.
             [finding] if names.is_empty() && finding.text == NO_DEVICE => {
                 absent_classes.extend(name);
             }
@@ -94,15 +95,16 @@ fn check_class(
     findings
 }
 
-/// Records the resource names of a class. Returns an error if another class uses one of them:
-/// a resource name must belong to one class, because it determines which variable a container
-/// gets.
+/// Records that `class` uses its resource names. Returns an error if another class uses one of
+/// them too. A resource name must belong to one class, because the plugin sets the variable of that
+/// class in containers that request the resource.
 fn claim_resources(
     class: &DeviceClass,
     found: &FoundClass,
     owners: &mut NameOwners,
 ) -> Result<(), String> {
-    // A resource name with attributes differs from device to device.
+    // A resource name that contains attributes differs between devices, so the class has no fixed
+    // name.
     let class_resource = &class.spec.resource;
     let has_attributes = class_resource.attributes().next().is_some();
     let fixed_resource = (!has_attributes).then(|| class_resource.to_string());
@@ -117,8 +119,7 @@ fn claim_resources(
     Ok(())
 }
 
-/// Builds the request of a container that sets the class's variable to `all` and requests
-/// nothing else.
+/// Returns the request of a container that sets the variable of the class to `all`.
 fn request_for_all(class: &DeviceClass) -> Result<Request, String> {
     let env = Environment::from(vec![format!("{}=all", class.spec.request.env)]);
     match Request::find(class, &env, |_| None) {
@@ -137,7 +138,7 @@ fn check_devices(
     let inventory = &found_class.inventory;
     let warning = |text: String| Finding::new(Verdict::Warning, subject, text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(warning).collect();
-    // The plugin does not offer mixed devices, but the hook gives them to containers that name them.
+    // The plugin does not offer devices with mixed parts, so they are not counted as usable here.
     let mut offered = inventory.clone();
     offered.refuse_mixed(class);
     let devices = &offered.devices;
@@ -156,7 +157,8 @@ fn check_devices(
     }
     let healthy = devices.iter().filter(|device| device.health.is_healthy());
     let text = format!("{} of {} devices healthy", healthy.count(), devices.len());
-    // Without a healthy device, a request for all devices is refused. The warnings have the reason.
+    // If no device is healthy, a plan for all devices would fail, and the warnings already contain
+    // the reason.
     if !inventory
         .devices
         .iter()
@@ -187,7 +189,7 @@ fn check_devices(
     findings
 }
 
-/// Reports files in the class directories that are not read as class files.
+/// Returns a finding for each file in the class directories that is ignored because of its name.
 fn find_ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
     let entries = directories
         .iter()
@@ -203,19 +205,20 @@ fn find_ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
     ignored.into_iter().map(to_finding).collect()
 }
 
-/// Returns whether a file is likely a class file with a wrong name. Hidden files and READMEs
-/// are not reported, because nobody intends them as class files.
+/// Returns whether a file may be intended as a class file but is ignored because of its name.
+/// Hidden files and READMEs are not intended as class files.
 fn is_ignored(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     !name.starts_with('.') && !name.starts_with("README") && !name.ends_with(".toml")
 }
 
-/// Reports the classes that config.toml configures but that do not exist.
+/// Returns a finding for each class that config.toml configures but that does not exist.
 fn find_unknown_classes(
     sources: &[Result<ClassSource, FileError>],
     config: &Config,
 ) -> Vec<Finding> {
-    // A class file that cannot be read could be the missing class, so nothing is reported.
+    // The missing class could be that of a class file which cannot be read, so nothing is
+    // reported.
     if sources.iter().any(Result::is_err) {
         return Vec::new();
     }

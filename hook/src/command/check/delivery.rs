@@ -1,11 +1,12 @@
-//! Checks how the hook reaches the containers of pods: by CDI or by a runtime handler.
+//! Checks how engines call the hook for containers of pods: because of CDI specifications or
+//! because of a runtime handler.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use device_class::config::Config;
+use device_class::config::{Config, InstalledDirectories};
 use injection_plan::cdi::SpecificationOwner;
 use injection_plan::cdi::directory::is_generated;
 use rooted_path::read_own_text;
@@ -16,29 +17,30 @@ use crate::command::engine_words::is_node;
 use crate::command::finding::{Finding, Verdict};
 
 const SUBJECT: &str = "delivery";
-/// The maximum size of a specification that is read, in bytes.
+/// The size limit of a CDI specification in bytes. Larger files are ignored.
 const MAX_SPECIFICATION_BYTES: u64 = 16 << 20;
 
 pub(super) const DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
-
-/// The directory with one record for each engine that `boathook-init` configured.
-const INSTALL_RECORDS: &str = "opt/boathook/state";
 
 const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, without a file \
                       of theirs being changed: deploy boathook-plugin with --delivery=cdi \
                       (docs/engines.md)";
 
-/// Returns the findings. On a host that is not a node of a cluster, the findings are about the
-/// specifications for people only, and not about pods.
-pub(super) fn check(config: &Config) -> Vec<Finding> {
+/// Returns the findings about the delivery of the hook. On a host that is no node of a cluster,
+/// they concern the specifications of `boathook cdi generate` only, and not pods.
+pub(super) fn check(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let host_root = &config.host_root;
+    // The directory has one record for each engine that `boathook-init` configured.
+    let records = directories.state();
+    let records = host_root.join(records.strip_prefix("/").unwrap_or(&records));
     let specifications = read_specifications(host_root);
     let mut findings: Vec<Finding> = specifications
         .iter()
         .filter_map(|(file, text)| find_missing_hook(host_root, file, text))
         .collect();
     let is_node = is_node(config);
-    // The specifications for people bring the hook to no pod.
+    // On a node, only the specifications of the plugin count, because the kubelet passes no other
+    // CDI names to engines.
     let specification_count = specifications
         .keys()
         .filter_map(|file| file.file_name()?.to_str())
@@ -47,9 +49,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
     let handler_engines: Vec<&str> = Engine::ALL
         .into_iter()
         .filter(|engine| {
-            let record = host_root
-                .join(INSTALL_RECORDS)
-                .join(format!("{engine}.json"));
+            let record = records.join(format!("{engine}.json"));
             *engine != Engine::Docker && *engine != Engine::Podman && record.is_file()
         })
         .map(Engine::name)
@@ -96,8 +96,8 @@ fn read_specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
     }))
 }
 
-/// Reports a specification whose hook program does not exist. An engine refuses to start each
-/// container that gets a device of this specification.
+/// Returns a finding if the hook's program in the specification `file` does not exist. An engine
+/// fails to start every container that gets a device of such a specification.
 fn find_missing_hook(host_root: &Path, file: &Path, text: &str) -> Option<Finding> {
     let specification: Value = serde_json::from_str(text).ok()?;
     let devices = specification["devices"].as_array()?;
@@ -129,7 +129,7 @@ mod tests {
         let text = format!("host_root = {:?}\n", host.path());
         let config = Config::parse(Path::new("config.toml"), &text).unwrap();
         let lines = || -> Vec<String> {
-            let findings = check(&config);
+            let findings = check(&config, &InstalledDirectories::default());
             let to_line = |finding: &Finding| format!("{:?}: {}", finding.verdict, finding.text);
             findings.iter().map(to_line).collect()
         };
@@ -153,7 +153,11 @@ mod tests {
         assert_eq!(lines(), ["Warning: nothing brings the hook to pods"]);
         write("opt/boathook/state/containerd.json", "{}");
         assert_eq!(lines(), ["Ok: by the runtime handler of containerd"]);
-        assert!(check(&config)[0].fix.is_some());
+        assert!(
+            check(&config, &InstalledDirectories::default())[0]
+                .fix
+                .is_some()
+        );
 
         let specification = r#"{"kind": "x.com.pods.boathook.dev/npu", "devices":
             [{"containerEdits": {"hooks": [{"path": "/opt/hook"}]}}]}"#;

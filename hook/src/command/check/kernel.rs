@@ -1,4 +1,4 @@
-//! Checks the kernel's features, and whether this process has the privileges to use them.
+//! Checks which features the kernel has, and whether this process may use them.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::mount::KernelCalls;
 
 pub(super) fn check() -> Vec<Finding> {
     let mut findings = vec![check_privileges()];
-    // Without root, the probes fail for lack of privileges even if the kernel has the calls.
+    // For a user other than root the probes fail with EPERM even if the kernel has the calls.
     if findings[0].verdict == Verdict::Ok {
         findings.extend(check_kernel_calls());
     }
@@ -73,7 +73,7 @@ fn check_cgroup() -> Finding {
 }
 
 fn check_cgroup_driver() -> Finding {
-    // The directory exists if and only if systemd is the init system (sd_booted(3)).
+    // /run/systemd/system exists exactly if systemd is the init system (sd_booted(3)).
     let text = if Path::new("/run/systemd/system").is_dir() {
         "systemd is running; engines may use its cgroup driver or cgroupfs"
     } else {

@@ -1,4 +1,4 @@
-//! `boathook check`: the host's prerequisites, and what to fix.
+//! Implements `boathook check`, which examines the prerequisites of this host and says what to fix.
 
 mod cdi_services;
 mod classes;
@@ -11,15 +11,15 @@ mod versions;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use device_class::config::{Config, DEFAULT_PATH, GIVEN_PATH};
+use device_class::config::{Config, InstalledDirectories};
 use device_class::name::ClassName;
 use runtime_config::{Engine, RUNTIMES, program_directories};
 
 use super::finding::{Finding, Verdict, exit_code, print_table};
-use super::{CommandError, print_json};
+use super::{CommandError, missing_follower, print_json};
 use crate::exit::ExitCode;
 
-/// Runs all checks of the host's prerequisites, and prints the findings.
+/// Runs all checks, and prints their findings. `names` limits the checks of classes.
 pub(super) fn run(
     names: &[ClassName],
     root: Option<PathBuf>,
@@ -27,15 +27,17 @@ pub(super) fn run(
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let mut findings = kernel::check();
-    findings.extend(versions::check(&config.host_root));
-    findings.extend(check_given_config(config));
+    let directories = InstalledDirectories::find(&config.host_root)?;
+    findings.extend(versions::check(&config.host_root, &directories));
+    findings.extend(check_given_config(config, &directories));
     findings.extend(check_engines(&config.host_root));
     findings.extend(check_runtime(config));
-    findings.extend(delivery::check(config));
-    findings.extend(toolkit::check(config));
+    findings.extend(delivery::check(config, &directories));
+    findings.extend(toolkit::check(config, &directories));
     findings.extend(cdi_services::check(config));
     findings.extend(classes::check(names, config)?);
     findings.extend(outdated::check(names, root, config));
+    findings.extend(missing_follower::check(config));
     if json {
         print_json(&serde_json::json!({ "findings": findings }))?;
     } else {
@@ -66,8 +68,8 @@ fn check_engines(host_root: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Checks the runtime that `boathook-runtime` has to start. Reports a finding if the
-/// configured program does not exist, or if no runtime is found.
+/// Returns a finding if `boathook-runtime` cannot find a runtime to execute: the configured program
+/// does not exist, or no runtime is installed.
 fn check_runtime(config: &Config) -> Option<Finding> {
     let in_host_root = |path: &Path| {
         config
@@ -89,15 +91,17 @@ fn check_runtime(config: &Config) -> Option<Finding> {
     (!is_installed).then(|| finding.fix("install one, or name it: [runtime] path in config.toml"))
 }
 
-/// Checks that the hook uses the configuration of the cluster's plugin. The installation was given
-/// this configuration, and keeps it at [`GIVEN_PATH`].
-fn check_given_config(config: &Config) -> Option<Finding> {
-    let path = config.host_root.join(GIVEN_PATH.trim_start_matches('/'));
+/// Checks that the hook uses the same configuration as the cluster's plugin. The installation
+/// keeps a copy of the plugin's configuration.
+fn check_given_config(config: &Config, directories: &InstalledDirectories) -> Option<Finding> {
+    let (path, used) = (directories.given_config(), directories.config());
+    let (path, used) = (path.strip_prefix("/").unwrap_or(&path), used.display());
+    let path = config.host_root.join(path);
     if !path.exists() {
         return None;
     }
     let finding = |verdict, text: String| Finding::new(verdict, "configuration", text);
-    // `host_root` is taken from the configuration in use, so that it is not compared.
+    // `host_root` may differ, because the plugin sees the host below another directory.
     let given = Config::load(Some(&path)).map(|given| Config {
         host_root: config.host_root.clone(),
         ..given
@@ -106,12 +110,10 @@ fn check_given_config(config: &Config) -> Option<Finding> {
         Ok(given) if given == *config => finding(Verdict::Ok, "that of the cluster".into()),
         Ok(_) => finding(
             Verdict::Warning,
-            format!(
-                "{DEFAULT_PATH} differs from the cluster's configuration, which the plugin uses"
-            ),
+            format!("{used} differs from the cluster's configuration, which the plugin uses"),
         )
         .fix(format!(
-            "make the change in the ConfigMap boathook-plugin, remove {DEFAULT_PATH}, and \
+            "make the change in the ConfigMap boathook-plugin, remove {used}, and \
              restart the plugin's pod on this node"
         )),
         Err(error) => finding(Verdict::Warning, crate::log::chain(&error)),
@@ -152,12 +154,14 @@ mod tests {
             ..Config::parse(Path::new("config.toml"), text).unwrap()
         };
         let replicas = |count: u16| format!("[class.a]\nreplicas = {count}\n");
-        assert!(check_given_config(&parse_config(&replicas(2))).is_none());
-        let given = host.path().join(&GIVEN_PATH[1..]);
+        let directories = InstalledDirectories::default();
+        let check = |count| check_given_config(&parse_config(&replicas(count)), &directories);
+        assert!(check(2).is_none());
+        let given = host.path().join("opt/boathook/state/config.toml");
         std::fs::create_dir_all(given.parent().unwrap()).unwrap();
         std::fs::write(&given, replicas(2)).unwrap();
         for (count, verdict) in [(2, Verdict::Ok), (3, Verdict::Warning)] {
-            let finding = check_given_config(&parse_config(&replicas(count))).unwrap();
+            let finding = check(count).unwrap();
             assert_eq!(finding.verdict, verdict, "{count}");
         }
     }

@@ -1,6 +1,6 @@
-//! Finds running containers with outdated driver files. After a driver update on the host, a
-//! running container keeps the old files until it ends, and its programs may be incompatible
-//! with the new kernel module.
+//! Finds running containers with outdated driver files. After an update of the host's driver, a
+//! running container keeps the old files until it ends, and they may be incompatible with the new
+//! kernel module.
 
 use std::path::{Path, PathBuf};
 
@@ -18,11 +18,11 @@ use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::trust::Origin;
 
-/// The maximum number of file names in one finding.
+/// The maximum number of file names that one finding lists.
 const MAX_SHOWN_NAMES: usize = 4;
 
-/// Returns a warning for each container with outdated files. An empty list of names means all
-/// classes.
+/// Returns a warning for each running container with outdated files of the classes `names`, or of
+/// any class if `names` is empty.
 pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config) -> Vec<Finding> {
     let running = containers::find_running(root, &config.host_root);
     let findings = running.filter_map(|(container, pid, directory)| {
@@ -75,13 +75,13 @@ fn describe_restart(container: &Container, bundle: &Path) -> &'static str {
     }
 }
 
-/// The names of outdated files, and whether the libraries among them have the host's version.
-/// The version is read from the file names. If the class has `library_version`, the host's
-/// version is the version of the kernel module.
+/// The names of outdated files, and whether the libraries among them have the host's version, which
+/// is read from the names of files. For a class with `library_version`, the host's version is that
+/// of the kernel module.
 type OldFiles = (Vec<String>, Option<bool>);
 
-/// Finds the driver files that are outdated in the container. Returns `None` if no file is
-/// outdated.
+/// Finds the outdated driver files of the container with the first process `pid` and the bundle
+/// `directory`. Returns `None` if there are none.
 fn find_old_files(
     pid: i32,
     directory: &Path,
@@ -99,15 +99,17 @@ fn find_old_files(
     let look = |path: &Path| root.look(path);
     let is_outdated =
         |action: &Action| apply::is_outdated(action, &config.host_root, &look) == Some(true);
-    let outdated_actions = plan.steps.iter().map(|step| &step.action);
-    let outdated_actions: Vec<&Action> = outdated_actions
+    let outdated_actions: Vec<&Action> = plan
+        .steps
+        .iter()
+        .map(|step| &step.action)
         .filter(|action| is_outdated(action))
         .collect();
     let versions = outdated_actions.iter().filter_map(|action| match action {
         Action::Library { mount, .. } => Some(look(&mount.path).is_ok_and(|it| it.is_some())),
         _ => None,
     });
-    // `false` is less than `true`: one library of another version makes the result `false`.
+    // `false` is less than `true`, so the minimum is false if one library has another version.
     let is_host_version = versions.min();
     let names: Vec<String> = outdated_actions.into_iter().filter_map(file_name).collect();
     (!names.is_empty()).then_some((names, is_host_version))

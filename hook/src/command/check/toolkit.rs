@@ -1,22 +1,22 @@
-//! Checks the programs by which Docker finds a vendor's container toolkit. `boathook-init install
-//! --as` makes links with their names; a program of the vendor beside them gets the calls if it
-//! comes first in Docker's PATH.
+//! Checks the programs that Docker calls for `--gpus`, which are those of a vendor's container
+//! toolkit. `boathook-init install --as` creates symbolic links to Boathook with their names. If a
+//! program of the vendor is installed too, Docker calls the one that comes first in its PATH.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use device_class::config::Config;
+use device_class::config::{Config, InstalledDirectories};
 use device_class::load::each_source;
-use runtime_config::{INSTALLED_HOOK, program_directories};
+use runtime_config::program_directories;
 
 use crate::command::finding::{Finding, Verdict};
 
 const SUBJECT: &str = "toolkit";
 
-/// Returns a finding for each program of a class's `[compatibility]` that leads to Boathook. A class
-/// file that cannot be used is reported by another check.
-pub(super) fn check(config: &Config) -> Vec<Finding> {
+/// Returns a finding for each program in `[compatibility]` of a class whose name is a link to
+/// Boathook. An invalid class file is ignored here, because another check reports it.
+pub(super) fn check(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let sources = each_source(&config.classes).into_iter().flatten();
     let classes = sources.filter_map(|source| source.ok()?.parse().ok());
     let mut names = BTreeSet::<String>::new();
@@ -29,17 +29,22 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
     }
     names
         .iter()
-        .filter_map(|name| check_program(&config.host_root, name))
+        .filter_map(|name| check_program(&config.host_root, directories, name))
         .collect()
 }
 
-fn check_program(host_root: &Path, name: &str) -> Option<Finding> {
+fn check_program(
+    host_root: &Path,
+    directories: &InstalledDirectories,
+    name: &str,
+) -> Option<Finding> {
     let in_host_root = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
     let paths = program_directories().map(|directory| Path::new(directory).join(name));
     let present_paths = paths.filter(|path| in_host_root(path).symlink_metadata().is_ok());
     let (own_links, foreign_programs): (Vec<PathBuf>, Vec<PathBuf>) =
         present_paths.partition(|path| {
-            fs::read_link(in_host_root(path)).is_ok_and(|link| is_installed_program(&link))
+            let link = fs::read_link(in_host_root(path));
+            link.is_ok_and(|link| link.parent() == directories.hook().parent())
         });
     let own_link = own_links.first()?.display();
     Some(match foreign_programs.first() {
@@ -59,11 +64,6 @@ fn check_program(host_root: &Path, name: &str) -> Option<Finding> {
             )
         }
     })
-}
-
-/// Returns whether a link leads to a program of the installation.
-fn is_installed_program(target: &Path) -> bool {
-    target.parent() == Path::new(INSTALLED_HOOK).parent()
 }
 
 #[cfg(test)]
@@ -89,14 +89,18 @@ mod tests {
         );
         let config = Config::parse(Path::new("config.toml"), &text).unwrap();
         let lines = || {
-            let findings = check(&config);
+            let findings = check(&config, &InstalledDirectories::default());
             let lines = findings
                 .iter()
                 .map(|finding| format!("{:?}: {}", finding.verdict, finding.text));
             lines.collect::<Vec<_>>()
         };
         assert_eq!(lines(), Vec::<String>::new());
-        symlink(INSTALLED_HOOK, root.join("usr/local/bin/a-hook")).unwrap();
+        symlink(
+            InstalledDirectories::default().hook(),
+            root.join("usr/local/bin/a-hook"),
+        )
+        .unwrap();
         assert_eq!(lines(), ["Ok: /usr/local/bin/a-hook leads to boathook"]);
         fs::write(root.join("usr/bin/a-hook"), "").unwrap();
         let warning = "Warning: /usr/local/bin/a-hook leads to boathook, but /usr/bin/a-hook does \

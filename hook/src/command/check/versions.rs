@@ -1,28 +1,30 @@
-//! Checks that the package, the installation and the programs that run have one version.
+//! Checks that the package, the installation and the running programs have the same version.
 
 use std::fs;
 use std::path::Path;
 
+use device_class::config::InstalledDirectories;
 use rooted_path::read_own_text;
 use runtime_config::{PACKAGED_VERSION, compare_versions, find_running_programs};
 
 use crate::command::finding::{Finding, Verdict};
 
-/// The link to the installed version, which engines call.
-const INSTALLED: &str = "opt/boathook/current";
-/// The maximum size of the file with the package's version, in bytes.
+/// The size limit in bytes of the file that contains the version of the package.
 const MAX_VERSION_BYTES: u64 = 64;
 
-/// Returns a finding for each version that differs from the installed one. The list is empty if
-/// nothing is installed.
-pub(super) fn check(host_root: &Path) -> Vec<Finding> {
-    let Ok(installed_link) = fs::read_link(host_root.join(INSTALLED)) else {
+/// Returns a finding for each version that differs from the installed version. The list is empty
+/// if Boathook is not installed.
+pub(super) fn check(host_root: &Path, directories: &InstalledDirectories) -> Vec<Finding> {
+    let current = directories.current();
+    let current = host_root.join(current.strip_prefix("/").unwrap_or(&current));
+    let Ok(installed_link) = fs::read_link(current) else {
         return Vec::new();
     };
     let package_version = host_root.join(PACKAGED_VERSION.trim_start_matches('/'));
     let package_version = read_own_text(&package_version, MAX_VERSION_BYTES).ok();
-    let running_programs = find_running_programs(&host_root.join("proc"));
+    let running_programs = find_running_programs(&host_root.join("proc"), &directories.programs);
     let differences = compare_versions(
+        &directories.programs,
         &installed_link.to_string_lossy(),
         package_version.as_deref().map(str::trim_end),
         &running_programs,
@@ -47,7 +49,7 @@ mod tests {
         let package = host.path().join("usr/lib/boathook");
         fs::create_dir_all(&package).unwrap();
         let texts = || -> Vec<String> {
-            let findings = check(host.path());
+            let findings = check(host.path(), &InstalledDirectories::default());
             findings.into_iter().map(|finding| finding.text).collect()
         };
         for (installed, packaged, expected) in [
@@ -59,7 +61,7 @@ mod tests {
                 vec!["the package has boathook 0.3.0, but engines call 0.2.0"],
             ),
         ] {
-            let link = host.path().join(INSTALLED);
+            let link = host.path().join("opt/boathook/current");
             fs::create_dir_all(link.parent().unwrap()).unwrap();
             if let (Some(installed), false) = (installed, link.is_symlink()) {
                 symlink(installed, &link).unwrap();

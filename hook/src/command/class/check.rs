@@ -1,4 +1,5 @@
-//! `boathook class check`: checks a class file, and shows what the class matches on the host.
+//! Implements `boathook class check`, which checks a class file and prints the devices that the
+//! class finds on a host.
 
 mod clashes;
 mod golden;
@@ -28,7 +29,8 @@ use crate::command::{CommandError, print_json};
 use crate::exit::ExitCode;
 use crate::planner::{self, PlannerError};
 
-/// The host directories that the plugin's DaemonSet mounts (deploy/base/daemon-set.yaml).
+/// The host's directories that are mounted in the plugin's container
+/// (deploy/base/daemon-set.yaml).
 pub(crate) const MOUNTED_FOR_PLUGIN: [&str; 6] = [
     "/dev",
     "/sys",
@@ -38,10 +40,11 @@ pub(crate) const MOUNTED_FOR_PLUGIN: [&str; 6] = [
     "/opt/boathook",
 ];
 
-/// The beginning of the finding for a class without devices.
+/// The first words of the finding about a class that finds no device.
 const NO_DEVICE: &str = "no device of this class on this host";
 
-/// Reads one class file, and shows what the class matches on this host or on a recorded host.
+/// Checks a class file, and prints the devices that the class finds on this host or on a recorded
+/// host.
 pub(super) fn run(
     arguments: &CheckArguments,
     json: bool,
@@ -59,9 +62,9 @@ pub(super) fn run(
     if let Err(error) = ownership::check(file) {
         findings.push(judge_ownership(file, &error, config));
     }
-    findings.extend(judge(&class, &found, &by_default));
+    findings.extend(examine_class(&class, &found, &by_default));
     if arguments.as_plugin {
-        findings.extend(outside_the_plugin(&class));
+        findings.extend(find_paths_outside_plugin(&class));
     }
     findings.extend(find_clashes(&source, &class, &found.inventory, config)?);
     let golden = arguments.golden.as_deref().zip(recorded.as_ref());
@@ -91,7 +94,7 @@ pub(super) fn run(
             "difference": difference,
         }))?;
     } else {
-        print(file, &class, &devices, &found.edits, &findings)?;
+        print_result(file, &class, &devices, &found.edits, &findings)?;
         let mut out = io::stdout().lock();
         for line in difference {
             writeln!(out, "{}", printable::line(&line))?;
@@ -100,7 +103,7 @@ pub(super) fn run(
     Ok(exit_code(&findings))
 }
 
-/// Applies `--strict` and `--expect`: more findings are errors.
+/// Turns findings into errors that are errors only with `--strict` or `--expect`.
 fn judge_strictly(arguments: &CheckArguments, inventory: &Inventory, findings: &mut Vec<Finding>) {
     let expected = arguments.expect;
     for finding in &mut *findings {
@@ -124,8 +127,9 @@ fn judge_strictly(arguments: &CheckArguments, inventory: &Inventory, findings: &
     }
 }
 
-/// Returns the finding for a file that others than root can change. It is an error where the hook
-/// reads class files, and elsewhere, as in a checkout, only a note.
+/// Returns the finding about a class file that users other than root can change. The finding is an
+/// error in a directory in which the hook reads class files, and a note elsewhere, for example in a
+/// developer's directory.
 fn judge_ownership(file: &Path, error: &OwnershipError, config: &Config) -> Finding {
     let directory = file.parent().and_then(|parent| parent.canonicalize().ok());
     let is_installed = config
@@ -140,17 +144,17 @@ fn judge_ownership(file: &Path, error: &OwnershipError, config: &Config) -> Find
     Finding::new(Verdict::Note, "file", text)
 }
 
-/// Looks the class up on the host twice: with all capabilities of the class, and with the
-/// capabilities that a container gets by default.
+/// Finds the devices and edits of the class on the host. The first result is for a container with
+/// all capabilities of the class, and the second has the edits for the default capabilities.
 fn look_up(
     class: &DeviceClass,
     host: &dyn HostView,
 ) -> Result<(FoundClass, FoundEdits), PlannerError> {
-    let of = |capabilities: BTreeSet<CapabilityName>| {
+    let look_up_with = |capabilities: BTreeSet<CapabilityName>| {
         discover::look_up(class, (&capabilities).into(), host)
     };
-    let by_default = of(class.spec.request.capabilities_by_default())?.edits;
-    Ok((of(class.spec.capabilities())?, by_default))
+    let default_edits = look_up_with(class.spec.request.capabilities_by_default())?.edits;
+    Ok((look_up_with(class.spec.capabilities())?, default_edits))
 }
 
 #[expect(
@@ -166,7 +170,7 @@ fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {
     RecordedHost::parse(&text).map_err(|error| failed(error.to_string()))
 }
 
-fn judge(class: &DeviceClass, found: &FoundClass, by_default: &FoundEdits) -> Vec<Finding> {
+fn examine_class(class: &DeviceClass, found: &FoundClass, by_default: &FoundEdits) -> Vec<Finding> {
     let FoundClass { inventory, edits } = found;
     let warning = |text: &String| Finding::new(Verdict::Warning, "discover", text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().map(warning).collect();
@@ -204,37 +208,44 @@ fn judge(class: &DeviceClass, found: &FoundClass, by_default: &FoundEdits) -> Ve
                     host may have one node only";
         findings.push(Finding::new(Verdict::Note, "numa", text));
     }
-    let finding = |reason| match by_default.unfit().any(|always| always == reason) {
-        true => Finding::unfit("edits", reason),
-        false => {
+    let to_finding = |reason| {
+        if by_default
+            .unusable_reasons()
+            .any(|default| default == reason)
+        {
+            Finding::unfit("edits", reason)
+        } else {
             let text = format!("with a capability that is not given by default: {reason}");
             Finding::new(Verdict::Note, "edits", text)
         }
     };
-    findings.extend(edits.unfit().map(finding));
+    findings.extend(edits.unusable_reasons().map(to_finding));
     findings
 }
 
-/// Reports paths of the class that are not mounted in the plugin's container. The plugin
-/// cannot read these paths but the hook can, so the two would find devices with different ids.
-fn outside_the_plugin(class: &DeviceClass) -> Vec<Finding> {
+/// Returns a finding for each path that the class reads but that is not mounted in the plugin's
+/// container. The plugin cannot read such a path and the hook can, so the two could find devices
+/// with different ids.
+fn find_paths_outside_plugin(class: &DeviceClass) -> Vec<Finding> {
     let is_mounted = |path: &str| {
-        let below = |top: &&str| Path::new(path).starts_with(top);
-        MOUNTED_FOR_PLUGIN.iter().any(below)
+        let mut directories = MOUNTED_FOR_PLUGIN.iter();
+        directories.any(|directory| Path::new(path).starts_with(directory))
     };
-    let outside = class.spec.paths_read();
-    let outside = outside.into_iter().filter(|path| !is_mounted(path));
-    let finding = |path: String| {
+    let to_finding = |path: String| {
         let text = format!("{path} is not mounted in the plugin's container");
         Finding::new(Verdict::Error, "plugin", text).fix(format!(
             "read it from one of {}, or mount it in the DaemonSet at /host{path}",
             MOUNTED_FOR_PLUGIN.join(", ")
         ))
     };
-    outside.map(finding).collect()
+    let paths = class.spec.paths_read().into_iter();
+    paths
+        .filter(|path| !is_mounted(path))
+        .map(to_finding)
+        .collect()
 }
 
-fn print(
+fn print_result(
     file: &Path,
     class: &DeviceClass,
     devices: &[ListedDevice],
@@ -249,6 +260,7 @@ fn print(
         Some((Verdict::Error, "edits" | "plugin")) => "this host lacks what the file names",
         Some((Verdict::Error, _)) => "not OK",
         Some((Verdict::Warning, _)) => "OK, with warnings",
+        _ if devices.is_empty() => "OK, but it finds no device here",
         _ => "OK",
     };
     writeln!(out, "{}: class {}: {verdict}", file.display(), class.name)?;
@@ -264,7 +276,7 @@ fn print(
         if let Some(count) = devices[0].replicas {
             writeln!(out, "each device is for {count} containers at once")?;
         }
-        for line in files(edits) {
+        for line in describe_files(edits) {
             style.text(&mut out, &line)?;
         }
     }
@@ -275,13 +287,13 @@ fn print(
     Ok(())
 }
 
-/// Returns the names of the files that a container gets once, not for each device, and that
-/// exist on the host.
-fn files(edits: &FoundEdits) -> Vec<String> {
+/// Returns a line for each kind of file that every container of the class gets. A line lists the
+/// files that exist on the host.
+fn describe_files(edits: &FoundEdits) -> Vec<String> {
     fn found<'a, T: 'a>(all: impl Iterator<Item = (&'a Presence<T>, String)>) -> Vec<String> {
         let found = all.filter_map(|(presence, name)| match presence {
             Presence::Found(_) => Some(name),
-            Presence::Optional | Presence::Unfit(_) => None,
+            Presence::Optional | Presence::Unusable(_) => None,
         });
         found.collect()
     }
@@ -309,8 +321,9 @@ fn files(edits: &FoundEdits) -> Vec<String> {
             ),
         ),
     ];
-    let there = kinds.iter().filter(|(_, names)| !names.is_empty());
-    there
+    kinds
+        .iter()
+        .filter(|(_, names)| !names.is_empty())
         .map(|(kind, names)| format!("{kind}: {}", names.join(", ")))
         .collect()
 }

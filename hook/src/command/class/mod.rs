@@ -1,4 +1,4 @@
-//! `boathook class`: work on class files.
+//! Implements `boathook class`, whose subcommands help to write and test class files.
 
 mod check;
 mod record;
@@ -45,7 +45,7 @@ pub(super) fn run(
             let text = target.write_class_file(nodes, &InstalledNames::read(config)?)?;
             let first = matches!(target, Target::Node { .. }).then_some(device);
             for node in first.into_iter().chain(nodes) {
-                note_absence(Path::new(node), &host);
+                warn_about_absence(Path::new(node), &host);
             }
             let classes = load::each_source(&config.classes)?.into_iter().flatten();
             let classes = classes.filter_map(|source| config.class(&source).ok());
@@ -78,17 +78,17 @@ pub(super) fn run(
     Ok(ExitCode::Success)
 }
 
-/// Logs a note if the device does not exist on this host. This is not an error, because a
-/// class file may be written before the device is present, but the note shows a mistyped path.
-fn note_absence(path: &Path, host: &dyn HostView) {
-    let what = match host.entry(path) {
+/// Logs a warning if `path` is no device node of this host, so that a user notices a mistyped path.
+/// This is no error, because a class file may be written before the device is installed.
+fn warn_about_absence(path: &Path, host: &dyn HostView) {
+    let problem = match host.entry(path) {
         Ok(Some(Entry::Device(_))) => return,
         Ok(Some(entry)) => format!("is {entry}, not a device"),
         Ok(None) => "is not on this host".to_owned(),
         Err(error) => format!("cannot be read: {error}"),
     };
     crate::log::warning(&format!(
-        "{} {what}; the class file is printed nevertheless",
+        "{} {problem}; the class file is printed nevertheless",
         path.display()
     ));
 }

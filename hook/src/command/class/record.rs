@@ -1,4 +1,5 @@
-//! `boathook class record`: records all that classes read on this host, for use in tests.
+//! Implements `boathook class record`, which records the files of this host that classes read, so
+//! that tests can use them.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -16,8 +17,9 @@ use crate::command::{CommandError, print_json, select_sources};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// Records the files that the classes in `files` and the installed classes with these names read,
-/// and writes the record to `directory`. Two empty lists mean all installed classes.
+/// Records the host's files that the classes in the class files `files` and the installed classes
+/// `names` read, and writes them to `directory/host.txt`. If both lists are empty, all installed
+/// classes are recorded.
 #[expect(
     clippy::disallowed_methods,
     reason = "a new file, which no link leads to"
@@ -44,7 +46,8 @@ pub(super) fn run(
         match discover::look_up(&class, (&class.spec.capabilities()).into(), &recording) {
             Ok(has) if has.inventory.devices.is_empty() => {}
             Ok(_) => found.push(class.name.to_string()),
-            // The recorded host then lacks the same files as this host, so it is still correct.
+            // A class that fails here also fails on the recorded host, because that lacks the same
+            // files as this host.
             Err(error) => crate::log::warning(&crate::log::chain(&error)),
         }
     }
@@ -54,7 +57,8 @@ pub(super) fn run(
         error,
     };
     fs::create_dir_all(directory).map_err(failed)?;
-    // A class may record any file of the host, and host.txt must not show it to other users.
+    // A class may read any file of the host, and other users must not read its content in
+    // host.txt.
     let new = File::options()
         .write(true)
         .create_new(true)
@@ -71,12 +75,13 @@ pub(super) fn run(
         print_json(&json!({ "file": path, "classes": found }))?;
         return Ok(ExitCode::Success);
     }
-    let found = match found.is_empty() {
-        true => "no devices".to_owned(),
-        false => format!("devices of {}", found.join(", ")),
+    let summary = if found.is_empty() {
+        "no devices".to_owned()
+    } else {
+        format!("devices of {}", found.join(", "))
     };
     let mut out = io::stdout().lock();
-    writeln!(out, "{}: {found}", path.display())?;
+    writeln!(out, "{}: {summary}", path.display())?;
     writeln!(
         out,
         "review it before you send it: it contains serial numbers and other identifiers"

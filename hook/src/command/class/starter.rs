@@ -1,5 +1,5 @@
-//! `boathook class new`: writes a first class file for a device. Comments in the class file
-//! explain each setting.
+//! Implements `boathook class new`, which prints a first class file for a device. Comments in the
+//! class file explain each setting.
 
 mod directory;
 mod hardware;
@@ -17,22 +17,23 @@ pub(super) use names::InstalledNames;
 /// The device for which a class file is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A device node. Nodes of the same sort differ from it in one number in the name.
+    /// A device node. The nodes of other devices of the class have another number in the name.
     Node {
-        /// The path up to the number.
+        /// The part of the path before the number.
         stem: String,
-        /// The number; empty if the name has no number.
+        /// The number, which is empty if the name has none.
         number: String,
-        /// The text after the number.
+        /// The part of the path after the number.
         rest: String,
     },
-    /// A directory in /dev with its nodes, which are one device.
+    /// A directory in /dev whose nodes belong to one device.
     Directory {
         path: String,
         /// The names of the device nodes in the directory.
         nodes: Vec<String>,
     },
-    /// All devices on the bus `pci` or `usb` with these ids, each of four hexadecimal digits.
+    /// All devices on the bus `pci` or `usb` with these vendor and product ids, which are four
+    /// hexadecimal digits each.
     OnBus {
         bus: &'static str,
         vendor: String,
@@ -40,7 +41,7 @@ pub(super) enum Target {
     },
 }
 
-/// The error for a text that names no device.
+/// The error for a command-line argument that names no device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TargetError {
     #[error("`{}` is neither a path in /dev nor an id such as pci:10ee:5000 or usb:054c:06c1", excerpt(.0))]
@@ -56,35 +57,37 @@ pub(crate) enum TargetError {
 }
 
 impl Target {
-    /// Reads a path in /dev, `pci:VVVV:DDDD` or `usb:VVVV:PPPP`.
+    /// Parses a path in /dev, `pci:VENDOR:DEVICE` or `usb:VENDOR:PRODUCT`.
     pub(super) fn parse(text: &str) -> Result<Self, TargetError> {
         let error = || TargetError::Form(text.to_owned());
-        let fits = |id: &str| id.len() == 4 && id.bytes().all(|b| b.is_ascii_hexdigit());
+        let is_id = |id: &str| id.len() == 4 && id.bytes().all(|b| b.is_ascii_hexdigit());
         for bus in ["pci", "usb"] {
-            let ids = text.strip_prefix(bus);
-            let Some(ids) = ids.and_then(|rest| rest.strip_prefix(':')) else {
+            let after_bus = text.strip_prefix(bus);
+            let Some(ids) = after_bus.and_then(|rest| rest.strip_prefix(':')) else {
                 continue;
             };
-            let ids = ids.split_once(':');
-            let ids = ids.filter(|(vendor, product)| fits(vendor) && fits(product));
-            let (vendor, product) = ids.ok_or_else(error)?;
+            let (vendor, product) = ids
+                .split_once(':')
+                .filter(|(vendor, product)| is_id(vendor) && is_id(product))
+                .ok_or_else(error)?;
             return Ok(Target::OnBus {
                 bus,
                 vendor: vendor.to_ascii_lowercase(),
                 product: product.to_ascii_lowercase(),
             });
         }
-        // udev's links have the marks of bus addresses and of its own encoding.
-        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+#@=".contains(c);
+        // The names of udev's links contain bus addresses (`pci-0000:00:14.0`) and the characters
+        // that udev does not encode.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+#@=".contains(c);
         let path = Path::new(text);
         let is_named = text.starts_with("/dev/") && path.file_name().is_some();
-        if !is_named || !text.chars().all(plain) || text.contains("..") || text.contains("//") {
+        if !is_named || !text.chars().all(is_plain) || text.contains("..") || text.contains("//") {
             return Err(error());
         }
-        // A link of udev, such as in /dev/serial/by-id, names one device. A number in such a
-        // name does not distinguish devices of a class.
+        // A link of udev, for example in /dev/serial/by-id, names a single device. A number in its
+        // name does not distinguish the devices of a class.
         let is_link = text.contains("/by-");
-        let number = numbers(text).last().filter(|_| !is_link);
+        let number = find_numbers(text).last().filter(|_| !is_link);
         let (stem, number, rest) = number.unwrap_or((text, "", ""));
         if stem == "/dev/" {
             return Err(error());
@@ -100,11 +103,12 @@ impl Target {
         }
     }
 
-    /// Replaces a target by what the host knows of it: the node of a USB device by its ids, because
-    /// the number in the path changes, and a directory by its nodes.
+    /// Replaces the node of a USB device by the ids of the device, because the number in the path
+    /// changes when the device is plugged in again, and a directory by its nodes. All other targets
+    /// are returned unchanged.
     ///
     /// # Errors
-    /// The host has no such USB device, or no node in the directory.
+    /// The call fails if the host has no such USB device, or if the directory has no device node.
     pub(super) fn resolve(self, host: &dyn HostView) -> Result<Self, TargetError> {
         let Target::Node { stem, number, rest } = &self else {
             return Ok(self);
@@ -135,10 +139,10 @@ impl Target {
         Ok(Target::Directory { path, nodes })
     }
 
-    /// Returns the class file with further nodes. A node whose name begins with the device's
-    /// full name belongs to that device. A node with another number in the name belongs to
-    /// another device. All other nodes are for all devices of the class. The class has names that
-    /// no installed class has.
+    /// Returns the text of the class file. A node of `further` whose path differs from the target
+    /// only in the number or in the text after the number becomes a node of each device. All other
+    /// nodes of `further` are for every container of the class. The names in the class file differ
+    /// from those of the installed classes.
     pub(super) fn write_class_file(
         &self,
         further: &[String],
@@ -151,14 +155,14 @@ impl Target {
         }
         let first = match self {
             Target::Node { stem, number, rest } if !further.is_empty() => {
-                Self::shared_by(&format!("{stem}{number}{rest}"), further)
+                Self::parse_with_further_nodes(&format!("{stem}{number}{rest}"), further)
             }
             _ => self.clone(),
         };
-        let mut of_device = vec![first.own_node()];
+        let mut of_device = vec![first.to_node_pattern()];
         let mut of_class = Vec::new();
         for node in further {
-            match first.of_own(node) {
+            match first.to_pattern_of(node) {
                 Some(own) if of_device.contains(&own) => {}
                 Some(own) => of_device.push(own),
                 None => of_class.push(node.clone()),
@@ -176,23 +180,23 @@ impl Target {
         Ok(text)
     }
 
-    /// Parses the node `text`. If the name has more than one number, the device's number is
-    /// the one that most of the further nodes share.
-    fn shared_by(text: &str, further: &[String]) -> Self {
-        let targets = numbers(text).map(|(stem, number, rest)| Self::node(stem, number, rest));
+    /// Parses the path `text` of a device node. If the name has several numbers, the one that
+    /// numbers the device is the one at whose place most of the further nodes have a number too.
+    fn parse_with_further_nodes(text: &str, further: &[String]) -> Self {
+        let targets = find_numbers(text).map(|(stem, number, rest)| Self::node(stem, number, rest));
         let shared = |target: &Self| {
             further
                 .iter()
-                .filter(|it| target.of_own(it).is_some())
+                .filter(|it| target.to_pattern_of(it).is_some())
                 .count()
         };
         let best = targets.max_by_key(shared);
         best.unwrap_or_else(|| Self::node(text, "", ""))
     }
 
-    /// Returns a pattern that matches the node of each device. Returns `None` if `node` does
-    /// not belong to this device, or if the device has no number.
-    fn of_own(&self, node: &str) -> Option<String> {
+    /// Returns the pattern of `node` with `{index}` in place of the device's number. Returns `None`
+    /// if `node` does not belong to a device of this class, or if the target has no number.
+    fn to_pattern_of(&self, node: &str) -> Option<String> {
         let Target::Node { stem, number, .. } = self else {
             return None;
         };
@@ -202,8 +206,8 @@ impl Target {
         is_numbered.then(|| format!("{stem}{{index}}{rest}"))
     }
 
-    /// Returns the pattern of the first node of each device.
-    fn own_node(&self) -> String {
+    /// Returns the pattern of the target's node with `{index}` in place of the device's number.
+    fn to_node_pattern(&self) -> String {
         match self {
             Target::Node { stem, number, .. } if number.is_empty() => stem.clone(),
             Target::Node { stem, rest, .. } => format!("{stem}{{index}}{rest}"),
@@ -211,7 +215,7 @@ impl Target {
         }
     }
 
-    /// Derives a name for the class from the distinctive part of the path, or from the ids.
+    /// Derives a name for the class from the part of the path before the number, or from the ids.
     pub(super) fn name(&self) -> String {
         match self {
             Target::OnBus {
@@ -228,7 +232,7 @@ impl Target {
         }
     }
 
-    /// Returns the class file with this name.
+    /// Returns the text of a class file for a class with the name `name`.
     fn fill_template(&self, name: &str) -> String {
         let text = match self {
             Target::Node { number, .. } if number.is_empty() => include_str!("starter/node.toml"),
@@ -257,7 +261,7 @@ impl Target {
 
 /// Returns the numbers in a node's name that may number a device. Each item is the text before
 /// the number, the number, and the text after the number, which must not begin with a letter.
-fn numbers(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+fn find_numbers(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let is_digit = |at: usize| path.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
     let name = path.rfind('/').map_or(0, |at| at + 1);
     let starts = (name..path.len()).filter(move |at| is_digit(*at) && !is_digit(at - 1));

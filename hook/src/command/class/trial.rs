@@ -1,5 +1,6 @@
-//! `boathook class test`: starts a container with a device of a class, and reports whether the
-//! container can open the device nodes. The container's image has this program only.
+//! Implements `boathook class test`, which starts a container with a device of a class and reports
+//! whether the container can open the device nodes. The container's root file system contains only
+//! this program.
 
 use std::fs;
 use std::io::{self, Write};
@@ -26,16 +27,16 @@ use crate::wrapper;
 
 const PROGRAM: &str = "boathook";
 
-/// The prefix of a line of `boathook class open` for a node that could be opened. The path of
-/// the node follows.
+/// The prefix of the line that `boathook class open` prints for a node that could be opened. The
+/// path of the node follows.
 const OPENED: &str = "opened ";
 
-/// A temporary directory with the container's files. It is removed when the value is dropped.
-struct Scratch(PathBuf);
+/// The temporary directory with the container's files, which is removed when the value is dropped.
+struct TemporaryDirectory(PathBuf);
 
-impl Drop for Scratch {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        // The removal reaches no mounts: the container's mounts were in its own mount
+        // No file of a mount is removed, because the container's mounts were in its own mount
         // namespace, which has ended with the container.
         if let Err(error) = fs::remove_dir_all(&self.0) {
             crate::log::warning(&format!("cannot remove {}: {error}", self.0.display()));
@@ -43,7 +44,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Starts a container that requests `device`, or the first healthy device if it is `None`.
+/// Starts a container that requests `device`, or the first healthy device of the class if `device`
+/// is `None`, and prints the findings.
 pub(super) fn run(
     file: &Path,
     device: Option<&str>,
@@ -66,10 +68,10 @@ pub(super) fn run(
         let text = format!("cannot make a directory in /run: {error}; run this as root");
         CommandError::Trial(text)
     })?;
-    let scratch = Scratch(scratch);
+    let scratch = TemporaryDirectory(scratch);
     let settings = (config, config_file);
-    let (plan, ran) = start(&scratch.0, &source.path, &class, &device, settings)?;
-    let findings = judge(&plan, &ran);
+    let (plan, ran) = run_container(&scratch.0, &source.path, &class, &device, settings)?;
+    let findings = examine_output(&plan, &ran);
     if json {
         print_json(&json!({ "class": class.name, "device": device, "findings": findings }))?;
     } else {
@@ -83,9 +85,10 @@ pub(super) fn run(
     Ok(exit_code(&findings))
 }
 
-/// Runs the container. Returns its injection plan and the output of its process.
+/// Runs the container until its process has ended. Returns the injection plan and the output of
+/// the process.
 #[expect(clippy::disallowed_methods, reason = "in a directory of its own")]
-fn start(
+fn run_container(
     scratch: &Path,
     file: &Path,
     class: &DeviceClass,
@@ -154,7 +157,7 @@ fn start(
     let write = |nodes: &[&Path]| fs::write(bundle.join("config.json"), spec(nodes).to_string());
     write(&[]).map_err(failed)?;
     let plan = planner::plan_for(&Bundle::read(&bundle)?, &Caller::Inspect, &config)?;
-    write(&nodes(&plan).collect::<Vec<_>>()).map_err(failed)?;
+    write(&list_nodes(&plan).collect::<Vec<_>>()).map_err(failed)?;
     let runtime = wrapper::real_runtime(&config.runtime)
         .map_err(|error| CommandError::Trial(crate::log::chain(&error)))?;
     let ran = Command::new(&runtime)
@@ -177,7 +180,7 @@ fn start(
     Ok((plan, String::from_utf8_lossy(&ran.stdout).into_owned()))
 }
 
-fn nodes(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
+fn list_nodes(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
     plan.steps.iter().filter_map(|step| match &step.action {
         Action::Node { mount, .. } => Some(mount.path.as_path()),
         Action::MakeNode { path, .. } => Some(path.as_path()),
@@ -185,8 +188,9 @@ fn nodes(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
     })
 }
 
-/// Returns a finding for each device node, and one for the libraries.
-fn judge(plan: &InjectionPlan, printed: &str) -> Vec<Finding> {
+/// Returns a finding for each device node of the plan, according to the output `printed` of the
+/// container's process, and one finding for all libraries.
+fn examine_output(plan: &InjectionPlan, printed: &str) -> Vec<Finding> {
     let finding = |node: &Path| {
         let subject = format!("node {}", node.display());
         let of_node = |line: &&str| line.ends_with(&format!(" {}", node.display()));
@@ -202,7 +206,7 @@ fn judge(plan: &InjectionPlan, printed: &str) -> Vec<Finding> {
             ),
         }
     };
-    let mut findings: Vec<_> = nodes(plan).map(finding).collect();
+    let mut findings: Vec<_> = list_nodes(plan).map(finding).collect();
     let is_library = |action: &Action| matches!(action, Action::Library { .. });
     let libraries = plan.steps.iter().filter(|step| is_library(&step.action));
     let text = format!("{} of the host", libraries.count());
@@ -212,8 +216,9 @@ fn judge(plan: &InjectionPlan, printed: &str) -> Vec<Finding> {
     findings
 }
 
-/// `boathook class open`: opens each node in the container of `class test`, and prints the
-/// result. Nodes are opened non-blocking, and never become the controlling terminal.
+/// Implements `boathook class open`, which runs in the container of `class test`: opens each node
+/// for reading, and prints the result. Opening a node does not block, and a terminal does not become
+/// the controlling terminal.
 pub(super) fn open(nodes: &[PathBuf]) -> io::Result<ExitCode> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let mut out = io::stdout().lock();

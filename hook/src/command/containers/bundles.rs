@@ -5,9 +5,9 @@ use std::path::{Component, Path, PathBuf};
 
 use super::Container;
 
-/// Returns whether two paths lead to the same bundle. The paths of one bundle can differ in two
-/// ways. CRI-O keeps config.json in two directories of one storage, where ids are unique. A path
-/// below a mount of the host's root begins with the mount point.
+/// Returns whether two paths lead to the same bundle of a container. The paths of one bundle can
+/// differ for two reasons. CRI-O keeps config.json in two directories, which both end in
+/// `userdata`. In a container that has the host's root mounted, a path begins with the mount point.
 pub(in crate::command) fn is_same_bundle(bundle: &Path, other_bundle: &Path) -> bool {
     let is_in_storage = |path: &Path| path.ends_with("userdata");
     let is_suffix =
@@ -19,8 +19,8 @@ pub(in crate::command) fn is_same_bundle(bundle: &Path, other_bundle: &Path) -> 
         || canonicalize(bundle).is_some_and(|path| Some(path) == canonicalize(other_bundle))
 }
 
-/// Returns the paths below `root` that match a pattern. A name in the pattern that ends in `*`
-/// matches every name with the same beginning.
+/// Returns the paths below `root` that match `pattern`. A component of `pattern` that ends in `*`
+/// matches all names with the same beginning.
 pub(super) fn find_matching(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut paths = vec![root.to_owned()];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
@@ -43,8 +43,9 @@ pub(super) fn has_config(bundle: &Path) -> bool {
     bundle.join("config.json").is_file()
 }
 
-/// Returns the container of a bundle. Its id is the name of the bundle's directory, or, with podman
-/// and CRI-O, of the directory above `userdata`.
+/// Returns the container of a bundle, or `None` if there is no config.json. The id is the name of
+/// the bundle's directory. podman and CRI-O name that directory `userdata`, and its parent by the
+/// id.
 pub(super) fn read_bundle(bundle: PathBuf) -> Option<Container> {
     has_config(&bundle).then_some(())?;
     let id = match bundle.file_name()?.to_str()? {
@@ -65,8 +66,8 @@ pub(super) fn read_directory(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns whether the end of a path matches a pattern for bundles, in which `*` matches any one
-/// name. The path may begin with the host's root or with a mount of it.
+/// Returns whether the last components of `path` match `pattern`, in which `*` matches any single
+/// component. The path may begin with the mount point of the host's root.
 pub(super) fn matches_pattern(path: &Path, pattern: &str) -> bool {
     let mut names = path.components().rev().filter_map(|part| match part {
         Component::Normal(name) => name.to_str(),

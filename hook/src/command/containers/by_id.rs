@@ -7,9 +7,9 @@ use device_class::name::excerpt;
 use super::name::{NamesInFile, read_names_by_file};
 use super::{Container, SHORT_ID, UnknownContainer};
 
-/// Finds the container with the id `id_or_name`. Without such an id it finds the container with
-/// this name, and without such a name the only container whose id begins with this text. If several
-/// containers have the same id, the one whose state is in `root` is returned.
+/// Returns the container with the id `id_or_name`. If there is none, returns the container with this
+/// name, and if there is none either, the only container whose id begins with this text. If several
+/// containers have the id, the one whose state is in the directory `root` is returned.
 pub(super) fn select_by_id_or_name(
     id_or_name: &str,
     root: Option<&Path>,
@@ -70,8 +70,8 @@ fn find_by_name(
     require_single(name, "have the name", &named_containers)
 }
 
-/// Returns the only container of the list, or `None` if the list is empty. Several containers
-/// are an error, because the text is then ambiguous.
+/// Returns the only member of `containers`, or `None` if the list is empty. Several containers are
+/// an error, because `id_or_name` is then ambiguous.
 fn require_single(
     id_or_name: &str,
     match_kind: &str,
@@ -84,9 +84,10 @@ fn require_single(
                 "two containers {match_kind} {}: {one}, and {other}",
                 excerpt(id_or_name)
             ),
-            fix: match one.id == other.id {
-                true => "give the state directory of its runtime (`runc --root DIR`): --root DIR",
-                false => "give all of the id",
+            fix: if one.id == other.id {
+                "give the state directory of its runtime (`runc --root DIR`): --root DIR"
+            } else {
+                "give all of the id"
             }
             .to_owned(),
         }),
@@ -98,17 +99,19 @@ fn unknown_container(id_or_name: &str, containers: &[Container]) -> UnknownConta
     let hint = "give the id (docker inspect -f '{{.Id}}' NAME, crictl ps --no-trunc) or, \
                 with docker, podman and nerdctl, the name; a container that was refused is gone, and `boathook log` \
                 has the reason";
-    let hint = match nix::unistd::geteuid().is_root() {
-        true => hint,
-        false => "run this as root: containers of other users are not looked at",
+    let fix = if nix::unistd::geteuid().is_root() {
+        hint
+    } else {
+        "run this as root: containers of other users are not looked at"
     };
     let short_ids = containers
         .iter()
         .take(8)
         .map(|container| shorten_id(&container.id));
-    let present = match containers.is_empty() {
-        true => "no container was found".to_owned(),
-        false => format!("there are {}", short_ids.collect::<Vec<_>>().join(", ")),
+    let present = if containers.is_empty() {
+        "no container was found".to_owned()
+    } else {
+        format!("there are {}", short_ids.collect::<Vec<_>>().join(", "))
     };
     UnknownContainer {
         name: id_or_name.to_owned(),
@@ -116,7 +119,7 @@ fn unknown_container(id_or_name: &str, containers: &[Container]) -> UnknownConta
             "no container {} on this host; {present}",
             excerpt(id_or_name)
         ),
-        fix: hint.to_owned(),
+        fix: fix.to_owned(),
     }
 }
 

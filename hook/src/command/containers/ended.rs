@@ -1,5 +1,5 @@
-//! Finds Docker's containers that have ended, or that were refused and never ran. Docker removes
-//! their bundles, and keeps its own files about them until `docker rm`.
+//! Finds Docker's containers that have ended, or that could not be started. Docker removes their
+//! bundles, but keeps its own files about them until `docker rm`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,10 @@ use super::Container;
 use super::bundles::read_directory;
 use crate::oci::read_json;
 
-/// The data directories of Docker, relative to the host's root: the default directory, and the
-/// directory of the snap package.
+/// The data directories of Docker and of its snap package, relative to the host's root.
 const DATA_DIRECTORIES: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/var-lib-docker"];
 
-/// The configuration of Docker's daemon, which may name another data directory.
+/// The configuration file of Docker's daemon, which may have another data directory.
 const DAEMON_CONFIG: &str = "etc/docker/daemon.json";
 
 /// The data that Docker keeps about a container that does not run.
@@ -26,9 +25,13 @@ pub(in crate::command) struct EndedContainer {
     /// The reason for which Docker could not start the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) error: Option<String>,
-    /// The runtime that created the container. `None` if a CDI name requests devices.
+    /// The name of the runtime that created the container. It is `None` if `--device` or `--gpus`
+    /// requests devices, because the hook is then called by any runtime.
     #[serde(skip)]
     pub(in crate::command) runtime: Option<String>,
+    /// The CDI device names of the container (`docker run --device KIND=NAME`).
+    #[serde(skip)]
+    pub(in crate::command) cdi_names: Vec<String>,
     /// The variables of the container, each as `NAME=VALUE`.
     #[serde(skip)]
     pub(in crate::command) env: Vec<String>,
@@ -48,7 +51,7 @@ impl fmt::Display for EndedContainer {
     }
 }
 
-/// The part of config.v2.json that is used. The name in it begins with a slash.
+/// The needed members of Docker's config.v2.json. The name begins with a slash.
 #[derive(Deserialize)]
 struct DockerContainer {
     #[serde(rename = "ID")]
@@ -63,7 +66,7 @@ struct DockerContainer {
 
 #[derive(Deserialize)]
 struct DockerState {
-    /// Whether the container runs, according to Docker's last entry.
+    /// True if the container ran when Docker last wrote the file.
     #[serde(rename = "Running", default)]
     running: bool,
     #[serde(rename = "ExitCode", default)]
@@ -78,13 +81,22 @@ struct DockerConfig {
     env: Vec<String>,
 }
 
-/// The part of hostconfig.json that is used.
+/// The needed members of Docker's hostconfig.json.
 #[derive(Deserialize)]
 struct HostConfig {
     #[serde(rename = "Runtime", default)]
     runtime: Option<String>,
     #[serde(rename = "DeviceRequests", default)]
-    device_requests: Option<Vec<serde_json::Value>>,
+    device_requests: Option<Vec<DeviceRequest>>,
+}
+
+/// A request of `--gpus` or `--device`. The driver of a CDI device name is `cdi`.
+#[derive(Deserialize)]
+struct DeviceRequest {
+    #[serde(rename = "Driver", default)]
+    driver: String,
+    #[serde(rename = "DeviceIDs", default)]
+    device_ids: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -93,21 +105,13 @@ struct DaemonConfig {
     data_root: Option<PathBuf>,
 }
 
-/// Finds the container with this id or name, or the only container whose id begins with the text.
+/// Finds the ended container with this id or name. If there is none, finds the only one whose id
+/// begins with this text.
 pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<Container> {
-    let find_directories = || {
-        let directories = data_directories(host_root).into_iter();
-        directories.flat_map(|data| read_directory(&data.join("containers")))
-    };
-    let read_container = |directory: &PathBuf| -> Option<(PathBuf, DockerContainer)> {
-        let container = read_json(&directory.join("config.v2.json"))?;
-        Some((directory.clone(), container))
-    };
     let is_named = |container: &DockerContainer| {
         container.id == id_or_name || container.name.strip_prefix('/') == Some(id_or_name)
     };
-    let containers = find_directories().filter_map(|directory| read_container(&directory));
-    let containers: Vec<_> = containers
+    let containers: Vec<_> = read_containers(host_root)
         .filter(|(_, container)| !container.state.running)
         .collect();
     let index_by_name = containers
@@ -128,14 +132,15 @@ pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<Container> {
     };
     let (directory, container) = containers.get(index_by_name.or_else(find_index_by_id)?)?;
     let host_config: Option<HostConfig> = read_json(&directory.join("hostconfig.json"));
-    let runtime = host_config.and_then(|host_config| {
-        let uses_cdi_name = host_config
-            .device_requests
-            .is_some_and(|requests| !requests.is_empty());
-        host_config
-            .runtime
-            .filter(|runtime| !uses_cdi_name && !runtime.is_empty())
+    let (runtime, requests) = host_config.map_or((None, Vec::new()), |host_config| {
+        let requests = host_config.device_requests.unwrap_or_default();
+        (host_config.runtime, requests)
     });
+    let runtime = runtime.filter(|runtime| requests.is_empty() && !runtime.is_empty());
+    let of_cdi = requests
+        .into_iter()
+        .filter(|request| request.driver == "cdi");
+    let cdi_names = of_cdi.filter_map(|request| request.device_ids).flatten();
     let DockerState {
         exit_code, error, ..
     } = &container.state;
@@ -146,9 +151,39 @@ pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<Container> {
             exit_code: *exit_code,
             error: Some(error.clone()).filter(|error| !error.is_empty()),
             runtime,
+            cdi_names: cdi_names.collect(),
             env: container.config.env.clone(),
         }),
         ..Container::default()
+    })
+}
+
+/// Returns the id and the name of each container that Docker keeps, also of those that run.
+pub(super) fn read_names(host_root: &Path) -> impl Iterator<Item = (String, String)> {
+    read_containers(host_root).map(|(_, container)| {
+        let name = container.name.trim_start_matches('/').to_owned();
+        (container.id, name)
+    })
+}
+
+/// Returns the name of the runtime with which Docker was told to create the container `id`.
+pub(in crate::command) fn find_docker_runtime(id: &str, host_root: &Path) -> Option<String> {
+    if id.is_empty() || id.contains('/') {
+        return None;
+    }
+    let directories = data_directories(host_root).into_iter();
+    let mut files =
+        directories.map(|data| data.join("containers").join(id).join("hostconfig.json"));
+    files.find_map(|file| read_json::<HostConfig>(&file)?.runtime)
+}
+
+/// Returns the directory and the data of each container that Docker keeps.
+fn read_containers(host_root: &Path) -> impl Iterator<Item = (PathBuf, DockerContainer)> {
+    let directories = data_directories(host_root).into_iter();
+    let directories = directories.flat_map(|data| read_directory(&data.join("containers")));
+    directories.filter_map(|directory| {
+        let container = read_json(&directory.join("config.v2.json"))?;
+        Some((directory, container))
     })
 }
 

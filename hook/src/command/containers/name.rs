@@ -1,29 +1,23 @@
-//! Finds the names that engines give to containers. Each name is read from the file in which
-//! the container's engine keeps it. Annotations and labels in config.json are not used,
-//! because an image can set them.
+//! Finds the names that engines give to containers. A name is read from the files of the
+//! container's engine. Annotations and labels in config.json are not used, because an image can set
+//! them.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::Container;
 use super::bundles::{find_matching, read_directory};
+use super::{Container, nerdctl};
 use crate::oci::{open_regular, read_capped, read_json};
 
-/// The beginning of the directory name in which containerd keeps bundles. The bundle's path
-/// ends in `io.containerd.runtime.v2.task/NAMESPACE/ID`; the version in it can change.
+/// The beginning of the name of the directory in which containerd keeps bundles. The path of a
+/// bundle ends in `io.containerd.runtime.v2.task/NAMESPACE/ID`, where `v2` can change.
 const CONTAINERD_DIRECTORY_PREFIX: &str = "io.containerd.runtime.";
 
-/// Docker's namespace in containerd (dockerd, `--containerd-namespace`).
+/// The containerd namespace that Docker uses (dockerd, `--containerd-namespace`).
 const MOBY_NAMESPACE: &str = "moby";
 
-/// nerdctl's default data directories. There is one for each socket of containerd.
-const NERDCTL_DATA: &str = "var/lib/nerdctl/*";
-
-/// The maximum size, in bytes, of a file that contains an id and a newline.
-const MAX_ID_BYTES: usize = 256;
-
-/// The part of config.json whose mounts lead to the engine's files about the container.
+/// The mounts of config.json. Some of their sources are in the engine's directory of the container.
 #[derive(Deserialize)]
 struct Config {
     #[serde(default)]
@@ -36,7 +30,7 @@ struct Mount {
     source: PathBuf,
 }
 
-/// The part of Docker's config.v2.json that is used. The name in it begins with a slash.
+/// The needed members of Docker's config.v2.json. The name begins with a slash.
 #[derive(Deserialize)]
 struct DockerContainer {
     #[serde(rename = "ID")]
@@ -45,22 +39,26 @@ struct DockerContainer {
     name: String,
 }
 
-/// A container in a list of containers/storage, which podman and CRI-O use.
+/// A container in a list of the library containers/storage, which podman and CRI-O use.
 #[derive(Deserialize)]
-struct StorageContainer {
-    id: String,
+pub(super) struct StorageContainer {
+    pub(super) id: String,
     #[serde(default)]
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
 }
 
-/// The names of a container in one file.
+/// The lists of containers in a directory of containers/storage. The second has the containers of
+/// `podman run --rm` (containers.go).
+pub(super) const STORAGE_LISTS: [&str; 2] = ["containers.json", "volatile-containers.json"];
+
+/// The names of a container that one file of its engine has.
 pub(super) struct NamesInFile {
     pub(super) path: PathBuf,
     pub(super) names: Vec<String>,
 }
 
-/// Returns whether a bundle is in Docker's namespace of any containerd, such as that of the host,
-/// which Debian's Docker uses.
+/// Returns whether a bundle is in Docker's namespace of a containerd. Docker may use its own
+/// containerd or, as on Debian, that of the host.
 pub(super) fn is_docker_bundle(bundle: &Path) -> bool {
     let mut ancestors = bundle.ancestors().skip(1);
     let mut next_name = || ancestors.next()?.file_name()?.to_str();
@@ -71,7 +69,7 @@ pub(super) fn is_docker_bundle(bundle: &Path) -> bool {
         })
 }
 
-/// Returns the names of a container by the engine's file from which they were read.
+/// Returns the names of a container, by the engine's file in which they are.
 pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec<NamesInFile> {
     let Some(bundle) = container.bundle.as_deref() else {
         return Vec::new();
@@ -98,12 +96,10 @@ pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec
     }
 }
 
-/// Reads the names from the storage of podman or CRI-O. The bundle `ID/userdata` is beside the
-/// two lists of containers; the second list has the containers of `podman run --rm`
-/// (containers/storage, containers.go).
+/// Reads the names from the directory `storage` of podman or CRI-O, which contains the bundle
+/// `ID/userdata` and the lists of containers.
 fn read_storage_names(container: &Container, storage: &Path) -> Vec<NamesInFile> {
-    let files = ["containers.json", "volatile-containers.json"];
-    let files = files.map(|name| storage.join(name)).into_iter();
+    let files = STORAGE_LISTS.map(|name| storage.join(name)).into_iter();
     let found = files.filter_map(|path| {
         let entries: Vec<StorageContainer> = read_json(&path)?;
         let mut own_entries = entries.into_iter().filter(|entry| entry.id == container.id);
@@ -113,8 +109,9 @@ fn read_storage_names(container: &Container, storage: &Path) -> Vec<NamesInFile>
     found.collect()
 }
 
-/// Reads the name from Docker's config.v2.json. This file is in the directory `containers/ID`
-/// of Docker's data, from which Docker mounts /etc/hostname and other files.
+/// Reads the name from Docker's config.v2.json, which is in the directory `containers/ID` of
+/// Docker's data. Docker mounts /etc/hostname and other files from this directory, so it is one of
+/// `directories`.
 fn read_docker_names(
     container: &Container,
     directories: &[PathBuf],
@@ -141,7 +138,7 @@ fn read_nerdctl_names(
     host_root: &Path,
 ) -> Vec<NamesInFile> {
     let own_directory = Path::new("containers").join(namespace).join(&container.id);
-    let mut stores = find_matching(host_root, NERDCTL_DATA);
+    let mut stores = find_matching(host_root, nerdctl::DATA);
     for directory in directories.iter().filter(|it| it.ends_with(&own_directory)) {
         if let Some(store) = directory.ancestors().nth(3) {
             add_path(&mut stores, &in_host_root(host_root, store));
@@ -150,7 +147,8 @@ fn read_nerdctl_names(
     let mut names_in_files = Vec::new();
     for store in stores {
         for path in read_directory(&store.join("names").join(namespace)) {
-            let file = open_regular(&path).and_then(|file| read_capped(file, MAX_ID_BYTES));
+            let file =
+                open_regular(&path).and_then(|file| read_capped(file, nerdctl::MAX_ID_BYTES));
             let Ok(Some(id)) = file else { continue };
             if let Some(name) = path.file_name().and_then(|name| name.to_str())
                 && id.trim_ascii() == container.id.as_bytes()
@@ -163,9 +161,9 @@ fn read_nerdctl_names(
     names_in_files
 }
 
-/// Returns the directories of the files that are mounted into a container, without duplicates.
-/// The engine's directories contain the container's id, so that a user could not choose their
-/// paths before the container was created.
+/// Returns the parent directories of the sources of a container's mounts, without duplicates. A
+/// user can choose sources too, but not the engine's directories: their paths contain the id, which
+/// is not known before the container is created.
 fn mounted_directories(bundle: &Path) -> Vec<PathBuf> {
     let config: Option<Config> = read_json(&bundle.join("config.json"));
     let mounts = config.map(|config| config.mounts).unwrap_or_default();
@@ -176,7 +174,7 @@ fn mounted_directories(bundle: &Path) -> Vec<PathBuf> {
     directories
 }
 
-/// Adds a path to the list if the list does not contain it.
+/// Adds `path` to `paths`, unless the list contains it already.
 fn add_path(paths: &mut Vec<PathBuf>, path: &Path) {
     if !paths.iter().any(|existing| existing == path) {
         paths.push(path.to_owned());

@@ -11,18 +11,17 @@ use super::bundles::read_directory;
 use crate::container::read_start_time as start_time;
 use crate::sys::statmount::device_and_inode;
 
-/// The maximum number of bytes read from a file in /proc. The files read here are smaller.
+/// The size limit of a file of `/proc` in bytes. A larger file is ignored.
 const MAX_FILE_BYTES: usize = 256 << 10;
 
-/// The containerd program that monitors the containers of a pod. The kernel shortens the name of a
-/// process to 15 characters.
+/// The beginning of the name of containerd's program that monitors the containers of a pod. The
+/// kernel shortens the name of a process to 15 characters.
 const SHIM: &str = "containerd-shim";
-/// The podman and CRI-O program that monitors one container.
+/// The name of the program of podman and CRI-O that monitors one container.
 const CONMON: &str = "conmon";
 const MONITORS: [&str; 2] = [SHIM, CONMON];
 
-/// The prefixes that engines and runtimes put before a container's id in the name of a systemd
-/// scope.
+/// The prefixes that engines and runtimes add to a container's id in the name of its systemd scope.
 const SCOPE_PREFIXES: [&str; 8] = [
     "docker-",
     "cri-containerd-",
@@ -34,12 +33,12 @@ const SCOPE_PREFIXES: [&str; 8] = [
     "youki-",
 ];
 
-/// A snapshot of the host's processes. Each process is read once.
+/// A snapshot of the processes of this host with their cgroups.
 pub(super) struct Processes(Vec<Process>);
 
 struct Process {
     pid: i32,
-    /// The content of /proc/PID/cgroup, with one line for each cgroup hierarchy.
+    /// The content of `/proc/PID/cgroup`, which has a line for each cgroup hierarchy.
     cgroup: String,
 }
 
@@ -56,14 +55,14 @@ impl Processes {
         Processes(pids.collect())
     }
 
-    /// Returns the cgroups of a process, with one line for each hierarchy, or `None` if the
-    /// process does not exist.
+    /// Returns the content of `/proc/PID/cgroup` of the process `pid`, or `None` if the process does
+    /// not exist.
     pub(super) fn cgroup(&self, pid: i32) -> Option<&str> {
         let process = self.0.iter().find(|process| process.pid == pid);
         process.map(|process| process.cgroup.as_str())
     }
 
-    /// Returns the oldest process of a container.
+    /// Returns the id of the oldest process of the container with the id `id`.
     pub(super) fn find_first_process(&self, id: &str) -> Option<i32> {
         let is_in_container = |process: &&Process| is_in_container_cgroup(&process.cgroup, id);
         let pids = self
@@ -74,9 +73,9 @@ impl Processes {
         pids.min_by_key(|pid| (start_time(*pid).unwrap_or(u64::MAX), *pid))
     }
 
-    /// Returns the bundles of containers that are monitored by an engine's shim or conmon. These
-    /// bundles are found even if the engine uses other directories than its default ones. The
-    /// result may contain paths that are not bundles.
+    /// Returns the bundles of containers that a containerd shim or conmon monitors. They are found
+    /// even if the engine does not use its default directories. The result may contain directories
+    /// that are no bundles.
     pub(super) fn bundles(&self) -> impl Iterator<Item = PathBuf> {
         self.0.iter().flat_map(|process| {
             let name = find_program(process.pid).unwrap_or_default();
@@ -99,9 +98,9 @@ impl Processes {
     }
 }
 
-/// Returns whether a process with these cgroups, one line for each hierarchy, belongs to a
-/// container. The name of a container's cgroup is its id. If systemd makes the cgroup, the engine's
-/// prefix comes before the id, and `.scope` after it.
+/// Returns whether a process belongs to the container with the id `id`. `cgroups` is the content of
+/// the process's `/proc/PID/cgroup`. The name of a container's cgroup is the id, or with the systemd
+/// cgroup driver a prefix of the engine, the id and `.scope`.
 pub(super) fn is_in_container_cgroup(cgroups: &str, id: &str) -> bool {
     let names_container = |name: &str| {
         let name = name.strip_suffix(".scope").unwrap_or(name);
@@ -112,12 +111,12 @@ pub(super) fn is_in_container_cgroup(cgroups: &str, id: &str) -> bool {
     !id.is_empty() && names.any(names_container)
 }
 
-/// Returns the file name of the program that a process runs, if the process belongs to this user
-/// and is not in a container. The name and the command line of a process are not trusted,
-/// because every user can choose them, and a container can have files of any name.
+/// Returns the file name of the program that the process `pid` runs. Returns `None` if the process
+/// belongs to another user or is in a container. The name and the command line of a process are not
+/// trusted, because every user can choose them, and a container can have files of any name.
 fn find_program(pid: i32) -> Option<String> {
-    // If a program is on a file system that does not answer, reading its metadata could block for
-    // ever. So the process's name is compared first.
+    // The name of the process is compared first. Reading the metadata of its program could block
+    // for ever if the program is on a file system that does not answer.
     let name = read_file(pid, "comm")?;
     if !MONITORS.iter().any(|monitor| name.starts_with(monitor)) {
         return None;
@@ -129,7 +128,7 @@ fn find_program(pid: i32) -> Option<String> {
         ids.collect::<Option<Vec<u32>>>()
     };
     let own_uid = geteuid().as_raw();
-    // `NSpid` has more than one pid if the process is in a container's pid namespace.
+    // `NSpid` has more than one number if the process is in the PID namespace of a container.
     let is_own_process =
         ids("Uid:")?.iter().all(|uid| *uid == own_uid) && ids("NSpid:")?.len() == 1;
     let exe = process_directory(pid).join("exe");

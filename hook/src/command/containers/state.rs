@@ -1,4 +1,4 @@
-//! Finds containers by the state files that OCI runtimes keep.
+//! Finds containers by the state files of OCI runtimes.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,8 @@ use super::Container;
 use super::bundles::{find_matching, read_directory};
 use crate::oci::read_json;
 
-/// The default state directories of runtimes, relative to /run or to /run/user/UID. A state
-/// directory has one directory for each container.
+/// The patterns of the containers' directories in the default state directories of runtimes,
+/// relative to /run or to /run/user/UID.
 const STATE_DIRECTORIES: [&str; 5] = [
     "runc/*",
     "crun/*",
@@ -18,7 +18,7 @@ const STATE_DIRECTORIES: [&str; 5] = [
     "docker/runtime-*/*/*",
 ];
 
-/// The common part of the state files of runc (state.json), crun (status) and youki
+/// The members that are needed of the state files of runc (state.json), crun (status) and youki
 /// (state.json).
 #[derive(Deserialize)]
 struct State {
@@ -35,10 +35,11 @@ struct RuncConfig {
     labels: Option<Vec<String>>,
 }
 
-/// Returns the containers in the default state directories, and in `root` if it is given.
+/// Returns the containers in the default state directories of runtimes, and in the state directory
+/// `root` if it is given.
 pub(super) fn find_containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
     let run = host_root.join("run");
-    // The directories of other users are not read, because their content is not trusted.
+    // The state directories of other users are not read, because their content is not trusted.
     let own_directory = crate::process::host_user().map(|uid| run.join(format!("user/{uid}")));
     let run_directories: Vec<PathBuf> = [run].into_iter().chain(own_directory).collect();
     let find_in = |run_directory| {
@@ -62,8 +63,8 @@ fn read_container(directory: &Path) -> Option<Container> {
     let state: State = files.find_map(|name| read_json(&directory.join(name)))?;
     let labels = state.config.and_then(|config| config.labels);
     let labels = labels.unwrap_or_default();
-    // The last `bundle=` label is runc's own. runc also makes a label of each annotation, which
-    // an image may set, and adds its own labels last (libcontainer/specconv).
+    // runc also converts each annotation, which an image may set, to a label, and adds its own
+    // labels last (libcontainer/specconv). So the last label `bundle=` is the one of runc.
     let mut labels = labels.iter().rev();
     let label = labels.find_map(|text| text.strip_prefix("bundle="));
     Some(Container {

@@ -1,19 +1,22 @@
-//! Examines whether the container has the capabilities that programs need to use its devices.
+//! Examines whether a container has the Linux capabilities that programs need to use its devices.
 
 use injection_plan::plan::{CapabilityNeed, CapabilityState, InjectionPlan};
 
 use crate::command::engine_words::Launcher;
 use crate::command::finding::{Finding, Verdict};
 
-/// Returns a finding for each capability that the container needs and may lack. No finding is a
-/// fault, because not every program uses the function that needs the capability. Boathook grants
-/// none of them. `launchers` are those that may have created the container.
-pub(super) fn findings(plan: &InjectionPlan, launchers: &[Launcher]) -> Vec<Finding> {
+/// Returns a finding for each Linux capability that programs in the container may need and may not
+/// have. No finding is a fault, because not every program needs the capability. Boathook grants no
+/// capabilities, so the advice depends on `launchers`, with which the user may have started the
+/// container.
+pub(super) fn examine(plan: &InjectionPlan, launchers: &[Launcher]) -> Vec<Finding> {
     let needs = plan.needs.iter();
-    needs.filter_map(|need| finding(need, launchers)).collect()
+    needs
+        .filter_map(|need| examine_need(need, launchers))
+        .collect()
 }
 
-fn finding(need: &CapabilityNeed, launchers: &[Launcher]) -> Option<Finding> {
+fn examine_need(need: &CapabilityNeed, launchers: &[Launcher]) -> Option<Finding> {
     const SUBJECT: &str = "capability";
     let text = format!("programs that use {} need {need}", need.class);
     let (verdict, fix) = match need.in_container {
@@ -64,7 +67,7 @@ mod tests {
             (Launcher::Runtime, "CAP_NET_ADMIN to bounding, permitted"),
         ] {
             let lacking = need(Some(CapabilityState::Lacking));
-            let finding = finding(&lacking, &[launcher]).unwrap();
+            let finding = examine_need(&lacking, &[launcher]).unwrap();
             assert_eq!(finding.verdict, Verdict::Warning);
             assert!(finding.fault.is_none());
             let fix = finding.fix.unwrap();
@@ -75,15 +78,15 @@ mod tests {
     #[test]
     fn a_capability_that_the_container_may_have_is_no_warning() {
         let launchers = [Launcher::Docker, Launcher::Podman];
-        let unknown = finding(&need(None), &launchers).unwrap();
+        let unknown = examine_need(&need(None), &launchers).unwrap();
         assert_eq!(unknown.verdict, Verdict::Note);
         let fix = unknown.fix.unwrap();
         assert!(fix.contains("compose") && fix.contains("; or ") && fix.contains("quadlet"));
         let not_for_user = need(Some(CapabilityState::NotForUser { uid: 1000 }));
-        let found = finding(&not_for_user, &launchers).unwrap();
+        let found = examine_need(&not_for_user, &launchers).unwrap();
         assert_eq!(found.verdict, Verdict::Note);
         assert!(found.fix.unwrap().contains("setcap cap_net_admin+ep"));
         let available = need(Some(CapabilityState::Available));
-        assert!(finding(&available, &launchers).is_none());
+        assert!(examine_need(&available, &launchers).is_none());
     }
 }

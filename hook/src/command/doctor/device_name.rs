@@ -1,5 +1,5 @@
-//! `boathook doctor --device NAME`: whether engines can resolve a name of `--device`, and which
-//! device it means.
+//! Implements `boathook doctor --device NAME`, which says whether engines can resolve a CDI device
+//! name, and to which device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,26 +10,25 @@ use device_class::discover;
 use device_class::load;
 use device_class::similar;
 use injection_plan::request::{DeviceList, Environment, Request, RequestSource};
-use serde_json::Value;
 
 use crate::command::cdi_names;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
-use crate::oci::read_json;
 use crate::planner;
 
 const SUBJECT: &str = "device";
 
-/// Examines a name of the form `KIND=NAME`, such as `example.com/gpu=all`.
-pub(super) fn findings(name: &str, config: &Config) -> Vec<Finding> {
+/// Examines a CDI device name of the form `KIND=NAME`, such as `example.com/gpu=all`.
+pub(super) fn examine(name: &str, config: &Config) -> Vec<Finding> {
     let Some((kind, device)) = name.split_once('=') else {
         let text = format!("{name} is no CDI name");
         let finding = Finding::fault(ExitCode::Request, SUBJECT, text);
-        let fix = match name.starts_with('/') {
-            true => format!("`boathook list {name}` says which device a path leads to"),
-            false => "write KIND=NAME, such as example.com/gpu=all; `boathook cdi list` shows the \
-                      names of this host"
-                .to_owned(),
+        let fix = if name.starts_with('/') {
+            format!("`boathook list {name}` says which device a path leads to")
+        } else {
+            "write KIND=NAME, such as example.com/gpu=all; `boathook cdi list` shows the \
+             names of this host"
+                .to_owned()
         };
         return vec![finding.fix(fix)];
     };
@@ -38,13 +37,18 @@ pub(super) fn findings(name: &str, config: &Config) -> Vec<Finding> {
         .iter()
         .filter(|(_, names)| names.iter().any(|known| known == name))
         .collect();
-    // Engines let a file in a later directory take the place of those in earlier ones.
+    // For engines, a specification in a later directory takes precedence over those in earlier
+    // directories (CDI specification).
     let directory = named.last().and_then(|(file, _)| file.parent());
     let in_directory = named.iter().filter(|(file, _)| file.parent() == directory);
     let in_directory: Vec<_> = in_directory.copied().collect();
     match in_directory.as_slice() {
         [] => vec![describe_unresolvable(name, kind, device, &files, config)],
-        [(file, _)] => examine_specification(name, file, device, config),
+        [(file, _)] => {
+            let mut findings = examine_specification(name, file, device, config);
+            findings.extend(find_missing_nodes(kind, config));
+            findings
+        }
         [(one, _), (other, _), ..] => {
             let text = format!(
                 "{} and {} both have {name}, and engines refuse a name that two files have",
@@ -71,7 +75,7 @@ fn describe_unresolvable(
             .map(|file| file.display().to_string())
             .collect();
         let text = format!(
-            "no specification in JSON has {name}; {} may have it, and is not read",
+            "no specification has {name}; {} may have it, and is neither JSON nor YAML",
             unread.join(", ")
         );
         return Finding::new(Verdict::Warning, SUBJECT, text);
@@ -109,7 +113,7 @@ fn describe_unresolvable(
     )
 }
 
-/// Returns the classes whose devices have names of this kind.
+/// Returns the classes whose devices have the CDI kind `kind`.
 fn find_classes(kind: &str, config: &Config) -> Vec<DeviceClass> {
     let sources = load::each_source(&config.classes).into_iter().flatten();
     let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
@@ -123,6 +127,29 @@ fn find_classes(kind: &str, config: &Config) -> Vec<DeviceClass> {
                 || devices.iter().any(|one| one.resource.to_string() == kind)
         })
         .collect()
+}
+
+/// Returns a warning for each node that programs need and the host lacks. A specification that was
+/// written without the node does not have it either, and engines start the container.
+fn find_missing_nodes(kind: &str, config: &Config) -> Vec<Finding> {
+    let Ok(host) = planner::open_host(config) else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    for class in find_classes(kind, config) {
+        let attributes = discover::devices(&class, &host).host_attributes;
+        let capabilities = class.spec.request.capabilities_by_default();
+        let missing = discover::find_missing_nodes(&class, &capabilities, &attributes, &host);
+        let subject = format!("class {}", class.name);
+        findings.extend(missing.into_iter().map(|text| {
+            let finding = Finding::new(Verdict::Warning, subject.clone(), text);
+            finding.fix(format!(
+                "load its driver, and write the specification again: `boathook cdi generate {}`",
+                class.name
+            ))
+        }));
+    }
+    findings
 }
 
 fn has_device(class: &DeviceClass, device: &str, config: &Config) -> bool {
@@ -144,12 +171,12 @@ fn has_device(class: &DeviceClass, device: &str, config: &Config) -> bool {
     })
 }
 
-/// Examines the nodes and hooks that a specification gives the device. An engine refuses a
-/// container for each that does not exist.
+/// Examines whether the device nodes, mounts and hooks of the device in the specification `file`
+/// exist. An engine refuses to start a container if one of them does not exist.
 fn examine_specification(name: &str, file: &Path, device: &str, config: &Config) -> Vec<Finding> {
     let text = format!("{} has {name}", file.display());
     let mut findings = vec![Finding::new(Verdict::Ok, SUBJECT, text)];
-    let specification: Value = read_json(file).unwrap_or_default();
+    let specification = cdi_names::read_specification(file).unwrap_or_default();
     let devices = specification["devices"].as_array().into_iter().flatten();
     let own = devices.filter(|one| one["name"] == device);
     let edits = own
@@ -158,7 +185,8 @@ fn examine_specification(name: &str, file: &Path, device: &str, config: &Config)
     let paths = edits.flat_map(|edits| {
         let paths = |list: &str, keys: [&str; 2]| -> Vec<String> {
             let items = edits[list].as_array().into_iter().flatten();
-            // Engines do not look for a node on the host whose number the specification has.
+            // An engine does not need the host's node if the specification has the type and the number
+            // of the device.
             let items = items.filter(|item| item["type"].is_null() || item["major"].is_null());
             let path = items.filter_map(|item| {
                 let found = keys.iter().find_map(|key| item[*key].as_str());

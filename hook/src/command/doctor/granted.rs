@@ -1,30 +1,34 @@
-//! Examines which devices the container was granted, and by which authority.
+//! Examines which devices a container was granted, and which authority has permitted them.
 
 use device_class::DeviceClass;
+use device_class::config::Config;
 use injection_plan::plan::{InjectionPlan, optional_files};
 
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Verdict};
+use crate::command::missing_follower;
 use crate::exit::ExitCode;
 use crate::planner::PlannerError;
 
-/// Returns the exit code of `doctor` for an error that prevented the injection plan.
-pub(super) fn fault_of(error: &PlannerError) -> ExitCode {
+/// Returns the exit code of `boathook doctor` if `error` prevents an injection plan.
+pub(super) fn to_exit_code(error: &PlannerError) -> ExitCode {
     match error {
         PlannerError::Origin(_) | PlannerError::Trust(_) => ExitCode::NotGranted,
         error => error.exit_code(),
     }
 }
 
-pub(super) fn findings(
+pub(super) fn examine(
     plan: &InjectionPlan,
     spec: &ContainerSpec,
     classes: &[DeviceClass],
     verbose: bool,
+    config: &Config,
 ) -> Vec<Finding> {
     const SUBJECT: &str = "granted";
     let mut findings = Vec::new();
     let is_pod = spec.is_in_a_pod();
+    let mut missing = None;
     for grant in &plan.grants {
         let by = &grant.authorized_by;
         let count = grant.devices.len();
@@ -32,9 +36,24 @@ pub(super) fn findings(
             .steps
             .iter()
             .any(|step| step.users.iter().any(|user| user.is_class(&grant.class)));
-        let waiting = grant.describe_waiting();
-        findings.extend(waiting.map(|text| Finding::new(Verdict::Note, SUBJECT, text)));
-        if count > 0 || files_only || grant.available == 0 || !grant.waiting.is_empty() {
+        let waiting: Vec<String> = grant.describe_waiting().collect();
+        if !waiting.is_empty() {
+            missing = missing_follower::find_missing(config);
+        }
+        findings.extend(waiting.into_iter().map(|text| {
+            let finding = Finding::new(Verdict::Note, SUBJECT, text);
+            if grant.available == 0 || !grant.similar.is_empty() {
+                return finding;
+            }
+            let class = &grant.class;
+            finding.fix(format!(
+                "`boathook list {class}` shows the names of devices that are there"
+            ))
+        }));
+        let detached = grant.describe_detached();
+        findings.extend(detached.map(|text| Finding::new(Verdict::Note, SUBJECT, text)));
+        let is_without_reason = grant.waiting.is_empty() && grant.detached.is_empty();
+        if count > 0 || files_only || grant.available == 0 || !is_without_reason {
             let text = match &*grant.describe_devices() {
                 "" => format!("no device of {}, by {by}", grant.class),
                 devices => format!("{devices} of {}, by {by}", grant.class),
@@ -46,18 +65,20 @@ pub(super) fn findings(
         let finding = Finding::fault(ExitCode::NotGranted, SUBJECT, text);
         let class = classes.iter().find(|class| class.name == grant.class);
         let resource = class.map_or_else(String::new, |class| class.spec.resource.to_string());
-        findings.push(match is_pod {
-            true => finding.fix(format!(
+        findings.push(if is_pod {
+            finding.fix(format!(
                 "set a limit in the pod's container, such as `resources: limits: {resource}: 1`; \
                  a variable alone grants nothing in a pod (trusted_pods in config.toml is the \
                  exception)"
-            )),
-            false => finding.fix(
+            ))
+        } else {
+            finding.fix(
                 "request a device that the class has (`boathook list`); \
                  allow_env_outside_kubernetes in config.toml has to be true",
-            ),
+            )
         });
     }
+    findings.extend(missing);
     for (name, value) in &plan.env {
         let text = format!("{name}={value} is not set, and a hook alone cannot set it");
         let finding = Finding::new(Verdict::Warning, SUBJECT, text);
@@ -65,9 +86,12 @@ pub(super) fn findings(
     }
     let warning = |text: &String| Finding::new(Verdict::Warning, "plan", text);
     findings.extend(plan.warnings.iter().map(warning));
-    let notes = plan.notes.iter().map(|note| match verbose {
-        true => note.into(),
-        false => optional_files::shorten(note),
+    let notes = plan.notes.iter().map(|note| {
+        if verbose {
+            note.into()
+        } else {
+            optional_files::shorten(note)
+        }
     });
     findings.extend(notes.map(|text| Finding::new(Verdict::Note, "plan", text)));
     findings

@@ -1,6 +1,6 @@
-//! Checks that the hook is called for the container. An engine that is not configured to use
-//! the hook by default calls it only with `--runtime` or `runtimeClassName`, and reports
-//! nothing if these are missing.
+//! Examines whether the runtime calls the hook for a container. Unless the engine is configured to
+//! use the hook by default, a user must give `--runtime` or `runtimeClassName`, and the engine does
+//! not report that they are missing.
 
 use super::spec::ContainerSpec;
 use crate::command::containers::EndedContainer;
@@ -10,7 +10,7 @@ use crate::exit::ExitCode;
 
 const SUBJECT: &str = "hook";
 
-pub(super) fn finding(launcher: Launcher, spec: &ContainerSpec, all_there: bool) -> Finding {
+pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, all_there: bool) -> Finding {
     if !spec.has_config {
         let text = "no config.json was found for the process, so whether the hook is called \
                     is not known";
@@ -35,18 +35,19 @@ pub(super) fn finding(launcher: Launcher, spec: &ContainerSpec, all_there: bool)
         return Finding::fault(ExitCode::HookMissing, SUBJECT, text)
             .fix("install it with `boathook-init install`, then create the container again");
     }
-    let by = match spec.bundle.cdi.is_empty() {
-        true => "",
-        false => ", by CDI specifications: its arguments name the devices",
+    let by = if spec.bundle.cdi.is_empty() {
+        ""
+    } else {
+        ", by CDI specifications: its arguments name the devices"
     };
     let text = format!("{} is called at {stage}{by}", path.display());
     Finding::new(Verdict::Ok, SUBJECT, text)
 }
 
-/// Returns a fault if Docker created a container with another runtime. A container whose devices
-/// are requested by CDI names needs none, and neither does one of a runtime with another name for
-/// Boathook.
-pub(super) fn finding_of_ended(ended: &EndedContainer, launcher: Launcher) -> Option<Finding> {
+/// Returns a fault if Docker created an ended container with a runtime that does not call the hook.
+/// A container whose devices are requested by CDI names needs no special runtime, and a runtime of
+/// another name may be Boathook's too.
+pub(super) fn examine_ended(ended: &EndedContainer, launcher: Launcher) -> Option<Finding> {
     const WITHOUT_HOOK: [&str; 4] = ["runc", "io.containerd.runc.v2", "crun", "youki"];
     let runtime = ended.runtime.as_deref()?;
     WITHOUT_HOOK.contains(&runtime).then(|| {

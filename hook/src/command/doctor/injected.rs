@@ -1,16 +1,20 @@
-//! Compares the files and nodes that a container has now with its plan.
+//! Compares the files and device nodes that a container has now with its injection plan.
 
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 
 const SUBJECT: &str = "mounts";
 
-/// The number of missing elements that a finding names.
+/// The maximum number of missing files and nodes that a finding lists.
 const SHOWN: usize = 8;
 
-/// Returns a finding that lists the missing elements of the plan, or a finding with the text
-/// `all` if nothing is missing.
-pub(super) fn finding(missing: Result<Vec<String>, String>, all: &str, fix: &str) -> Finding {
+/// Returns a finding that lists the missing files and nodes of the plan, or a finding with the text
+/// `all` if none is missing.
+pub(super) fn report_missing(
+    missing: Result<Vec<String>, String>,
+    all: &str,
+    fix: &str,
+) -> Finding {
     let missing = match missing {
         Ok(missing) if missing.is_empty() => return Finding::new(Verdict::Ok, SUBJECT, all),
         Ok(missing) => missing,
@@ -22,8 +26,8 @@ pub(super) fn finding(missing: Result<Vec<String>, String>, all: &str, fix: &str
     Finding::fault(ExitCode::NotInjected, SUBJECT, describe_missing(&missing)).fix(fix)
 }
 
-/// Returns a finding about files that paths of config.json mask. The devices may work without
-/// them, so that it is no fault.
+/// Returns a finding about files that masked paths of config.json hide. The finding is no fault,
+/// because the devices may work without these files.
 pub(super) fn masked_finding(missing: &[String]) -> Finding {
     Finding::new(Verdict::Warning, SUBJECT, describe_missing(missing)).fix(
         "if the devices need them, create the container again, with the runtime boathook or \

@@ -1,29 +1,29 @@
-//! The messages of the hook and of boathook-runtime in the node's log. The log is needed because a
-//! runtime drops the messages of a hook that succeeds, and an engine drops the messages of a
-//! container that failed.
+//! Finds the messages of the hook and of `boathook-runtime` about a container in the node's log.
+//! Runtimes discard the messages of a hook that succeeds, and engines those of a container that
+//! could not be started, so the log is the only place where they are.
 
 use device_class::config::Config;
 
 use crate::command::finding::{Finding, Verdict};
-use crate::log::{self, is_about};
+use crate::log::{self, names_container};
 
 const SUBJECT: &str = "log";
 
-/// Returns the last messages about a container.
+/// Returns a finding for each of the last messages about the container with the id `id`.
 pub(super) fn find_messages(id: &str, config: &Config) -> Vec<Finding> {
     const SHOWN: usize = 5;
-    select(SHOWN, config, |line| is_about(line, id))
+    select_messages(SHOWN, config, |line| names_container(line, id))
 }
 
-/// Returns the last messages that say why a container was refused, for a container that left
-/// nothing else on the host.
+/// Returns a finding for each of the last messages that say why a container was refused. A refused
+/// container may have left nothing else on the host.
 pub(super) fn find_last_refusals(config: &Config) -> Vec<Finding> {
     const SHOWN: usize = 3;
     let is_refusal = |line: &str| {
         let message = line.split_once(" boathook: ");
         message.is_some_and(|(_, text)| text.starts_with("container "))
     };
-    let mut findings = select(SHOWN, config, is_refusal);
+    let mut findings = select_messages(SHOWN, config, is_refusal);
     if findings
         .iter()
         .any(|finding| finding.verdict == Verdict::Note)
@@ -34,8 +34,12 @@ pub(super) fn find_last_refusals(config: &Config) -> Vec<Finding> {
     findings
 }
 
-fn select(count: usize, config: &Config, is_wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
-    match log::node_log(&config.host_root) {
+fn select_messages(
+    count: usize,
+    config: &Config,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Vec<Finding> {
+    match log::read_node_log(&config.host_root) {
         Ok(mut lines) => {
             lines.retain(|line| is_wanted(line));
             lines.drain(..lines.len().saturating_sub(count));

@@ -1,6 +1,6 @@
-//! `boathook doctor`: explains why a container has no device. The examination goes from the
-//! container's config.json to the nodes that the container can open now. It changes nothing
-//! and does not call the engine.
+//! Implements `boathook doctor`, which explains why a container has no device. It examines the
+//! container from the request in config.json to the device nodes that its user can open now. It
+//! changes nothing and calls no engine.
 
 mod capabilities;
 mod device_name;
@@ -23,7 +23,7 @@ use device_class::config::Config;
 use injection_plan::plan::Grant;
 use serde::Serialize;
 
-use super::containers::{self, Container, UnknownContainer};
+use super::containers::{self, Container, EndedContainer, UnknownContainer};
 use super::engine_words::Launcher;
 use super::finding::{Finding, Verdict, print_table};
 use super::running_root::RunningRoot;
@@ -35,7 +35,7 @@ use crate::planner::{self, Caller};
 use repair::Repair;
 use requested::Requests;
 use spec::ContainerSpec;
-use unrequested::Unrequested;
+use unrequested::UnrequestedDevices;
 
 #[derive(Serialize)]
 struct Examination {
@@ -45,7 +45,7 @@ struct Examination {
 }
 
 impl Examination {
-    /// Returns the first fault. Later faults are usually consequences of the first one.
+    /// Returns the exit code of the first fault, of which later faults are usually consequences.
     fn fault(&self) -> Option<ExitCode> {
         self.findings.iter().find_map(|finding| finding.fault)
     }
@@ -62,7 +62,7 @@ pub(super) fn run(
     let examined = match &whose.device {
         Some(name) => vec![Examination {
             container: Container::default(),
-            findings: device_name::findings(name, config),
+            findings: device_name::examine(name, config),
         }],
         None => examine_all(whose, root, verbose, config),
     };
@@ -79,7 +79,7 @@ pub(super) fn run(
             if at > 0 {
                 writeln!(out)?;
             }
-            print(examination, &mut out)?;
+            print_examination(examination, &mut out)?;
         }
     }
     Ok(fault.unwrap_or(ExitCode::Success))
@@ -96,13 +96,13 @@ fn examine_all(
             .into_iter()
             .map(|container| examine(container, whose, verbose, config))
             .collect(),
-        Err(unknown) => vec![nobody(unknown, config)],
+        Err(unknown) => vec![examine_unknown(unknown, config)],
     }
 }
 
-/// Finds the bundle of a container of this host. The container is named by its id, its name, or
-/// the first characters of its id.
-pub(super) fn bundle_of(container: &str, config: &Config) -> Result<PathBuf, CommandError> {
+/// Finds the bundle of the container with the id or name `container`, or of the only container
+/// whose id begins with this text.
+pub(super) fn find_bundle(container: &str, config: &Config) -> Result<PathBuf, CommandError> {
     let found = containers::find_by_id_or_name(container, None, &config.host_root);
     let found = found.map_err(CommandError::no_container)?;
     found.bundle.ok_or_else(|| CommandError::NoContainer {
@@ -111,7 +111,7 @@ pub(super) fn bundle_of(container: &str, config: &Config) -> Result<PathBuf, Com
     })
 }
 
-fn print(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
+fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
     print_table(out, &examination.findings)?;
     if examination.fault().is_none() {
         let is_warning = |finding: &&Finding| finding.verdict == Verdict::Warning;
@@ -125,15 +125,16 @@ fn print(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the examination of a container that does not exist.
-fn nobody(unknown: UnknownContainer, config: &Config) -> Examination {
+/// Returns the examination of a container that was not found.
+fn examine_unknown(unknown: UnknownContainer, config: &Config) -> Examination {
     let container = Container::from_id(&unknown.name);
     let finding = Finding::fault(ExitCode::NoContainer, "container", unknown.reason);
     let mut findings = vec![finding.fix(unknown.fix)];
     let about = logged::find_messages(&unknown.name, config);
-    match about.is_empty() {
-        true => findings.extend(logged::find_last_refusals(config)),
-        false => findings.extend(about),
+    if about.is_empty() {
+        findings.extend(logged::find_last_refusals(config))
+    } else {
+        findings.extend(about)
     }
     Examination {
         container,
@@ -155,7 +156,16 @@ fn examine(
             container.to_string(),
         ));
     }
-    let env = container.ended.as_ref().map_or(&whose.env, |it| &it.env);
+    let ended = container.ended.as_ref();
+    if let Some(ended) = ended.filter(|ended| !ended.cdi_names.is_empty()) {
+        findings.extend(examine_named_devices(ended, config));
+        findings.extend(logged::find_messages(&container.id, config));
+        return Examination {
+            container,
+            findings,
+        };
+    }
+    let env = ended.map_or(&whose.env, |it| &it.env);
     match ContainerSpec::read(&container, env, &config.host_root) {
         Ok(spec) => findings.extend(examine_spec(&container, &spec, verbose, config)),
         Err(error) => {
@@ -177,8 +187,29 @@ fn examine(
     }
 }
 
+/// Examines the CDI device names with which Docker created a container that does not run. Docker
+/// resolves them when it starts the container, so that one that is unknown leaves a container that
+/// was only created.
+fn examine_named_devices(ended: &EndedContainer, config: &Config) -> Vec<Finding> {
+    let names = ended.cdi_names.iter();
+    let mut findings: Vec<Finding> = names
+        .flat_map(|name| device_name::examine(name, config))
+        .collect();
+    if let Some(error) = &ended.error {
+        let subject = "container";
+        findings.push(if has_fault(&findings) {
+            Finding::new(Verdict::Note, subject, format!("docker has said: {error}"))
+        } else {
+            Finding::fault(ExitCode::NoContainer, subject, error).fix(
+                "the names can be resolved now: start the container again (`docker start NAME`)",
+            )
+        });
+    }
+    findings
+}
+
 /// Examines a container from its request to its present state. The examination ends at the first
-/// fault: what follows from it would hide the cause.
+/// fault, because findings about its consequences would hide the cause.
 fn examine_spec(
     container: &Container,
     spec: &ContainerSpec,
@@ -186,15 +217,17 @@ fn examine_spec(
     config: &Config,
 ) -> Vec<Finding> {
     let launcher = Launcher::from_container(container, spec.is_in_a_pod());
-    let launchers = match container.is_hypothetical() && container.ended.is_none() {
-        true => Launcher::find_all(config),
-        false => vec![launcher],
+    let launchers = if container.is_hypothetical() && container.ended.is_none() {
+        Launcher::find_all(config)
+    } else {
+        vec![launcher]
     };
+    let runtime = containers::find_docker_runtime(&container.id, &config.host_root);
     let Requests {
         classes,
         unrequested,
         mut findings,
-    } = requested::requests(spec, &launchers, config);
+    } = requested::find_requests(spec, &launchers, runtime.as_deref(), config);
     let root = container.pid.map(RunningRoot::from_pid);
     if classes.is_empty() {
         findings.extend(examine_unrequested(
@@ -212,14 +245,14 @@ fn examine_spec(
     let plan = match planner::plan_for(&spec.bundle, &Caller::Inspect, config) {
         Ok(plan) => plan,
         Err(error) => {
-            let fault = granted::fault_of(&error);
+            let fault = granted::to_exit_code(&error);
             let text = log::chain(&error);
             findings.push(Finding::fault(fault, "plan", text));
             return findings;
         }
     };
-    findings.extend(granted::findings(&plan, spec, &classes, verbose));
-    findings.extend(capabilities::findings(&plan, &launchers));
+    findings.extend(granted::examine(&plan, spec, &classes, verbose, config));
+    findings.extend(capabilities::examine(&plan, &launchers));
     if has_fault(&findings) {
         return findings;
     }
@@ -230,12 +263,13 @@ fn examine_spec(
     let by_hook = !plan.grants.iter().all(is_attached);
     let gives = by_hook
         && (!plan.steps.is_empty() || plan.is_waiting() || plan.grants.iter().any(is_given));
-    // A container that only waits needs the hook, which records what it waits for.
+    // A container that has no device yet but waits for one needs the hook too, which records the
+    // awaited devices.
     let all_there = all_there && !(plan.steps.is_empty() && plan.is_waiting());
     if gives && let Some(ended) = &container.ended {
-        findings.extend(hook_entry::finding_of_ended(ended, launcher));
+        findings.extend(hook_entry::examine_ended(ended, launcher));
     } else if gives && !container.is_hypothetical() {
-        findings.push(hook_entry::finding(launcher, spec, all_there));
+        findings.push(hook_entry::examine(launcher, spec, all_there));
     }
     let (Some(root), Some(missing)) = (&root, missing) else {
         return findings;
@@ -260,11 +294,11 @@ fn examine_spec(
                 Ok(missing) if !missing.is_empty() && missing.iter().all(is_masked) => {
                     injected::masked_finding(missing)
                 }
-                _ => injected::finding(missing.clone(), all, &repair.describe_absence()),
+                _ => injected::report_missing(missing.clone(), all, &repair.describe_absence()),
             })
         },
-        &|| rules::finding(container, &plan, &repair.describe_denial()),
-        &|| user::finding(root, &plan, nodes, launcher),
+        &|| rules::examine(container, &plan, &repair.describe_denial()),
+        &|| user::examine(root, &plan, nodes, launcher),
     ];
     for check in checks {
         if has_fault(&findings) {
@@ -279,12 +313,12 @@ fn has_fault(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.fault.is_some())
 }
 
-/// Examines a container that requests no device. Such a container may still have nodes of a
-/// class, for example by an engine's `--device`.
+/// Examines a container that requests no device. Such a container may still have device nodes of a
+/// class, because an engine has added them for the option `--device`.
 fn examine_unrequested(
     container: &Container,
     spec: &ContainerSpec,
-    unrequested: Unrequested,
+    unrequested: UnrequestedDevices,
     root: Option<&RunningRoot>,
     launcher: Launcher,
 ) -> Vec<Finding> {
@@ -293,12 +327,12 @@ fn examine_unrequested(
     }
     let now = root.map(|root| {
         let fix = launcher.describe_replacement();
-        let rules = rules::finding(container, &unrequested.plan, fix);
-        let user = user::finding(root, &unrequested.plan, &[], launcher);
+        let rules = rules::examine(container, &unrequested.plan, fix);
+        let user = user::examine(root, &unrequested.plan, &[], launcher);
         rules.into_iter().chain(user)
     });
     let now: Vec<Finding> = now.into_iter().flatten().collect();
-    let mut findings = unrequested.findings(spec, root);
+    let mut findings = unrequested.into_findings(spec, root);
     findings.extend(now);
     findings
 }

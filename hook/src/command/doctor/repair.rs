@@ -1,4 +1,4 @@
-//! Names the commands that give a running container the devices that it should have.
+//! Describes the commands that give a running container its missing devices.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use injection_plan::plan::InjectionPlan;
 use crate::command::containers::{Container, SHORT_ID};
 use crate::command::engine_words::{Launcher, quote_for_shell};
 
-/// A container with its plan, which it does not have as a whole.
+/// A container in which parts of its injection plan are missing.
 pub(super) struct Repair<'a> {
     pub(super) container: &'a Container,
     pub(super) plan: &'a InjectionPlan,
@@ -18,7 +18,7 @@ pub(super) struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    /// Returns what to do about nodes and files that the container lacks.
+    /// Describes what a user can do about missing device nodes and files.
     pub(super) fn describe_absence(&self) -> String {
         let again = self.launcher.describe_replacement();
         let Some(attach) = self.describe_attach() else {
@@ -35,7 +35,7 @@ impl Repair<'_> {
         format!("{fix}; or {again}")
     }
 
-    /// Returns what to do about device rules that the container has lost.
+    /// Describes what a user can do about device rules that the container's cgroup has lost.
     pub(super) fn describe_denial(&self) -> String {
         let again = self.launcher.describe_replacement();
         let lost = "if the rules were lost later (systemctl daemon-reload, an update of the \
@@ -47,8 +47,8 @@ impl Repair<'_> {
         }
     }
 
-    /// Returns the command that gives the container the devices of its plan. Without devices there
-    /// is no such command.
+    /// Returns the `boathook attach` command that gives the container the devices of its plan, or
+    /// `None` if the plan has no devices.
     fn describe_attach(&self) -> Option<String> {
         const SHOWN: usize = 4;
         let name = self.container.name(self.host_root);
@@ -71,8 +71,8 @@ impl Repair<'_> {
     }
 }
 
-/// Shortens the id of an engine, which is a random number. Users of a runtime choose their ids, and
-/// these often begin alike.
+/// Shortens a container id that an engine has chosen at random. An id of another form was chosen
+/// by the user of a runtime and is kept, because such ids often have the same beginning.
 fn shorten(id: &str) -> String {
     let is_random = id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit());
     let length = if is_random { SHORT_ID } else { id.len() };

@@ -1,4 +1,4 @@
-//! Examines the requests of the container, and variables that are similar to requests.
+//! Examines the requests of a container, and its variables that are probably mistyped requests.
 
 use device_class::inserted;
 use std::collections::BTreeSet;
@@ -6,17 +6,18 @@ use std::collections::BTreeSet;
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::config::Config;
-use device_class::discover::{self, Device, FoundClass, Health};
-use device_class::load::{self, ClassSource};
+use device_class::discover::{self, FoundClass, Health};
+use device_class::load;
 use device_class::name::excerpt;
 use device_class::similar;
 use device_class::strict_toml::FileError;
-use injection_plan::request::{Awaited, Request};
+use injection_plan::request::Request;
 
 use super::spec::ContainerSpec;
 use super::stale_nodes;
-use super::unrequested::Unrequested;
-use crate::command::engine_words::Launcher;
+use super::unrequested::UnrequestedDevices;
+use crate::command::engine_words::{InstalledWays, Launcher};
+use crate::command::example::find_example;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::log::chain;
@@ -28,20 +29,29 @@ const SUBJECT: &str = "request";
 #[derive(Default)]
 pub(super) struct Requests {
     pub(super) classes: Vec<DeviceClass>,
-    /// The nodes of classes in config.json. Only filled if the container requests nothing.
-    pub(super) unrequested: Unrequested,
+    /// The device nodes of classes in config.json. They are searched only if the container requests
+    /// nothing.
+    pub(super) unrequested: UnrequestedDevices,
     pub(super) findings: Vec<Finding>,
 }
 
-/// Finds the requests. `launchers` are those that may have created the container; advice has their
-/// words.
-pub(super) fn requests(spec: &ContainerSpec, launchers: &[Launcher], config: &Config) -> Requests {
+/// Finds the requests of the container. The advice in the findings has the words of `launchers`,
+/// with which the user may have started the container. `runtime` is the name of its runtime, if it
+/// is known.
+pub(super) fn find_requests(
+    spec: &ContainerSpec,
+    launchers: &[Launcher],
+    runtime: Option<&str>,
+    config: &Config,
+) -> Requests {
     let sources = match load::each_source(&config.classes) {
         Ok(sources) => sources,
-        Err(error) => return nothing(Finding::fault(ExitCode::Config, "classes", chain(&error))),
+        Err(error) => {
+            return without_requests(Finding::fault(ExitCode::Config, "classes", chain(&error)));
+        }
     };
     if sources.is_empty() {
-        return nothing(Finding::no_class_file(config, Some(ExitCode::Config)));
+        return without_requests(Finding::no_class_file(config, Some(ExitCode::Config)));
     }
     let (mut classes, mut findings, mut known) = (Vec::new(), Vec::new(), Vec::new());
     let origin = spec.origin().ok();
@@ -73,10 +83,9 @@ pub(super) fn requests(spec: &ContainerSpec, launchers: &[Launcher], config: &Co
             Ok(Some((request, _))) => {
                 let text = format!("{} of class {}", request.source, class.name);
                 findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
-                findings.extend(on_host(
+                findings.extend(examine_devices_on_host(
                     &class,
                     &request,
-                    &sources,
                     spec.is_in_a_pod(),
                     config,
                 ));
@@ -90,18 +99,21 @@ pub(super) fn requests(spec: &ContainerSpec, launchers: &[Launcher], config: &Co
         known.push(class);
     }
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
-    let stale = stale_nodes::findings(spec, &known, config);
+    let stale = stale_nodes::examine(spec, &known, config);
     let has_stale = stale.iter().any(|finding| finding.fault.is_some());
     findings.extend(stale);
     let without_request = classes.is_empty() && !is_refused;
-    let unrequested = match without_request {
-        true => Unrequested::find(spec, &known, config),
-        false => Unrequested::default(),
+    let unrequested = if without_request {
+        UnrequestedDevices::find(spec, &known, config)
+    } else {
+        UnrequestedDevices::default()
     };
     if without_request && unrequested.is_empty() && !has_stale {
-        findings.extend(without(spec, launchers, &known, config));
+        findings.extend(explain_missing_request(
+            spec, launchers, runtime, &known, config,
+        ));
     } else {
-        let similar = similar_variables(spec, &known);
+        let similar = find_similar_variables(spec, &known);
         findings.extend(similar.map(|(text, _)| Finding::new(Verdict::Warning, SUBJECT, text)));
     }
     Requests {
@@ -111,20 +123,21 @@ pub(super) fn requests(spec: &ContainerSpec, launchers: &[Launcher], config: &Co
     }
 }
 
-fn nothing(finding: Finding) -> Requests {
+fn without_requests(finding: Finding) -> Requests {
     Requests {
         findings: vec![finding],
         ..Requests::default()
     }
 }
 
-fn without(
+fn explain_missing_request(
     spec: &ContainerSpec,
     launchers: &[Launcher],
+    runtime: Option<&str>,
     known: &[DeviceClass],
     config: &Config,
 ) -> Vec<Finding> {
-    let similar = similar_variables(spec, known).map(|(text, fix)| {
+    let similar = find_similar_variables(spec, known).map(|(text, fix)| {
         let finding = Finding::fault(ExitCode::SimilarVariable, SUBJECT, text);
         finding.fix(fix)
     });
@@ -133,17 +146,17 @@ fn without(
         return findings;
     }
     let text = "the container sets no variable of any class, so nothing is done for it";
-    let fix = match find_example(known, config) {
-        Some((class, device)) => {
-            let (env, resource) = (&class.spec.request.env, device.resource.to_string());
-            let request = |launcher: &Launcher| {
-                launcher.describe_request(env.as_str(), device.id.as_str(), &resource)
-            };
-            let requests: Vec<String> = launchers.iter().map(request).collect();
+    let order = |class: &DeviceClass| !belongs_to_container(class, spec, runtime);
+    let fix = match find_example(known, order, config) {
+        Some(device) => {
+            let ways = InstalledWays::find(config);
+            let launchers = launchers.iter();
+            let requests = launchers.map(|launcher| launcher.describe_request_by(&ways, &device));
+            let requests: Vec<String> = requests.collect();
             format!(
                 "request a device, such as {} of class {}: {}. `boathook list` shows all",
                 device.id,
-                class.name,
+                device.class,
                 requests.join("; or ")
             )
         }
@@ -154,30 +167,32 @@ fn without(
     vec![Finding::fault(ExitCode::NoRequest, SUBJECT, text).fix(fix)]
 }
 
-/// Returns a healthy device of this host. A class whose devices are virtual is the last choice.
-fn find_example<'a>(
-    known: &'a [DeviceClass],
-    config: &Config,
-) -> Option<(&'a DeviceClass, Device)> {
-    let host = planner::open_host(config).ok()?;
-    let is_virtual = |class: &&DeviceClass| {
-        let mut sources = class.spec.discover.iter();
-        sources.all(|source| source.count.is_some())
-    };
-    let (made, found): (Vec<_>, Vec<_>) = known.iter().partition(is_virtual);
-    found.into_iter().chain(made).find_map(|class| {
-        let devices = discover::devices(class, &host).devices.into_iter();
-        let mut healthy = devices.filter(|device| device.health.is_healthy());
-        healthy.next().map(|device| (class, device))
-    })
+/// Returns whether the class belongs to the container: to the name of its runtime, or to a variable
+/// that its image sets for other programs of the same vendor.
+fn belongs_to_container(class: &DeviceClass, spec: &ContainerSpec, runtime: Option<&str>) -> bool {
+    let own_runtimes = class.spec.compatibility.iter().flat_map(|it| &it.runtimes);
+    let is_own_runtime = own_runtimes
+        .map(ToString::to_string)
+        .any(|own| Some(&*own) == runtime);
+    let prefixes = list_variables(&class.spec).filter_map(|name| Some(name.split_once('_')?.0));
+    let mut prefixes = prefixes.filter(|prefix| prefix.len() > 2);
+    is_own_runtime
+        || prefixes.any(|prefix| {
+            let mut names = spec.bundle.env.names();
+            names.any(|name| {
+                name.strip_prefix(prefix)
+                    .is_some_and(|rest| rest.starts_with('_'))
+            })
+        })
 }
 
-/// Reports variables whose names are similar to the variable of a class, with a fix for each.
-fn similar_variables(
+/// Returns a finding for each variable of the container whose name is similar to that of a class's
+/// variable, with the correct name.
+fn find_similar_variables(
     spec: &ContainerSpec,
     known: &[DeviceClass],
 ) -> impl Iterator<Item = (String, String)> {
-    let variables: BTreeSet<&str> = inserted(known.iter().flat_map(|c| variables_of(&c.spec)));
+    let variables: BTreeSet<&str> = inserted(known.iter().flat_map(|c| list_variables(&c.spec)));
     let names: BTreeSet<&str> = inserted(spec.bundle.env.names());
     let mut found = Vec::new();
     for name in names.difference(&variables) {
@@ -186,7 +201,7 @@ fn similar_variables(
         let Some(near) = similar::find_most_similar(name, may_mean) else {
             continue;
         };
-        let has_it = |class: &&DeviceClass| variables_of(&class.spec).any(|own| own == near);
+        let has_it = |class: &&DeviceClass| list_variables(&class.spec).any(|own| own == near);
         for class in known.iter().filter(has_it) {
             let (name, class) = (excerpt(name), &class.name);
             found.push((
@@ -200,49 +215,15 @@ fn similar_variables(
     found.into_iter()
 }
 
-fn variables_of(spec: &ClassSpec) -> impl Iterator<Item = &str> {
+fn list_variables(spec: &ClassSpec) -> impl Iterator<Item = &str> {
     let request = &spec.request;
     let names = [Some(&request.env), request.capabilities_env.as_ref()];
     names.into_iter().flatten().map(|name| name.as_str())
 }
 
-/// Returns a fix that names the classes that have devices here and offer resources of the same
-/// vendor, such as a vendor's class for virtual machines.
-fn fix_by_other_classes(
-    class: &DeviceClass,
-    sources: &[Result<ClassSource, FileError>],
-    config: &Config,
-) -> Option<String> {
-    let vendor = |class: &DeviceClass| {
-        let resource = class.spec.resource.to_string();
-        resource
-            .split_once('/')
-            .map(|(vendor, _)| vendor.to_owned())
-    };
-    let host = planner::open_host(config).ok()?;
-    let others = sources.iter().filter_map(|source| source.as_ref().ok());
-    let others = others.filter_map(|source| config.class(source).ok());
-    let others = others.filter(|other| other.name != class.name && vendor(other) == vendor(class));
-    let names = others.filter_map(|other| {
-        let count = discover::devices(&other, &host).devices.len();
-        let env = &other.spec.request.env;
-        (count > 0).then(|| format!("class {} has {count} (variable {env})", other.name))
-    });
-    let names: Vec<String> = names.collect();
-    if names.is_empty() {
-        return None;
-    }
-    Some(format!(
-        "of the devices on this host, {}: request those, or let a class file extend that class \
-         (docs/class-tutorial.md)",
-        names.join(", ")
-    ))
-}
-
-fn on_host(
+fn examine_devices_on_host(
     class: &DeviceClass,
     request: &Request,
-    sources: &[Result<ClassSource, FileError>],
     is_in_a_pod: bool,
     config: &Config,
 ) -> Vec<Finding> {
@@ -251,14 +232,10 @@ fn on_host(
     let found = found.and_then(|host| {
         let found = discover::look_up(class, request.wanted(), &host);
         let found = found.map_err(|error| chain(&error))?;
-        let lacks = match found.inventory.no_driver {
-            // Another driver may have taken the hardware.
-            Some(_) => discover::find_unclaimed(class, &host),
-            None => discover::find_lacks(class, request.wanted(), &found.inventory, &host),
-        };
-        Ok((found, lacks))
+        // The plan names the nodes that the host lacks.
+        Ok((found, discover::find_unclaimed(class, &host)))
     });
-    let (FoundClass { inventory, edits }, lacks) = match found {
+    let (FoundClass { inventory, edits }, unclaimed) = match found {
         Ok(found) => found,
         Err(text) => return vec![Finding::fault(ExitCode::Config, subject, text)],
     };
@@ -266,7 +243,7 @@ fn on_host(
     let mut findings: Vec<Finding> = inventory
         .warnings
         .iter()
-        .chain(&lacks)
+        .chain(&unclaimed)
         .map(warning)
         .collect();
     let devices = &inventory.devices;
@@ -277,9 +254,8 @@ fn on_host(
             None => "no device on this host".to_owned(),
         };
         let awaited = request.selection.awaited(class, &inventory);
-        let awaited = awaited.unwrap_or_default();
-        let waits_for_name = awaited.iter().any(|awaited| *awaited != Awaited::All);
-        if class.spec.follow && !is_in_a_pod && waits_for_name {
+        let is_waiting = awaited.is_ok_and(|awaited| !awaited.is_empty());
+        if class.spec.follow && !is_in_a_pod && is_waiting {
             findings.push(Finding::new(Verdict::Note, subject, text + " yet"));
             return findings;
         }
@@ -287,7 +263,15 @@ fn on_host(
         let mut fix = "check that the hardware is there and its driver is loaded; `boathook class \
                        check FILE` shows what the class matches"
             .to_owned();
-        if let Some(others) = fix_by_other_classes(class, sources, config) {
+        if class.spec.follow && !is_in_a_pod {
+            fix = format!(
+                "plug it in and start the container again; with `?` after the name, as in \
+                 {}=NAME?, the container starts without it, and `boathook follow` adds it. \
+                 Otherwise {fix}",
+                class.spec.request.env
+            );
+        }
+        if let Some(others) = planner::describe_other_classes(class, config) {
             fix = format!("{others}. Otherwise {fix}");
         }
         findings.push(finding.fix(fix));
@@ -302,7 +286,7 @@ fn on_host(
             }
         }
     }
-    for reason in edits.unfit() {
+    for reason in edits.unusable_reasons() {
         findings.push(Finding::fault(ExitCode::NoDevice, subject.clone(), reason));
     }
     let text = format!("{healthy} of {} devices healthy", devices.len());

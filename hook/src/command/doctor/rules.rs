@@ -1,18 +1,19 @@
-//! Examines which devices of the plan the container's cgroup allows now.
+//! Examines whether the container's cgroup allows the devices of the injection plan now.
 
 use injection_plan::plan::InjectionPlan;
 
-use crate::apply::rules_of;
+use crate::apply::list_rules;
 use crate::cgroup::{DeniedRules, DeviceCgroup};
 use crate::command::containers::Container;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::log::chain;
 
-/// Returns which rules of the plan the cgroup denies. `fix` says what to do about them.
-pub(super) fn finding(container: &Container, plan: &InjectionPlan, fix: &str) -> Option<Finding> {
+/// Returns a finding about the device rules of the plan that the container's cgroup denies. `fix`
+/// is the advice for a denied rule.
+pub(super) fn examine(container: &Container, plan: &InjectionPlan, fix: &str) -> Option<Finding> {
     const SUBJECT: &str = "cgroup";
-    let rules = rules_of(plan);
+    let rules = list_rules(plan);
     if rules.is_empty() {
         return None;
     }
@@ -30,20 +31,20 @@ pub(super) fn finding(container: &Container, plan: &InjectionPlan, fix: &str) ->
     };
     Some(match cgroup.find_denied_rules(&rules) {
         Err(error) => return warning(chain(&error)),
-        Ok(DeniedRules { rules, unreadable }) if !rules.is_empty() || unreadable > 0 => {
+        Ok(DeniedRules {
+            rules,
+            unreadable_programs,
+        }) if !rules.is_empty() || unreadable_programs > 0 => {
             let denied: Vec<String> = rules.iter().map(ToString::to_string).collect();
-            match denied.is_empty() {
-                true => {
-                    let text = format!(
-                        "{unreadable} device programs cannot be read, and may deny the devices"
-                    );
-                    Finding::new(Verdict::Warning, SUBJECT, text)
-                        .fix("set net.core.bpf_jit_harden below 2")
-                }
-                false => {
-                    let text = format!("denied: {}", denied.join(", "));
-                    Finding::fault(ExitCode::CgroupDenies, SUBJECT, text).fix(fix)
-                }
+            if denied.is_empty() {
+                let text = format!(
+                    "{unreadable_programs} device programs cannot be read, and may deny the devices"
+                );
+                Finding::new(Verdict::Warning, SUBJECT, text)
+                    .fix("set net.core.bpf_jit_harden below 2")
+            } else {
+                let text = format!("denied: {}", denied.join(", "));
+                Finding::fault(ExitCode::CgroupDenies, SUBJECT, text).fix(fix)
             }
         }
         Ok(_) => Finding::new(Verdict::Ok, SUBJECT, "every device is allowed"),

@@ -1,28 +1,25 @@
-//! Reads the specification of a container for `doctor`. The source is config.json. If it is
-//! unknown, the environment of the container's first process is read, and without a process
-//! the variables of the command line are used.
+//! Reads the specification of a container for `boathook doctor`. The sources are config.json, or the
+//! environment of the container's first process if there is no bundle, or the variables of the
+//! command line if there is no process either.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-
-use serde_json::json;
 
 use crate::command::containers::Container;
 use crate::live;
 use crate::oci::{Bundle, BundleError, read_capped};
 use crate::trust::{Origin, OriginError};
 
-/// The specification of a container.
+/// The specification of a container, as far as it is known.
 pub(super) struct ContainerSpec {
     pub(super) bundle: Bundle,
-    /// Whether config.json was read. Without it, it is unknown whether the hook is called.
+    /// True if config.json was read. Otherwise it is unknown whether the runtime calls the hook.
     pub(super) has_config: bool,
 }
 
 impl ContainerSpec {
-    /// Reads the specification from the container's bundle. Without a bundle it is made from
-    /// the environment of the container's first process, and without a process from the
-    /// variables of the command line.
+    /// Reads the specification from the container's bundle. Without a bundle, the environment of the
+    /// container's first process is used, and without a process the variables of the command line.
     #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
     pub(super) fn read(
         container: &Container,
@@ -38,8 +35,8 @@ impl ContainerSpec {
             None => (PathBuf::from("/"), env.to_vec()),
             Some(pid) => {
                 let process = Path::new("/proc").join(pid.to_string());
-                // The read is limited, because a process can make the kernel show any part of
-                // its memory as its environment (prctl(2), PR_SET_MM_ENV_START).
+                // The size is limited, because a process can make the kernel show any part of its
+                // memory in `/proc/PID/environ` (prctl(2), PR_SET_MM_ENV_START).
                 let file = File::open(process.join("environ"));
                 let text = file.and_then(|file| read_capped(file, Bundle::MAX));
                 let text = text.ok().flatten().unwrap_or_default();
@@ -48,10 +45,7 @@ impl ContainerSpec {
                 (process.join("root"), entries.collect())
             }
         };
-        let config = json!({"root": {"path": root}, "process": {"env": env}});
-        let text = config.to_string();
-        let bundle = Bundle::parse(&root, &root, text.as_bytes())?;
-        Ok(Self::new(bundle, false))
+        Ok(Self::new(Bundle::from_variables(&root, &env)?, false))
     }
 
     fn new(bundle: Bundle, has_config: bool) -> Self {

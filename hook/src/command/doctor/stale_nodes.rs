@@ -1,5 +1,5 @@
-//! Finds nodes in config.json of devices that the host does not have any more: an engine's
-//! `--device` gives the number that a device had when the container was created.
+//! Finds device nodes in config.json whose devices the host no longer has. For `--device`, an engine
+//! writes the device number at the container's creation, and a device may get another number later.
 
 use std::path::Path;
 
@@ -15,12 +15,13 @@ use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// The most nodes that are shown. A privileged container has all nodes of the host.
+/// The maximum number of stale nodes that are reported. A privileged container has all device nodes
+/// of the host.
 const SHOWN: usize = 8;
 
-/// Returns a finding for each stale node. A node that a CDI specification with the hook added is
-/// left out: the hook replaces it.
-pub(super) fn findings(
+/// Returns a finding for each stale node. A node that was added by a CDI specification with the
+/// hook is not reported, because the hook replaces it.
+pub(super) fn examine(
     spec: &ContainerSpec,
     known: &[DeviceClass],
     config: &Config,
@@ -37,17 +38,19 @@ pub(super) fn findings(
         Some((node, text))
     });
     let findings = stale.take(SHOWN).map(|(node, (is_gone, text))| {
-        let finding = match is_gone {
-            true => Finding::fault(ExitCode::NoDevice, "config.json", text),
-            false => Finding::new(Verdict::Warning, "config.json", text),
+        let finding = if is_gone {
+            Finding::fault(ExitCode::NoDevice, "config.json", text)
+        } else {
+            Finding::new(Verdict::Warning, "config.json", text)
         };
-        finding.fix(advise(node, known, &host))
+        finding.fix(describe_alternative(node, known, &host))
     });
     findings.collect()
 }
 
-/// Returns whether the host has no device with the node's number, and a text about it. Returns
-/// `None` if the node is as on the host.
+/// Compares a node of config.json with the host. Returns `None` if both have the same number. The
+/// flag is true if the host has no device with the node's number, and the text describes the
+/// difference.
 fn describe(node: &SpecNode, host: &RealHost) -> Option<(bool, String)> {
     let (path, number) = (node.path.display(), node.number);
     let there = match host.place(&node.path) {
@@ -78,12 +81,13 @@ fn describe(node: &SpecNode, host: &RealHost) -> Option<(bool, String)> {
             );
             Some((true, text))
         }
-        // The path in the container may be another one (`--device A:B`).
+        // With `--device A:B`, the path in the container differs from the path on the host.
         (true, None) => None,
     }
 }
 
-/// Whether the host has a device with this number (sysfs, Documentation/ABI/testing/sysfs-dev).
+/// Returns whether the host has a device with this number, according to sysfs
+/// (Documentation/ABI/testing/sysfs-dev).
 fn has_number(number: DeviceNumber, host: &RealHost) -> bool {
     let kind = match number.kind {
         DeviceKind::Character => "char",
@@ -93,8 +97,9 @@ fn has_number(number: DeviceNumber, host: &RealHost) -> bool {
     !matches!(host.entry(Path::new(&path)), Ok(None))
 }
 
-/// Returns what to write in place of the engine's option: a class with a device of the same sort.
-fn advise(node: &SpecNode, known: &[DeviceClass], host: &RealHost) -> String {
+/// Describes which class a user can request in place of the option `--device`: one that has a node
+/// with a similar path.
+fn describe_alternative(node: &SpecNode, known: &[DeviceClass], host: &RealHost) -> String {
     let stem = |path: &Path| {
         let text = path.to_string_lossy().into_owned();
         text.trim_end_matches(|c: char| c.is_ascii_digit())

@@ -1,5 +1,5 @@
-//! Finds devices that a container has without a request. Their nodes are in config.json,
-//! because an engine's `--device` or a CDI specification without the hook added them.
+//! Finds devices that a container has without a request. Their device nodes are in config.json,
+//! because the engine added them for `--device` or for a CDI specification without the hook.
 
 use std::collections::BTreeSet;
 
@@ -17,24 +17,26 @@ use crate::command::finding::{Finding, Verdict};
 use crate::command::running_root::RunningRoot;
 use crate::planner;
 
-/// The devices of classes whose nodes are in config.json.
+/// The devices whose nodes are in config.json of a container that does not request them.
 #[derive(Default)]
-pub(super) struct Unrequested {
-    /// One text of the form `DEVICE of CLASS` for each device.
+pub(super) struct UnrequestedDevices {
+    /// A text `DEVICE of CLASS` for each device.
     devices: Vec<String>,
     findings: Vec<Finding>,
-    /// A plan with the nodes and their device rules, for the checks of the cgroup and the user.
+    /// A plan with the device nodes and their device rules, by which the cgroup and the user are
+    /// checked.
     pub(super) plan: InjectionPlan,
 }
 
-impl Unrequested {
-    /// Finds the devices that have a node in config.json.
+impl UnrequestedDevices {
+    /// Finds the devices of the classes `known` that have a node in config.json.
     pub(super) fn find(spec: &ContainerSpec, known: &[DeviceClass], config: &Config) -> Self {
-        let mut unrequested = Unrequested::default();
+        let mut unrequested = UnrequestedDevices::default();
         let nodes = &spec.bundle.spec_devices.nodes;
-        let host = match nodes.is_empty() {
-            true => None,
-            false => planner::open_host(config).ok(),
+        let host = if nodes.is_empty() {
+            None
+        } else {
+            planner::open_host(config).ok()
         };
         let Some(host) = host else {
             return unrequested;
@@ -55,7 +57,7 @@ impl Unrequested {
     fn add(&mut self, class: &DeviceClass, found: &FoundClass, nodes: &[SpecNode]) {
         let mut of_class = Vec::new();
         for device in &found.inventory.devices {
-            let parts = parts(&device.nodes);
+            let parts = list_required_nodes(&device.nodes);
             if !parts.iter().any(|part| part.is_among(nodes)) {
                 continue;
             }
@@ -67,16 +69,18 @@ impl Unrequested {
             of_class.push((device.id.to_string(), parts));
         }
         if !of_class.is_empty() {
-            of_class.push((class.name.to_string(), parts(&found.edits.nodes)));
+            of_class.push((
+                class.name.to_string(),
+                list_required_nodes(&found.edits.nodes),
+            ));
         }
         for (whose, parts) in of_class {
             for part in parts {
-                match part.is_among(nodes) {
-                    true => part.add_to(&mut self.plan, &whose),
-                    false => {
-                        let path = part.node.container.display();
-                        self.warn(&format!("config.json lacks {path}, which {whose} needs"));
-                    }
+                if part.is_among(nodes) {
+                    part.add_to(&mut self.plan, &whose)
+                } else {
+                    let path = part.node.container.display();
+                    self.warn(&format!("config.json lacks {path}, which {whose} needs"));
                 }
             }
         }
@@ -87,7 +91,11 @@ impl Unrequested {
         self.findings.push(finding);
     }
 
-    pub(super) fn findings(self, spec: &ContainerSpec, root: Option<&RunningRoot>) -> Vec<Finding> {
+    pub(super) fn into_findings(
+        self,
+        spec: &ContainerSpec,
+        root: Option<&RunningRoot>,
+    ) -> Vec<Finding> {
         const SHOWN: usize = 8;
         let text = "the container sets no variable of any class";
         let mut findings = vec![Finding::new(Verdict::Ok, "request", text)];
@@ -109,7 +117,7 @@ impl Unrequested {
             findings.push(Finding::new(Verdict::Note, "hook", text));
         }
         findings.extend(root.map(|root| {
-            injected::finding(
+            injected::report_missing(
                 root.missing(&self.plan),
                 "every node is in the container",
                 "create the container again: its nodes were removed or replaced",
@@ -119,7 +127,7 @@ impl Unrequested {
     }
 }
 
-/// A device node of a class that exists on the host.
+/// A device node of a class, which exists on the host.
 struct Part<'a> {
     node: &'a FoundNode,
     number: DeviceNumber,
@@ -167,13 +175,13 @@ impl Part<'_> {
     }
 }
 
-/// Returns the nodes that a container needs if it requests no capability of the class.
-fn parts(nodes: &[FoundNode]) -> Vec<Part<'_>> {
+/// Returns the device nodes that a container needs without any capability of the class.
+fn list_required_nodes(nodes: &[FoundNode]) -> Vec<Part<'_>> {
     let needed = nodes.iter().filter(|node| node.capability.is_none());
     needed
         .filter_map(|node| match node.number {
             Presence::Found(number) => Some(Part { node, number }),
-            Presence::Optional | Presence::Unfit(_) => None,
+            Presence::Optional | Presence::Unusable(_) => None,
         })
         .collect()
 }

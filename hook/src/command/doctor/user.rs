@@ -1,5 +1,5 @@
-//! Checks that the container's user may open the device nodes. A node in a container has the
-//! mode and the group of the host's node, and most drivers give access to root only.
+//! Examines whether the container's user may open the device nodes. A node in a container has the
+//! mode and the group of the host's node, and many drivers give access to root only.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,29 +13,30 @@ use crate::command::finding::{Finding, Verdict};
 use crate::command::running_root::RunningRoot;
 use crate::exit::ExitCode;
 
-/// The bit of CAP_DAC_OVERRIDE. A process with this capability bypasses checks of file modes
-/// (capabilities(7)).
+/// The bit of CAP_DAC_OVERRIDE in `CapEff` of /proc/PID/status. A process with this capability may
+/// open files regardless of their modes (capabilities(7)).
 const DAC_OVERRIDE: u64 = 1 << 1;
 
-/// The ids that the kernel compares with a file's owner and group, in the host's user namespace.
+/// The ids of a process that the kernel compares with a file's owner and group. They are ids of the
+/// host's user namespace.
 #[derive(Debug, PartialEq, Eq)]
 struct Credentials {
     uid: u32,
     groups: Vec<u32>,
-    /// Whether the process bypasses the mode of files that belong to the host's users.
+    /// True if the process may open files of the host's users regardless of their modes.
     overrides: bool,
 }
 
 impl Credentials {
-    /// Parses /proc/PID/status. `apart` means that the process has its own user namespace. The
-    /// capabilities of such a process have no effect on the host's files.
+    /// Parses the content of /proc/PID/status. `apart` is true if the process has its own user
+    /// namespace, in which its capabilities have no effect on the host's files.
     fn parse(status: &str, apart: bool) -> Option<Self> {
         let field = |name: &str| {
             let mut lines = status.lines();
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         };
-        // The line has the real, effective, saved and file system id. The kernel uses the last
-        // one for file access (proc_pid_status(5)).
+        // The line has the real, effective, saved and file system id (proc_pid_status(5)). The
+        // kernel uses the file system id for access to files.
         let last = |name: &str| field(name)?.split_whitespace().nth(3)?.parse().ok();
         let mut groups: Vec<u32> = field("Groups")?
             .split_whitespace()
@@ -50,7 +51,8 @@ impl Credentials {
         })
     }
 
-    /// Returns whether the process may open a file with this owner, group and mode.
+    /// Returns whether the process may open a file with the owner `uid`, the group `gid` and the
+    /// mode `mode` for `access`.
     fn may_open(&self, uid: u32, gid: u32, mode: u32, access: Access) -> bool {
         let bits = match (self.uid == uid, self.groups.contains(&gid)) {
             (true, _) => mode >> 6,
@@ -64,7 +66,7 @@ impl Credentials {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(super) fn finding(
+pub(super) fn examine(
     root: &RunningRoot,
     plan: &InjectionPlan,
     spec: &[SpecNode],
@@ -106,8 +108,8 @@ pub(super) fn finding(
     })
 }
 
-/// Returns what to do about a node that may not be opened. `apart` means that the container has
-/// its own user namespace.
+/// Describes what a user can do about a device node that the container's user may not open. `apart`
+/// is true if the container has its own user namespace.
 fn describe_fix(apart: bool, group: u32, launcher: Launcher) -> String {
     if apart {
         return "the container has a user namespace (`hostUsers: false`), in which root and groups \
@@ -122,8 +124,8 @@ fn describe_fix(apart: bool, group: u32, launcher: Launcher) -> String {
     )
 }
 
-/// Returns the nodes of the plan, and those that the engine makes: by a CDI specification, they
-/// are in config.json and not in the plan, which has their device rules.
+/// Returns the device nodes of the plan and those that the engine creates. The engine adds the
+/// nodes of a CDI specification to config.json, so the plan has only their device rules.
 fn find_nodes<'a>(
     plan: &'a InjectionPlan,
     spec: &'a [SpecNode],

@@ -1,4 +1,4 @@
-//! `boathook list`.
+//! Implements `boathook list`, which prints the devices of this host and how to request them.
 
 mod scan;
 mod watch;
@@ -12,8 +12,8 @@ use device_class::config::Config;
 use device_class::name::ClassName;
 
 use super::devices::{self, ListedDevice, RequestColumn};
-use super::engine_words::Launcher;
-use super::holders::Holders;
+use super::engine_words::{InstalledWays, Launcher};
+use super::holders::{Holders, WaitingContainer};
 use super::output::Style;
 use super::{CommandError, print_json};
 use crate::exit::ExitCode;
@@ -24,11 +24,11 @@ pub(super) use watch::watch;
 /// The options of `boathook list`.
 pub(super) struct ListOptions<'a> {
     pub(super) names: &'a [ClassName],
-    /// Every class, also those that are not listed by default.
+    /// True if all classes are listed (`--all`), including those that are not listed by default.
     pub(super) all: bool,
-    /// Only devices that containers hold.
+    /// True if only devices that containers hold are listed.
     pub(super) used: bool,
-    /// Also the classes without devices.
+    /// True if classes without devices are listed too.
     pub(super) verbose: bool,
     pub(super) json: bool,
 }
@@ -42,9 +42,9 @@ impl ListOptions<'_> {
     }
 }
 
-/// Prints the devices of the named classes. Without names, the devices are those of the enabled
-/// classes on a node of a cluster, and those of every class on another host. A class file that
-/// cannot be used is reported, and the list continues.
+/// Prints the devices of the named classes. Without names, it prints the devices of the enabled
+/// classes on a node of a cluster, and those of all classes on any other host. An invalid class
+/// file results in a warning and does not end the list.
 pub(super) fn run(
     options: &ListOptions<'_>,
     holders: Option<&Holders>,
@@ -52,14 +52,17 @@ pub(super) fn run(
 ) -> Result<ExitCode, CommandError> {
     let mut scan = Scan::run(&options.classes(), holders, config)?;
     scan.report_problems();
+    let waiting_containers: Vec<WaitingContainer> = match holders {
+        Some(holders) if options.used => holders
+            .find_waiting(&scan.classes)
+            .map(|container| container.clone().with_similar(&scan.devices))
+            .collect(),
+        _ => Vec::new(),
+    };
     if options.used {
         let is_held = |device: &ListedDevice| device.holders.iter().flatten().next().is_some();
         scan.devices.retain(is_held);
     }
-    let waiting_containers: Vec<_> = match holders {
-        Some(holders) if options.used => holders.find_waiting(&scan.classes).collect(),
-        _ => Vec::new(),
-    };
     if options.json {
         let mut list = scan.to_json();
         if options.used {
@@ -71,9 +74,10 @@ pub(super) fn run(
     let mut out = io::stdout().lock();
     let style = Style::of_stdout();
     if options.used {
-        match scan.devices.is_empty() {
-            true => style.text(&mut out, "no container that runs has a device")?,
-            false => print_devices(&scan, style, &mut out)?,
+        if scan.devices.is_empty() {
+            style.text(&mut out, "no container that runs has a device")?
+        } else {
+            print_devices(&scan, style, &mut out)?
         }
         for container in &waiting_containers {
             style.text(&mut out, &container.text())?;
@@ -99,7 +103,7 @@ impl Scan {
     }
 }
 
-/// Prints the devices, the ways to request them, and the reasons why devices are missing.
+/// Prints the devices, how containers request them, and why devices are missing.
 fn print_scan(
     scan: &Scan,
     options: &ListOptions<'_>,
@@ -109,7 +113,7 @@ fn print_scan(
 ) -> Result<(), CommandError> {
     let names_classes = !options.names.is_empty();
     if scan.devices.is_empty() {
-        if !names_classes {
+        if !names_classes && scan.has_class_file {
             let text = "no device of any class on this host; `boathook list -v` names the classes, \
                         and `boathook class new /dev/NODE` writes one for your own device";
             style.text(out, text)?;
@@ -118,8 +122,8 @@ fn print_scan(
         print_devices(scan, style, out)?;
         print_requests(scan, config, style, out)?;
     }
-    // A user who names a class may look for a device's alias. A list of all classes would have
-    // too many aliases.
+    // Aliases are printed only if the user has named classes, because a list of all classes would
+    // have too many.
     if names_classes {
         print_aliases(style, out, &scan.devices)?;
     }
@@ -135,7 +139,7 @@ fn print_scan(
         let reason = reason.as_deref().unwrap_or_default();
         style.text(out, &format!("{id} is unhealthy: {reason}"))?;
     }
-    // Most hosts have no device of most classes.
+    // Most hosts have devices of a few classes only, so the others are not listed by default.
     if (names_classes || options.verbose) && !scan.without_devices.is_empty() {
         writeln!(out)?;
         let text = format!("no devices of {}", scan.without_devices.join(", "));
@@ -149,9 +153,10 @@ fn print_scan(
         style.text(out, &text)?;
     }
     if !scan.not_enabled.is_empty() && (scan.is_node || options.verbose) {
-        let explanation = match scan.is_node {
-            true => "not offered to pods unless config.toml enables the class",
-            false => "virtual devices",
+        let explanation = if scan.is_node {
+            "not offered to pods unless config.toml enables the class"
+        } else {
+            "virtual devices"
         };
         let classes = scan.not_enabled.join(", ");
         style.text(
@@ -163,15 +168,17 @@ fn print_scan(
 }
 
 fn print_devices(scan: &Scan, style: Style, out: &mut impl Write) -> io::Result<()> {
-    let column = match scan.is_node {
-        true => RequestColumn::Resource,
-        false => RequestColumn::Variable,
+    let column = if scan.is_node {
+        RequestColumn::Resource
+    } else {
+        RequestColumn::Variable
     };
     devices::print_table_with(column, style, out, &scan.devices)
 }
 
-/// Prints how containers request the devices. On a node these are the variables, beside the
-/// resources of the table. On another host it is a line to copy for each engine of the host.
+/// Prints how containers request the devices. On a node of a cluster, the table has the resources,
+/// and the variables are printed here. On any other host, a command to copy is printed for each
+/// engine.
 fn print_requests(
     scan: &Scan,
     config: &Config,
@@ -190,30 +197,25 @@ fn print_requests(
         let text = format!("containers request {}", variables.join(", "));
         return style.text(out, &text);
     }
-    let is_healthy = |device: &&ListedDevice| device.healthy;
-    let mut devices = scan.devices.iter();
-    let example_device = devices.clone().find(is_healthy).or_else(|| devices.next());
-    let Some(device) = example_device else {
+    let devices = scan.devices.iter();
+    let Some(device) = devices.min_by_key(|device| (!device.healthy, device.kind)) else {
         return Ok(());
     };
-    let describe_request = |launcher: Launcher| {
-        launcher.describe_request(&device.variable, &device.id, &device.resource)
-    };
-    let requests: Vec<_> = Launcher::find_all(config)
-        .into_iter()
-        .map(describe_request)
-        .collect();
-    style.text(
-        out,
-        &format!(
-            "a container requests a device by its variable: {}",
-            requests.join(", or ")
-        ),
-    )
+    let ways = InstalledWays::find(config);
+    let describe_request = |launcher: Launcher| launcher.describe_request_by(&ways, device);
+    let text = format!(
+        "a container gets {} of class {} by",
+        device.id, device.class
+    );
+    style.text(out, &text)?;
+    for request in Launcher::find_all(config).into_iter().map(describe_request) {
+        style.text(out, &format!("- {request}"))?;
+    }
+    Ok(())
 }
 
-/// Prints the aliases of each device. An alias of several devices, such as the name of a GPU
-/// that all its parts share, is left out.
+/// Prints the aliases of each device. An alias that several devices have is left out, such as the
+/// name of a GPU that all its parts share.
 fn print_aliases(style: Style, out: &mut impl Write, devices: &[ListedDevice]) -> io::Result<()> {
     let mut is_first = true;
     for device in devices {

@@ -1,4 +1,4 @@
-//! One look at the classes and devices of this host.
+//! Scans the classes and devices of this host for `boathook list`.
 
 use device_class::DeviceClass;
 use device_class::config::Config;
@@ -16,34 +16,38 @@ use crate::command::{CommandError, select_sources};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// The selection of classes that a list shows.
+/// The selection of the classes that `boathook list` prints.
 pub(super) struct ListedClasses<'a> {
-    /// The named classes. Without names, the classes that containers of this host may request.
+    /// The classes with these names, or the classes that containers of this host may request if
+    /// there are no names.
     pub(super) names: &'a [ClassName],
-    /// Every class.
+    /// All classes, including those that containers of this host may not request.
     pub(super) all: bool,
 }
 
-/// The classes and devices of this host.
+/// The result of a scan: the classes and devices of this host.
 #[derive(Default)]
 pub(super) struct Scan {
     pub(super) devices: Vec<ListedDevice>,
-    /// The names of the listed classes.
+    /// Whether there is a class file. Without one nothing is known about devices.
+    pub(super) has_class_file: bool,
+    /// The names of the selected classes.
     pub(super) classes: Vec<String>,
     pub(super) without_devices: Vec<String>,
-    /// The classes whose devices config.toml hides, with their number.
+    /// The classes whose devices config.toml hides, each with the number of hidden devices.
     pub(super) hidden: Vec<String>,
-    /// The classes that are not listed by default and have devices, with their number.
+    /// The classes that are not selected and have devices, each with the number of its devices.
     pub(super) not_enabled: Vec<String>,
-    /// The reasons for which class files cannot be used.
+    /// The errors in invalid class files.
     pub(super) left_out: Vec<String>,
     pub(super) warnings: Vec<String>,
-    /// Whether the host is a node of a Kubernetes cluster.
+    /// True if this host is a node of a Kubernetes cluster.
     pub(super) is_node: bool,
 }
 
 impl Scan {
-    /// Scans the host. A class file that cannot be used does not prevent the scan of the others.
+    /// Scans the host for the devices of the selected classes. An invalid class file does not
+    /// prevent the scan of other classes.
     pub(super) fn run(
         selection: &ListedClasses<'_>,
         holders: Option<&Holders>,
@@ -55,10 +59,11 @@ impl Scan {
             ..Scan::default()
         };
         let sources = load::each_source(&config.classes)?;
-        if sources.is_empty() {
+        scan.has_class_file = !sources.is_empty();
+        if !scan.has_class_file {
             scan.warnings.push(no_class_file(config));
         }
-        // A class file that cannot be read could be the class that is missing.
+        // A class with a missing name could be that of a class file which cannot be read.
         if sources.iter().all(Result::is_ok) {
             let class_names = sources.iter().flatten();
             let class_names = class_names.map(|source| source.name.as_str());
@@ -124,7 +129,7 @@ impl Scan {
         }));
     }
 
-    /// Reports the warnings and the class files that cannot be used.
+    /// Logs the warnings of the scan and the errors in class files.
     pub(super) fn report_problems(&self) {
         for warning in &self.warnings {
             crate::log::warning(warning);
@@ -143,9 +148,9 @@ impl Scan {
     }
 }
 
-/// Returns whether a list without names has the class. On a node these are the classes that are
-/// offered to pods. Elsewhere a container may request each class, and only virtual devices, which
-/// every host has, are left out.
+/// Returns whether the class is listed when the user names no class. On a node of a cluster, these
+/// are the enabled classes, which are offered to pods. On any other host, a container may request
+/// all classes, and only classes of virtual devices, which every host has, are left out.
 fn is_offered(class: &DeviceClass, is_node: bool) -> bool {
     let mut sources = class.spec.discover.iter();
     class.spec.enabled || !is_node && sources.any(|source| source.count.is_none())

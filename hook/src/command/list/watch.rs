@@ -1,4 +1,5 @@
-//! `boathook list --watch`: prints a line for each device that comes, goes or changes.
+//! Implements `boathook list --watch`, which prints a line for each device that is added, removed or
+//! changed.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -19,22 +20,23 @@ use crate::exit::ExitCode;
 use crate::log;
 use crate::sys::uevent::Uevents;
 
-/// The time in milliseconds after which the host is scanned again although no event came: the
-/// kernel does not report all changes, such as those of a driver's health.
+/// The time in milliseconds after which the host is scanned again without an event. The kernel does
+/// not send events for all changes, for example when a device becomes unhealthy.
 const RESCAN_MILLISECONDS: u16 = 5000;
 
-/// The time that udev gets to create its links after an event.
+/// The time to wait after an event of the kernel, in which udev creates the links of the device.
 const UDEV_DELAY: Duration = Duration::from_millis(200);
 
 type Devices = BTreeMap<(String, String), ListedDevice>;
 
-/// Prints the devices, and then each change, until the process is stopped or nobody reads its
-/// output.
+/// Prints the devices and then each change, until this process is stopped or nobody reads its
+/// output any longer.
 pub(in crate::command) fn watch(
     options: &ListOptions<'_>,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    // A container without the host's network namespace gets no events, and rescans remain.
+    // In a container without the host's network namespace no event arrives, and only the regular
+    // scans detect changes.
     let events = Uevents::open().ok();
     let scan = Scan::run(&options.classes(), None, config)?;
     scan.report_problems();
@@ -61,7 +63,7 @@ fn index_devices(scan: Scan) -> Devices {
     devices.map(|device| (key(&device), device)).collect()
 }
 
-/// Waits for an event of a device, or for the time of the next scan.
+/// Waits until an event of a device arrives or the next regular scan is due.
 fn wait(events: Option<&Uevents>) -> Result<(), Errno> {
     let mut poll_fds: Vec<_> = events
         .iter()
@@ -77,7 +79,8 @@ fn wait(events: Option<&Uevents>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the devices that went, came or changed, in this order, each with the word for it.
+/// Returns the devices that were removed, added or changed, in this order, each with a word for the
+/// change.
 fn find_changes<'a>(
     previous: &'a Devices,
     current: &'a Devices,
@@ -114,7 +117,7 @@ fn report(change: &str, device: &ListedDevice, json: bool) -> Result<(), Command
     Ok(())
 }
 
-/// Writes a value as one line, so that a reader of the output can parse each line by itself.
+/// Writes a JSON value on one line, so that a program can parse each line of the output separately.
 fn write_line(value: &serde_json::Value) -> Result<(), CommandError> {
     writeln!(
         io::stdout().lock(),

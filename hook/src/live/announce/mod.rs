@@ -1,7 +1,7 @@
-//! Announcing devices that were added or removed to the programs of containers, after the
-//! containers are changed.
+//! Announces added and removed devices to the programs of containers by uevents, after the containers
+//! are changed.
 //!
-//! The attachment record has what was announced, so that nothing is announced twice, even after
+//! The attachment record has the announcements that were sent, so that none is sent twice, even after
 //! this program was started again.
 
 mod message;
@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::slice;
+use std::time::Duration;
 
 use device_class::config::Config;
 use device_class::name::DeviceRef;
@@ -22,6 +23,7 @@ use nix::sys::stat::fstat;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Uid, setresuid};
 use rooted_path::read_regular_text;
+use serde::{Deserialize, Serialize};
 
 use message::UeventAction;
 
@@ -39,24 +41,34 @@ use crate::sys::uevent::UeventSender;
 /// The kernel's sequence number of the last uevent.
 const SEQUENCE: &str = "/sys/kernel/uevent_seqnum";
 
-/// The change of a container's devices that is announced.
+/// How the devices of a container were changed.
 #[derive(Clone, Copy)]
 pub(in crate::live) enum DeviceChange {
     Unchanged,
     Replaced,
-    /// The devices were attached. Another process may have looked at the container since.
+    /// The devices were attached. Another process may have announced the devices meanwhile.
     Attached,
     Detached,
 }
 
-/// A container, and what was done with its devices.
+/// A container, and how its devices were changed.
 pub(in crate::live) type ChangedContainer<'r> = (&'r AttachmentRecord, DeviceChange);
 
-/// The announcements of one device: those of nodes that the container has, and of nodes that it
-/// does not have.
-type NodePresence = [BTreeSet<Announcement>; 2];
+/// The announcements of one device, by whether the container has the announced node.
+#[derive(Serialize, Deserialize)]
+struct NodePresence {
+    present: BTreeSet<Announcement>,
+    absent: BTreeSet<Announcement>,
+}
 
 type PresentDevices = Vec<(DeviceRef, NodePresence)>;
+
+/// The announced nodes of a container, and the inode number of its network namespace.
+#[derive(Serialize, Deserialize)]
+struct AnnouncedNodes {
+    network: u64,
+    devices: PresentDevices,
+}
 
 /// A network namespace, and the messages for its programs. Containers that share the namespace
 /// get each message once.
@@ -78,9 +90,9 @@ pub(in crate::live) fn announce_devices(
     announce(&[(devices, change)], &snapshot, config);
 }
 
-/// Announces the devices of containers whose classes have `announce`. For each container a child
-/// process looks into it, so that a container that does not answer delays only itself; then one
-/// child process enters the network namespaces.
+/// Announces the devices of containers whose classes have `announce`. For each container, a child
+/// process finds its nodes. Then a child process for each network namespace sends the messages. So a
+/// container that does not answer keeps only messages of its own network namespace back.
 pub(in crate::live) fn announce(
     changed: &[ChangedContainer<'_>],
     snapshot: &HostSnapshot,
@@ -88,58 +100,88 @@ pub(in crate::live) fn announce(
 ) {
     let has_announcements = |record: &AttachmentRecord| {
         let mut devices = record.devices.iter();
-        devices.any(|device| snapshot.announcements_of(device).is_some())
+        devices.any(|device| snapshot.find_announcements(device).is_some())
     };
     let changed = changed
         .iter()
         .filter(|(record, _)| has_announcements(record));
-    let looking: Vec<_> = changed
-        .map(|changed| (changed, start_looking(*changed, snapshot, config)))
+    let searches: Vec<_> = changed
+        .map(|changed| (changed, start_finding_nodes(*changed, snapshot, config)))
         .collect();
-    let mut found: Vec<(ChangedContainer<'_>, PresentDevices)> = Vec::new();
-    for (&(record, change), child) in looking {
+    let mut by_network: BTreeMap<u64, Vec<(ChangedContainer<'_>, PresentDevices)>> =
+        BTreeMap::new();
+    for (&(record, change), child) in searches {
         match child.and_then(|mut child| child.wait()) {
             // The child has logged its error.
             Ok(Some(text)) if text.is_empty() => {}
-            Ok(Some(text)) => {
-                let present = serde_json::from_str(&text).unwrap_or_default();
-                found.push(((record, change), present));
-            }
-            Ok(None) => warn_not_announced(record, &LiveError::TooSlow),
+            Ok(Some(text)) => match serde_json::from_str(&text) {
+                Ok(AnnouncedNodes { network, devices }) => {
+                    let containers = by_network.entry(network).or_default();
+                    containers.push(((record, change), devices));
+                }
+                Err(error) => {
+                    warn_not_announced(record, &LiveError::ChildProcess(error.to_string()));
+                }
+            },
+            Ok(None) => warn_not_announced(record, &LiveError::Timeout),
             Err(errno) => warn_not_announced(record, &LiveError::Fork(errno)),
         }
     }
-    if found.is_empty() {
-        return;
+    // The containers of one network namespace are locked at the same time. The order of their ids
+    // prevents a deadlock.
+    for containers in by_network.values_mut() {
+        containers.sort_by(|((one, _), _), ((other, _), _)| one.id.cmp(&other.id));
     }
-    // All containers are locked at the same time. The order of ids prevents a deadlock.
-    found.sort_by(|((one, _), _), ((other, _), _)| one.id.cmp(&other.id));
-    let answer = sys::process::run_in_child(deadline::LIMIT, || {
+    let send = |containers: &Vec<_>| {
         let _deadline = Deadline::start(deadline::SECONDS);
-        send_all(&found, config);
-        String::new()
-    });
-    let error = match answer {
-        Ok(Some(_)) => return,
-        Ok(None) => LiveError::TooSlow.to_string(),
-        Err(errno) => log::chain(&LiveError::Fork(errno)),
+        send_messages(containers, config);
     };
-    log::warning(&format!(
-        "devices are not announced to all containers: {error}"
-    ));
+    for (network, error) in run_for_each(&by_network, deadline::LIMIT, send) {
+        for ((record, _), _) in &by_network[network] {
+            warn_not_announced(record, &error);
+        }
+    }
 }
 
-/// Starts a child process that looks into a container. It answers with [`PresentDevices`], or with
-/// an empty text after an error.
-fn start_looking(
+/// Calls `work` for each value in a child process of its own. Returns the errors, by key. A child
+/// that does not end within `limit` does not affect the others, which run at the same time.
+fn run_for_each<K: Ord, T>(
+    values: &BTreeMap<K, T>,
+    limit: Duration,
+    work: impl Fn(&T),
+) -> Vec<(&K, LiveError)> {
+    let children: Vec<_> = values
+        .iter()
+        .map(|(key, value)| {
+            let child = sys::process::start_child(limit, || {
+                work(value);
+                String::new()
+            });
+            (key, child)
+        })
+        .collect();
+    let mut errors = Vec::new();
+    for (key, child) in children {
+        match child.and_then(|mut child| child.wait()) {
+            Ok(Some(_)) => {}
+            Ok(None) => errors.push((key, LiveError::Timeout)),
+            Err(errno) => errors.push((key, LiveError::Fork(errno))),
+        }
+    }
+    errors
+}
+
+/// Starts a child process that finds the announced nodes in a container. It answers with
+/// [`AnnouncedNodes`], or with an empty text after an error.
+fn start_finding_nodes(
     (record, change): ChangedContainer<'_>,
     snapshot: &HostSnapshot,
     config: &Config,
 ) -> Result<Child, Errno> {
     sys::process::start_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
-        match find_present(record, change, snapshot, config) {
-            Ok(present) => serde_json::to_string(&present).unwrap_or_default(),
+        match find_present_nodes(record, change, snapshot, config) {
+            Ok(nodes) => serde_json::to_string(&nodes).unwrap_or_default(),
             Err(error) => {
                 warn_not_announced(record, &error);
                 String::new()
@@ -148,12 +190,12 @@ fn start_looking(
     })
 }
 
-fn find_present(
+fn find_present_nodes(
     record: &AttachmentRecord,
     change: DeviceChange,
     snapshot: &HostSnapshot,
     config: &Config,
-) -> Result<PresentDevices, LiveError> {
+) -> Result<AnnouncedNodes, LiveError> {
     let locked = LockedContainer::from_record(record, lock::COMMAND_LIMIT, config)?;
     let devices = match change {
         DeviceChange::Attached | DeviceChange::Detached => &record.devices,
@@ -161,16 +203,20 @@ fn find_present(
         DeviceChange::Unchanged | DeviceChange::Replaced => &locked.record.devices,
     };
     let devices = devices.iter().filter_map(|device| {
-        let announcements = snapshot.announcements_of(device)?.iter().cloned();
+        let announcements = snapshot.find_announcements(device)?.iter().cloned();
         let (present, absent) =
-            announcements.partition(|it| is_in(&locked.container.namespace, it));
-        Some((device.device_ref(), [present, absent]))
+            announcements.partition(|it| has_announced_node(&locked.container.namespace, it));
+        Some((device.device_ref(), NodePresence { present, absent }))
     });
-    Ok(devices.collect())
+    let network = locked.container.namespace.open_network_namespace()?;
+    Ok(AnnouncedNodes {
+        network: fstat(&network).map_err(LiveError::NetworkNamespace)?.st_ino,
+        devices: devices.collect(),
+    })
 }
 
 /// Whether a container has the node of an announcement, with the device's number.
-fn is_in(container: &ContainerNamespace, announcement: &Announcement) -> bool {
+fn has_announced_node(container: &ContainerNamespace, announcement: &Announcement) -> bool {
     let found = container.open_file(&announcement.node).ok().flatten();
     found.is_some_and(|found| {
         found.kind().is_device() && found.stat().st_rdev == announcement.number
@@ -178,7 +224,7 @@ fn is_in(container: &ContainerNamespace, announcement: &Announcement) -> bool {
 }
 
 fn warn_not_announced(record: &AttachmentRecord, error: &LiveError) {
-    if !matches!(error, LiveError::Ended) {
+    if !matches!(error, LiveError::ContainerEnded) {
         let error = log::chain(error);
         log::warning(&format!(
             "container {}: its devices are not announced: {error}",
@@ -187,8 +233,9 @@ fn warn_not_announced(record: &AttachmentRecord, error: &LiveError) {
     }
 }
 
-/// Locks all containers, sends the messages to their network namespaces, and records them.
-fn send_all(changed: &[(ChangedContainer<'_>, PresentDevices)], config: &Config) {
+/// Locks all containers, sends the messages to their network namespaces, and records the
+/// announcements.
+fn send_messages(changed: &[(ChangedContainer<'_>, PresentDevices)], config: &Config) {
     let own = fs::metadata("/proc/self/ns/net").map(|own| own.ino()).ok();
     let mut namespaces: BTreeMap<u64, NetworkNamespace> = BTreeMap::new();
     let mut containers = Vec::new();
@@ -212,7 +259,7 @@ fn send_all(changed: &[(ChangedContainer<'_>, PresentDevices)], config: &Config)
     }
     for namespace in namespaces.values().filter(|it| !it.messages.is_empty()) {
         if let Err(errno) = namespace.send() {
-            let error = log::chain(&LiveError::Network(errno));
+            let error = log::chain(&LiveError::NetworkNamespace(errno));
             log::warning(&format!(
                 "a container gets no announcements of its devices: {error}"
             ));
@@ -225,18 +272,18 @@ fn send_all(changed: &[(ChangedContainer<'_>, PresentDevices)], config: &Config)
     }
 }
 
-/// Writes what was announced to the container's record. The rest of the record stays, from which
-/// another process may have detached devices without the lock.
+/// Writes the announcements to the container's record. The rest of the file stays as it is, because
+/// another process may have detached devices from it without the lock.
 fn save_announced(locked: &LockedContainer) -> io::Result<()> {
-    if let Some(mut current) = locked.record_file.read()? {
-        current.announced.clone_from(&locked.record.announced);
-        locked.record_file.save(&current)?;
-    }
+    let announced = &locked.record.announced;
+    let set_announced = |current: &mut AttachmentRecord| current.announced.clone_from(announced);
+    locked.record_file.update(&locked.record, set_announced)?;
     Ok(())
 }
 
-/// Returns the messages by which programs that know `before` learn what there is now.
-fn difference(
+/// Returns the messages for programs that know the announcements `before` and are to know those in
+/// `now`.
+fn diff_announcements(
     before: &BTreeSet<Announcement>,
     now: &BTreeSet<Announcement>,
 ) -> BTreeSet<(UeventAction, Announcement)> {
@@ -264,16 +311,19 @@ impl NetworkNamespace {
     fn open(
         record: &AttachmentRecord,
         change: DeviceChange,
-        present: &PresentDevices,
+        present_devices: &PresentDevices,
         config: &Config,
     ) -> Result<(u64, Self, LockedContainer), LiveError> {
         let mut locked = LockedContainer::from_record(record, lock::COMMAND_LIMIT, config)?;
         let mut messages = BTreeSet::new();
-        for (device, [now, absent]) in present {
+        for (device, NodePresence { present, absent }) in present_devices {
             let known = match change {
                 // The container's record does not have the device any more.
-                DeviceChange::Detached => Some(now | absent),
-                _ => locked.record.announced.insert(device.clone(), now.clone()),
+                DeviceChange::Detached => Some(present | absent),
+                _ => locked
+                    .record
+                    .announced
+                    .insert(device.clone(), present.clone()),
             };
             let before = match (known, change) {
                 (_, DeviceChange::Attached) | (None, DeviceChange::Replaced) => BTreeSet::new(),
@@ -281,10 +331,10 @@ impl NetworkNamespace {
                 // The container was started with the device.
                 (None, _) => continue,
             };
-            messages.extend(difference(&before, now));
+            messages.extend(diff_announcements(&before, present));
         }
         let file = locked.container.namespace.open_network_namespace()?;
-        let inode = fstat(&file).map_err(LiveError::Network)?.st_ino;
+        let inode = fstat(&file).map_err(LiveError::NetworkNamespace)?.st_ino;
         let owner = locked.container.namespace.owner().uid();
         let namespace = NetworkNamespace {
             file,
@@ -311,5 +361,29 @@ impl NetworkNamespace {
             sender.send_as_udev(&announcement.udev_message(*action, sequence, micros))?;
         }
         setresuid(root, root, root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+
+    use super::*;
+
+    #[test]
+    fn a_child_process_that_hangs_does_not_affect_the_others() {
+        let top = tempfile::tempdir().unwrap();
+        let names = ["a", "hangs", "z"].map(|name| (name, top.path().join(name)));
+        let values = BTreeMap::from(names);
+        let errors = run_for_each(&values, Duration::from_millis(300), |path| {
+            if path.ends_with("hangs") {
+                sleep(Duration::from_secs(60));
+            }
+            fs::write(path, "").unwrap();
+        });
+        let failed: Vec<_> = errors.iter().map(|(name, _)| **name).collect();
+        assert_eq!(failed, ["hangs"]);
+        let done = values.iter().filter(|(_, path)| path.exists());
+        assert_eq!(done.map(|(name, _)| *name).collect::<Vec<_>>(), ["a", "z"]);
     }
 }

@@ -1,4 +1,5 @@
-//! The cgroup and the processes of a recorded container, which say whether it still runs.
+//! Finds the cgroup of a recorded container, and determines by the cgroup and the first process
+//! whether the container still runs.
 
 use crate::cgroup::{CgroupError, DeviceCgroup};
 use crate::container::{self, ProcessState};
@@ -34,15 +35,15 @@ impl AttachmentRecord {
     }
 
     /// Whether the record of a new start of the container may replace this one. If an older
-    /// version wrote the record, its cgroup's path may be that of the new start.
-    pub(in crate::live) fn may_be_replaced(&self) -> bool {
+    /// version wrote this record, its cgroup path may be that of the new start.
+    pub(in crate::live) fn is_replaceable(&self) -> bool {
         let first_process_ended =
             || container::process_state(self.pid, self.start_time) == ProcessState::Ended;
         self.has_ended() || self.has_cgroup_path_only() && first_process_ended()
     }
 
     /// Whether the container's first process runs. Devices can only be attached while it does.
-    pub(in crate::live) fn first_process_runs(&self) -> bool {
+    pub(in crate::live) fn is_first_process_running(&self) -> bool {
         container::process_state(self.pid, self.start_time) == ProcessState::Running
     }
 
@@ -86,7 +87,7 @@ impl AttachmentRecord {
         }
         let cgroup = DeviceCgroup::from_pid(self.pid);
         // The first process may have ended before, and another one may have had its number.
-        if !self.first_process_runs() {
+        if !self.is_first_process_running() {
             return Ok(None);
         }
         if self.cgroup_inode != 0 {

@@ -1,4 +1,7 @@
-//! The lock of one container: only one process at a time changes the container and its record.
+//! The two locks of attachment records. The lock of a container is held while the container is
+//! changed, which the container may delay. The write lock of the record directory is held only while
+//! record files are compared and written, so that `detach` can record what it revoked even if a
+//! container's lock is not released.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -7,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 use rooted_path::open_lock_file;
 
 /// The time that a command of a user waits for the lock before it fails.
@@ -34,20 +39,11 @@ impl Drop for ContainerLock {
 }
 
 impl ContainerLock {
-    /// Waits for the lock for at most `limit`. Another process may hold it for ever: one that
-    /// the container keeps waiting.
+    /// Waits for the lock for at most `limit`. Another process may hold the lock for ever, if the
+    /// container keeps that process waiting.
     pub(in crate::live) fn take(directory: &Path, id: &str, limit: Duration) -> io::Result<Self> {
-        let end = Instant::now() + limit;
-        loop {
-            if let Some(lock) = Self::try_take(directory, id)? {
-                return Ok(lock);
-            }
-            if Instant::now() > end {
-                let waited = "another process is changing this container, and does not end";
-                return Err(io::Error::new(io::ErrorKind::TimedOut, waited));
-            }
-            sleep(RETRY_PAUSE);
-        }
+        let reason = "another process is changing this container, and does not end";
+        retry_within(limit, reason, || Self::try_take(directory, id))
     }
 
     /// Takes the lock. Returns `None` if another process holds it.
@@ -78,6 +74,45 @@ impl ContainerLock {
     }
 }
 
+/// The lock of a directory of records (flock(2) of the directory itself). It is held while a record
+/// file is compared, written or removed, and never while a container is changed.
+pub(super) struct RecordWriteLock {
+    _directory: File,
+}
+
+impl RecordWriteLock {
+    /// Waits for the lock for at most [`COMMAND_LIMIT`]. Its holders need milliseconds.
+    pub(super) fn take(directory: &Path) -> io::Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let file = File::from(open(directory, flags, Mode::empty())?);
+        let reason = "another process is writing records, and does not end";
+        retry_within(COMMAND_LIMIT, reason, || match file.try_lock() {
+            Ok(()) => Ok(Some(())),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        })?;
+        Ok(RecordWriteLock { _directory: file })
+    }
+}
+
+/// Calls `try_take` until it returns a lock. Fails with `reason` after `limit`.
+fn retry_within<T>(
+    limit: Duration,
+    reason: &str,
+    mut try_take: impl FnMut() -> io::Result<Option<T>>,
+) -> io::Result<T> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(lock) = try_take()? {
+            return Ok(lock);
+        }
+        if Instant::now() > end {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+        }
+        sleep(RETRY_PAUSE);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,9 +120,9 @@ mod tests {
 
     use super::*;
 
-    /// Also while the holders remove the file.
+    /// The lock excludes other processes also while its holders remove the file.
     #[test]
-    fn one_at_a_time_has_the_lock() {
+    fn only_one_holder_has_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
         let (holders, rounds) = (AtomicUsize::new(0), AtomicUsize::new(0));

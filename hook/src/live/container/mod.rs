@@ -1,11 +1,12 @@
-//! A container that runs: how it is opened, locked and entered.
+//! Opens, locks and enters a container that runs, for the operations of [`crate::live`]. Only child
+//! processes enter a container: this process stays in the host's namespaces.
 
 mod cgroup;
+pub(super) mod device_holders;
 pub(super) mod hidden_program;
 pub(super) mod lock;
-pub(super) mod open_by;
 pub(super) mod record_files;
-mod removed_files;
+mod remove_files;
 mod revoke;
 
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 
 pub(in crate::live) use record_files::LockedRecord;
-pub(in crate::live) use removed_files::is_node;
+pub(in crate::live) use remove_files::is_device_node;
 
 /// A container that runs, as its engine or its record describes it.
 pub(crate) struct ContainerLocation {
@@ -54,7 +55,7 @@ impl OpenContainer {
             calls.resolver(),
         )?;
         if namespace.has_own_user_namespace() && !bundle.has_user_namespace {
-            return Err(LiveError::OwnUsers);
+            return Err(LiveError::ForeignUserNamespace);
         }
         Ok(OpenContainer {
             bundle,
@@ -107,7 +108,7 @@ impl LockedContainer {
         let container = OpenContainer::open(location).map_err(|error| {
             let state = |start_time| container::process_state(location.pid, start_time);
             match location.start_time.map(state) {
-                Some(ProcessState::Ended) => LiveError::Ended,
+                Some(ProcessState::Ended) => LiveError::ContainerEnded,
                 _ => error,
             }
         })?;
@@ -119,7 +120,7 @@ impl LockedContainer {
             start_time,
             is_init: container::is_init(location.pid),
             bundle: location.bundle.clone(),
-            spec_rules: Some(spec_rules(&container.bundle)),
+            spec_rules: Some(list_spec_rules(&container.bundle)),
             ..AttachmentRecord::default()
         };
         let cgroup = DeviceCgroup::from_membership(&container.namespace.read_cgroups()?)?;
@@ -127,11 +128,11 @@ impl LockedContainer {
         let as_read = record_file.read()?;
         let record = match as_read.clone() {
             Some(known) if known.is_from_same_start(&new) => known.with_missing_fields(new),
-            Some(known) if known.has_content() && !known.has_ended() => {
+            Some(known) if known.has_attachments() && !known.has_ended() => {
                 return Err(if known.bundle == location.bundle {
                     LiveError::FirstProcessEnded
                 } else {
-                    LiveError::SameId {
+                    LiveError::IdInUse {
                         bundle: known.bundle,
                     }
                 });
@@ -146,13 +147,18 @@ impl LockedContainer {
         })
     }
 
-    /// Checks that no other process has detached devices since this one read the record. `detach`
+    /// Writes the record, unless another process has detached devices since this one read it: `detach`
     /// does not wait for the lock for ever.
-    pub(in crate::live) fn check_unchanged(&self) -> Result<(), LiveError> {
-        if self.record_file.read()? != self.as_read {
-            return Err(LiveError::DetachedMeanwhile);
+    pub(in crate::live) fn save_if_unchanged(
+        &self,
+        record: &AttachmentRecord,
+    ) -> Result<(), LiveError> {
+        let as_read = self.as_read.as_ref();
+        if self.record_file.save_if_unchanged(as_read, record)? {
+            Ok(())
+        } else {
+            Err(LiveError::ConcurrentDetach)
         }
-        Ok(())
     }
 }
 
@@ -174,8 +180,8 @@ pub(in crate::live) fn require_root() -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Returns the device rules of a specification in the form of records.
-pub(in crate::live) fn spec_rules(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
+/// Returns the device rules of the specification, as attachment records have them.
+pub(in crate::live) fn list_spec_rules(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
     let rules = bundle.spec_devices.rules.iter();
     rules.map(|rule| oci::devices::to_oci_rule(*rule)).collect()
 }
@@ -191,12 +197,12 @@ pub(in crate::live) fn run_in_child(
         let done = work(&mut warnings).map_err(|error| crate::log::chain(&error));
         serde_json::to_string(&(done, warnings)).unwrap_or_default()
     });
-    let answer = answer.map_err(LiveError::Fork)?.ok_or(LiveError::TooSlow)?;
-    let answer: (Result<(), String>, Vec<String>) =
-        serde_json::from_str(&answer).map_err(|error| LiveError::InContainer(error.to_string()))?;
+    let answer = answer.map_err(LiveError::Fork)?.ok_or(LiveError::Timeout)?;
+    let answer: (Result<(), String>, Vec<String>) = serde_json::from_str(&answer)
+        .map_err(|error| LiveError::ChildProcess(error.to_string()))?;
     match answer {
         (Ok(()), warnings) => Ok(warnings),
-        (Err(error), _) => Err(LiveError::InContainer(error)),
+        (Err(error), _) => Err(LiveError::ChildProcess(error)),
     }
 }
 

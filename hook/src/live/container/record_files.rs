@@ -1,5 +1,6 @@
-//! The files of attachment records below `/run/boathook`, one for each container. `detach`,
-//! `follow`, `doctor` and `explain` read in them what was changed in containers that run.
+//! Reads, writes and removes the files of attachment records below `/run/boathook`, one for each
+//! container. Only the holder of a container's lock writes its file, except for `detach` when the
+//! lock is never released.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use rooted_path::{UNFINISHED_PREFIX, open_own_file, read_bounded, replace_file};
 
-use crate::live::container::lock::ContainerLock;
+use crate::live::container::lock::{ContainerLock, RecordWriteLock};
 use crate::live::record::{AttachedDevice, AttachmentRecord, RecordedRule};
 use crate::log;
 use crate::oci::Bundle;
@@ -31,7 +32,7 @@ impl LockedRecord {
     /// Locks the record of the container `id`, on the host whose root directory is `root`. Waits
     /// for at most `limit`.
     pub(crate) fn open(root: &Path, id: &str, limit: Duration) -> io::Result<Self> {
-        let directory = make_directory(root)?;
+        let directory = create_record_directory(root)?;
         check_id(id)?;
         Ok(LockedRecord {
             lock: ContainerLock::take(&directory, id, limit)?,
@@ -42,7 +43,7 @@ impl LockedRecord {
 
     /// Reads the container's record, which may be from an earlier start of the container.
     pub(crate) fn read(&self) -> io::Result<Option<AttachmentRecord>> {
-        read(&self.directory.join(&self.id))
+        read_record(&self.directory.join(&self.id))
     }
 
     /// Returns the record of a container that is being started: the one that was written for the
@@ -52,10 +53,10 @@ impl LockedRecord {
     ///
     /// If the record belongs to another container with the same id, which runs, or if it cannot be
     /// read: then it may belong to such a container.
-    pub(crate) fn read_or_start(&self, new: AttachmentRecord) -> io::Result<AttachmentRecord> {
+    pub(crate) fn read_or_create(&self, new: AttachmentRecord) -> io::Result<AttachmentRecord> {
         match self.read()? {
             Some(known) if known.is_from_same_start(&new) => Ok(known),
-            Some(known) if known.has_content() && !known.may_be_replaced() => {
+            Some(known) if known.has_attachments() && !known.is_replaceable() => {
                 let reason = "another container with the same id runs and has a record";
                 Err(io::Error::new(io::ErrorKind::AlreadyExists, reason))
             }
@@ -63,20 +64,66 @@ impl LockedRecord {
         }
     }
 
-    /// Removes from `record` what another process detached without the lock since this process
-    /// wrote `saved`, and revokes its rules once more: a change of the container that was under
-    /// way may have allowed them again.
-    pub(in crate::live) fn merge_detached(
+    /// Reads the record of this start of the container, changes it and writes it. No other process
+    /// writes it meanwhile. Returns the written record, or `None` without a record of this start.
+    pub(in crate::live) fn update(
+        &self,
+        start: &AttachmentRecord,
+        change: impl FnOnce(&mut AttachmentRecord),
+    ) -> io::Result<Option<AttachmentRecord>> {
+        update_record(&self.directory, start, change)
+    }
+
+    /// Writes a record if the file still has `expected`. Returns false, and writes nothing, if
+    /// another process has detached devices without the container's lock since then.
+    pub(in crate::live) fn save_if_unchanged(
+        &self,
+        expected: Option<&AttachmentRecord>,
+        record: &AttachmentRecord,
+    ) -> io::Result<bool> {
+        let _lock = RecordWriteLock::take(&self.directory)?;
+        if self.read()?.as_ref() != expected {
+            return Ok(false);
+        }
+        write_or_remove(&self.directory, record)?;
+        Ok(true)
+    }
+
+    /// Writes `record` without the devices and rules that another process detached without the
+    /// container's lock since this process read or wrote `saved`. Their rules are revoked once more,
+    /// because this process may have allowed them again meanwhile.
+    pub(in crate::live) fn save_merged(
         &self,
         saved: &AttachmentRecord,
         record: &mut AttachmentRecord,
-    ) {
+    ) -> io::Result<()> {
+        let lock = RecordWriteLock::take(&self.directory)?;
+        let revoked = self.merge_detached(saved, record);
+        let written = write_or_remove(&self.directory, record);
+        drop(lock);
+        match record.revoke(&revoked, record) {
+            Ok(warnings) => warnings.iter().for_each(|warning| log::warning(warning)),
+            Err(error) => log::warning(&log::chain(&error)),
+        }
+        written
+    }
+
+    /// Removes from `record` the devices, requests and rules that the file has no more, but `saved`
+    /// has. Returns the removed rules.
+    fn merge_detached(
+        &self,
+        saved: &AttachmentRecord,
+        record: &mut AttachmentRecord,
+    ) -> Vec<RecordedRule> {
         let current = match self.read() {
-            Ok(Some(current)) if current == *saved => return,
+            Ok(Some(current)) if current == *saved => return Vec::new(),
             Ok(Some(current)) if current.is_from_same_start(saved) => current,
             Ok(None) if saved.has_content() => saved.without_content(),
-            Ok(_) => return,
-            Err(error) => return log::warning(&error.to_string()),
+            Ok(_) => return Vec::new(),
+            Err(error) => {
+                log::warning(&error.to_string());
+                return Vec::new();
+            }
         };
         let is_removed = |device: &AttachedDevice| {
             let has = |record: &AttachmentRecord| {
@@ -88,8 +135,13 @@ impl LockedRecord {
             has(saved) && !has(&current)
         };
         record.devices.retain(|device| !is_removed(device));
-        if current.waiting != saved.waiting {
-            record.waiting.clone_from(&current.waiting);
+        if current.awaited_requests != saved.awaited_requests {
+            record
+                .awaited_requests
+                .clone_from(&current.awaited_requests);
+        }
+        if current.ended_requests != saved.ended_requests {
+            record.ended_requests.clone_from(&current.ended_requests);
         }
         let revoked = saved
             .rules
@@ -97,21 +149,13 @@ impl LockedRecord {
             .filter(|rule| !current.rules.contains(rule));
         let revoked: Vec<RecordedRule> = revoked.cloned().collect();
         record.remove_revoked(&revoked);
-        match record.revoke(&revoked, record) {
-            Ok(warnings) => warnings.iter().for_each(|warning| log::warning(warning)),
-            Err(error) => log::warning(&log::chain(&error)),
-        }
+        revoked
     }
 
     /// Writes a record. A record without content is removed instead.
     pub(crate) fn save(&self, record: &AttachmentRecord) -> io::Result<()> {
-        if record.has_content() {
-            return write(&self.directory, record);
-        }
-        match fs::remove_file(self.directory.join(&record.id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        let _lock = RecordWriteLock::take(&self.directory)?;
+        write_or_remove(&self.directory, record)
     }
 }
 
@@ -126,38 +170,44 @@ impl Drop for LockedRecord {
 
 /// Removes the records and lock files of containers that have ended, and the unfinished files of
 /// processes that were killed while they wrote a record. The caller must hold no lock.
-pub(crate) fn prune(root: &Path) {
-    for directory in find_directories(root) {
-        let names = entries(&directory).filter_map(|entry| entry.file_name().into_string().ok());
+pub(crate) fn prune_records(root: &Path) {
+    for directory in list_record_directories(root) {
+        let names =
+            list_entries(&directory).filter_map(|entry| entry.file_name().into_string().ok());
         let names: Vec<String> = names.collect();
-        // A process that writes a record holds its container's lock.
-        let mut is_any_locked = false;
         for name in &names {
             let id = match name.strip_prefix('.') {
                 Some(name) => name.strip_suffix(".lock"),
                 None => Some(&**name),
             };
             if let Some(id) = id {
-                is_any_locked |= !prune_container(&directory, id);
+                prune_container(&directory, id);
             }
         }
         let is_unfinished =
             |name: &&String| name.starts_with(UNFINISHED_PREFIX) && !name.ends_with(".lock");
-        for name in names.iter().filter(is_unfinished) {
-            if !is_any_locked {
+        if names.iter().any(|name| is_unfinished(&name)) {
+            // A process that writes a record holds this lock.
+            let Ok(_lock) = RecordWriteLock::take(&directory) else {
+                continue;
+            };
+            for name in names.iter().filter(is_unfinished) {
                 let _ = fs::remove_file(directory.join(name));
             }
         }
     }
 }
 
-/// Removes the files of a container that has ended. Returns false, and changes nothing, if
-/// another process holds the container's lock.
-fn prune_container(directory: &Path, id: &str) -> bool {
+/// Removes the files of a container that has ended. Nothing is changed if another process holds the
+/// container's lock.
+fn prune_container(directory: &Path, id: &str) {
     let Ok(Some(lock)) = ContainerLock::try_take(directory, id) else {
-        return false;
+        return;
     };
-    match read(&directory.join(id)) {
+    let Ok(_write_lock) = RecordWriteLock::take(directory) else {
+        return;
+    };
+    match read_record(&directory.join(id)) {
         Ok(Some(record)) if record.has_ended() => {
             let _ = fs::remove_file(directory.join(id));
             lock.remove_file();
@@ -166,15 +216,14 @@ fn prune_container(directory: &Path, id: &str) -> bool {
         // The container runs, or the record cannot be read and the container may run.
         Ok(Some(_)) | Err(_) => {}
     }
-    true
 }
 
 /// Reads the record of the container `id` without its lock. The record may be from an earlier
 /// start of the container.
-pub(crate) fn find(root: &Path, id: &str) -> io::Result<Option<AttachmentRecord>> {
+pub(crate) fn find_record(root: &Path, id: &str) -> io::Result<Option<AttachmentRecord>> {
     check_id(id)?;
-    for directory in find_directories(root) {
-        let found = read(&directory.join(id));
+    for directory in list_record_directories(root) {
+        let found = read_record(&directory.join(id));
         if !matches!(found, Ok(None)) {
             return found;
         }
@@ -182,15 +231,35 @@ pub(crate) fn find(root: &Path, id: &str) -> io::Result<Option<AttachmentRecord>
     Ok(None)
 }
 
-/// Writes a record without the container's lock, which another process holds and does not
-/// release.
-pub(crate) fn save_without_lock(root: &Path, record: &AttachmentRecord) -> io::Result<()> {
-    write(&make_directory(root)?, record)
+/// Changes the record of this start of a container without the container's lock, which another
+/// process holds and does not release. Does nothing if there is no such record.
+pub(crate) fn update_without_lock(
+    root: &Path,
+    start: &AttachmentRecord,
+    change: impl FnOnce(&mut AttachmentRecord),
+) -> io::Result<()> {
+    update_record(&create_record_directory(root)?, start, change).map(drop)
+}
+
+fn update_record(
+    directory: &Path,
+    start: &AttachmentRecord,
+    change: impl FnOnce(&mut AttachmentRecord),
+) -> io::Result<Option<AttachmentRecord>> {
+    check_id(&start.id)?;
+    let _lock = RecordWriteLock::take(directory)?;
+    let current = read_record(&directory.join(&start.id))?;
+    let Some(mut current) = current.filter(|it| it.is_from_same_start(start)) else {
+        return Ok(None);
+    };
+    change(&mut current);
+    write_or_remove(directory, &current)?;
+    Ok(Some(current))
 }
 
 /// Reads the records of all containers that run. Logs each record that cannot be read.
-pub(crate) fn read_all_and_report(root: &Path) -> Vec<AttachmentRecord> {
-    let (records, errors) = read_all_and_errors(root);
+pub(crate) fn read_and_report_records(root: &Path) -> Vec<AttachmentRecord> {
+    let (records, errors) = read_records_and_errors(root);
     for error in errors {
         log::warning(&error);
     }
@@ -199,9 +268,9 @@ pub(crate) fn read_all_and_report(root: &Path) -> Vec<AttachmentRecord> {
 
 /// Reads the records of all containers that run. Returns a message for each record that cannot be
 /// read.
-pub(crate) fn read_all_and_errors(root: &Path) -> (Vec<AttachmentRecord>, BTreeSet<String>) {
+pub(crate) fn read_records_and_errors(root: &Path) -> (Vec<AttachmentRecord>, BTreeSet<String>) {
     let (mut records, mut errors) = (Vec::new(), BTreeSet::new());
-    for record in read_each(root) {
+    for record in iterate_records(root) {
         match record {
             Ok(record) => records.push(record),
             Err(error) => drop(errors.insert(error.to_string())),
@@ -211,29 +280,30 @@ pub(crate) fn read_all_and_errors(root: &Path) -> (Vec<AttachmentRecord>, BTreeS
 }
 
 /// Reads the records of all containers that run, and leaves out those that cannot be read.
-pub(crate) fn read_all(root: &Path) -> Vec<AttachmentRecord> {
-    read_each(root).filter_map(Result::ok).collect()
+pub(crate) fn read_records(root: &Path) -> Vec<AttachmentRecord> {
+    iterate_records(root).filter_map(Result::ok).collect()
 }
 
-fn read_each(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRecord>> {
-    let directories = find_directories(root).into_iter();
-    let entries = directories.flat_map(|directory| entries(&directory));
+fn iterate_records(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRecord>> {
+    let directories = list_record_directories(root).into_iter();
+    let entries = directories.flat_map(|directory| list_entries(&directory));
     let is_record = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
     let records = entries.filter(is_record);
-    let records = records.filter_map(|entry| read(&entry.path()).transpose());
+    let records = records.filter_map(|entry| read_record(&entry.path()).transpose());
     records.filter(|record| !record.as_ref().is_ok_and(AttachmentRecord::has_ended))
 }
 
-/// Adds the devices that were attached to a container to its bundle, whose directory is
-/// `directory`.
+/// Adds the attached devices of a container and its detached requests to its bundle, whose directory
+/// is `directory`.
 pub(crate) fn add_attached(bundle: &mut Bundle, directory: &Path, root: &Path) {
-    let records = read_all_and_report(root);
+    let records = read_and_report_records(root);
     let record = records.iter().find(|record| record.bundle == directory);
     bundle.attached = record.map_or_else(Vec::new, AttachmentRecord::attached_grants);
+    bundle.detached = record.map_or_else(Vec::new, AttachmentRecord::detached_requests);
 }
 
-/// Returns the directory of records. Makes it if it is missing.
-pub(in crate::live) fn make_directory(root: &Path) -> io::Result<PathBuf> {
+/// Returns the directory of records, and creates it if it is missing.
+pub(in crate::live) fn create_record_directory(root: &Path) -> io::Result<PathBuf> {
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
     for parent in log::list_directories(root) {
         let directory = parent.join(DIRECTORY);
@@ -250,12 +320,12 @@ pub(in crate::live) fn make_directory(root: &Path) -> io::Result<PathBuf> {
     Err(failed)
 }
 
-fn find_directories(root: &Path) -> Vec<PathBuf> {
+fn list_record_directories(root: &Path) -> Vec<PathBuf> {
     let parents = log::list_directories(root).into_iter();
     parents.map(|parent| parent.join(DIRECTORY)).collect()
 }
 
-fn entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+fn list_entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     fs::read_dir(directory).into_iter().flatten().flatten()
 }
 
@@ -268,7 +338,18 @@ fn check_id(id: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn write(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
+/// Writes a record. A record without content is removed instead. The caller must hold the write lock.
+fn write_or_remove(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
+    if record.has_content() {
+        return write_record(directory, record);
+    }
+    match fs::remove_file(directory.join(&record.id)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn write_record(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
     check_id(&record.id)?;
     let text = serde_json::to_string(record)?;
     if text.len() as u64 > MAX_SIZE {
@@ -279,21 +360,24 @@ fn write(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
 
 /// Reads a record. Returns `None` only if its file does not exist: a file that cannot be read is
 /// an error.
-fn read(path: &Path) -> io::Result<Option<AttachmentRecord>> {
+fn read_record(path: &Path) -> io::Result<Option<AttachmentRecord>> {
     let file = match open_own_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.and_then(|file| read_bounded(&file, MAX_SIZE)),
     };
-    let bytes = file.map_err(|error| unusable(path, &error.to_string()))?;
-    let record: AttachmentRecord =
-        serde_json::from_slice(&bytes).map_err(|error| unusable(path, &error.to_string()))?;
+    let bytes = file.map_err(|error| unusable_record_error(path, &error.to_string()))?;
+    let record: AttachmentRecord = serde_json::from_slice(&bytes)
+        .map_err(|error| unusable_record_error(path, &error.to_string()))?;
     if path.file_name().is_none_or(|name| name != &*record.id) {
-        return Err(unusable(path, "it is that of another container"));
+        return Err(unusable_record_error(
+            path,
+            "it is that of another container",
+        ));
     }
     Ok(Some(record))
 }
 
-fn unusable(path: &Path, reason: &str) -> io::Error {
+fn unusable_record_error(path: &Path, reason: &str) -> io::Error {
     io::Error::other(format!(
         "{} is not a record of attached devices: {reason}; what its container has is not known: \
          remove the file once the container is started again",
@@ -303,6 +387,9 @@ fn unusable(path: &Path, reason: &str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
     use super::*;
 
     fn record(id: &str, pid: u32) -> AttachmentRecord {
@@ -317,12 +404,12 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_containers_and_killed_processes_left_is_removed() {
+    fn records_of_ended_containers_and_files_of_killed_processes_are_removed() {
         let top = tempfile::tempdir().unwrap();
         let directory = top.path().join("run/boathook").join(DIRECTORY);
         fs::create_dir_all(&directory).unwrap();
-        write(&directory, &record("runs", std::process::id())).unwrap();
-        write(&directory, &record("ended", 0x3fff_ffff)).unwrap();
+        write_record(&directory, &record("runs", std::process::id())).unwrap();
+        write_record(&directory, &record("ended", 0x3fff_ffff)).unwrap();
         let left = [".runs.lock", ".ended.lock", ".killed.lock", ".boathook-1"];
         for left in left {
             fs::write(directory.join(left), "").unwrap();
@@ -330,12 +417,12 @@ mod tests {
         fs::write(directory.join("damaged"), "{").unwrap();
         fs::write(directory.join(".damaged.lock"), "").unwrap();
         let held = ContainerLock::try_take(&directory, "held").unwrap();
-        prune(top.path());
-        let mut left: Vec<_> = entries(&directory).map(|entry| entry.file_name()).collect();
+        prune_records(top.path());
+        let mut left: Vec<_> = list_entries(&directory)
+            .map(|entry| entry.file_name())
+            .collect();
         left.sort();
-        // The one that has a lock may be writing a record.
         let mut expected = vec![
-            ".boathook-1",
             ".damaged.lock",
             ".held.lock",
             ".runs.lock",
@@ -344,13 +431,84 @@ mod tests {
         ];
         assert_eq!(left, expected);
         drop(held);
-        prune(top.path());
-        let mut left: Vec<_> = entries(&directory).map(|entry| entry.file_name()).collect();
+        prune_records(top.path());
+        let mut left: Vec<_> = list_entries(&directory)
+            .map(|entry| entry.file_name())
+            .collect();
         left.sort();
-        expected.retain(|name| ![".boathook-1", ".held.lock"].contains(name));
+        expected.retain(|name| *name != ".held.lock");
         assert_eq!(left, expected);
-        assert_eq!(read_all(top.path()), [record("runs", std::process::id())]);
-        assert!(find(top.path(), "damaged").is_err());
-        assert_eq!(find(top.path(), "none").unwrap(), None);
+        assert_eq!(
+            read_records(top.path()),
+            [record("runs", std::process::id())]
+        );
+        assert!(find_record(top.path(), "damaged").is_err());
+        assert_eq!(find_record(top.path(), "none").unwrap(), None);
+    }
+
+    /// Creates a host's root with a record of this process, and locks the record.
+    fn host_with_record() -> (tempfile::TempDir, AttachmentRecord, LockedRecord) {
+        let top = tempfile::tempdir().unwrap();
+        fs::create_dir(top.path().join("run")).unwrap();
+        let mine = record("runs", std::process::id());
+        let locked = LockedRecord::open(top.path(), "runs", Duration::ZERO).unwrap();
+        locked.save(&mine).unwrap();
+        (top, mine, locked)
+    }
+
+    /// Calls `repeat` while another thread calls `beside` 300 times.
+    fn race(repeat: impl Fn(), beside: impl Fn(u32) + Sync) {
+        thread::scope(|scope| {
+            let beside = scope.spawn(|| (0..300).for_each(&beside));
+            while !beside.is_finished() {
+                repeat();
+            }
+        });
+    }
+
+    #[test]
+    fn a_record_that_is_written_without_the_containers_lock_is_not_pruned() {
+        let (top, mine, locked) = host_with_record();
+        // The lock is released, and `detach` has not noticed it.
+        drop(locked);
+        let detach = |inode: u32| {
+            let change = |record: &mut AttachmentRecord| record.cgroup_inode = inode.into();
+            update_without_lock(top.path(), &mine, change).unwrap();
+            let found = find_record(top.path(), "runs").unwrap().unwrap();
+            assert_eq!(found.cgroup_inode, u64::from(inode));
+        };
+        race(|| prune_records(top.path()), detach);
+    }
+
+    #[test]
+    fn a_detach_without_the_lock_is_not_overwritten() {
+        let (top, mine, locked) = host_with_record();
+        let changes = AtomicU64::new(0);
+        let change_container = || {
+            let as_read = locked.read().unwrap();
+            let mut record = as_read.clone().unwrap();
+            record.cgroup_inode += 1;
+            if locked.save_if_unchanged(as_read.as_ref(), &record).unwrap() {
+                changes.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let detach = |count: u32| {
+            let mut before = 0_u32;
+            let change = |record: &mut AttachmentRecord| {
+                before = record.bundle.to_str().unwrap().parse().unwrap_or_default();
+                record.bundle = PathBuf::from((before + 1).to_string());
+            };
+            update_without_lock(top.path(), &mine, change).unwrap();
+            assert_eq!(before, count, "an earlier detach was overwritten");
+        };
+        race(change_container, detach);
+        let record = locked.read().unwrap().unwrap();
+        assert_eq!(record.cgroup_inode, changes.load(Ordering::Relaxed));
+        // Another start of the container has its own record.
+        let earlier = AttachmentRecord {
+            start_time: 1,
+            ..mine
+        };
+        update_without_lock(top.path(), &earlier, |_| panic!("another start")).unwrap();
     }
 }

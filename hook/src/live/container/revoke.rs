@@ -1,21 +1,20 @@
-//! Revoking device rules.
+//! Revokes device rules of a container.
 //!
-//! To revoke a rule, only the attachment record and the container's cgroup are needed. The bundle,
-//! the plan and the container's processes are not: the container or its user may have changed all
-//! of them.
+//! This module uses only the attachment record and the container's cgroup. It does not use a plan or
+//! the container's processes, because the container or its user may have changed them. It reads the
+//! bundle only for records of older versions.
 
 use device_class::device::DeviceRule;
 use injection_plan::plan::SpecRule;
 
 use crate::cgroup::{CgroupError, DeviceCgroup, SpecRules};
 use crate::live::LiveError;
-use crate::live::record::{AttachmentRecord, RecordedRule, device_rules};
+use crate::live::record::{AttachmentRecord, RecordedRule, to_device_rules};
 use crate::oci::Bundle;
 
 impl AttachmentRecord {
-    /// Revokes rules in the container's cgroup. `kept` is the record without the devices that
-    /// lose their rules: where the container keeps a device, or a part of the access to it, that
-    /// stays allowed. Returns warnings.
+    /// Revokes rules in the container's cgroup. `kept` is the record without the devices that lose
+    /// their rules: the access that one of its rules gives stays allowed. Returns warnings.
     pub(in crate::live) fn revoke(
         &self,
         rules: &[RecordedRule],
@@ -29,17 +28,22 @@ impl AttachmentRecord {
         };
         let beside_spec = rules.iter().filter(|rule| rule.beside_spec);
         let beside_spec: Vec<DeviceRule> = beside_spec.map(|rule| rule.rule).collect();
-        let rules = device_rules(rules);
-        let spec = kept.rules_to_regenerate(&cgroup, &rules)?;
+        let rules = to_device_rules(rules);
+        let spec = kept.find_rules_to_regenerate(&cgroup, &rules)?;
         // A device of which less stays allowed than before is revoked, and then allowed again.
         let loses_access = |kept: &DeviceRule| {
             let mut revoked = rules.iter().filter(|rule| rule.number == kept.number);
             revoked.any(|rule| !kept.access.contains(rule.access))
         };
-        let (mut allow_again, keep): (Vec<DeviceRule>, Vec<DeviceRule>) = device_rules(&kept.rules)
-            .into_iter()
-            .partition(loses_access);
-        allow_again.extend(beside_spec.iter().flat_map(|rule| self.find_in_spec(rule)));
+        let (mut allow_again, keep): (Vec<DeviceRule>, Vec<DeviceRule>) =
+            to_device_rules(&kept.rules)
+                .into_iter()
+                .partition(loses_access);
+        allow_again.extend(
+            beside_spec
+                .iter()
+                .flat_map(|rule| self.find_spec_access(rule)),
+        );
         let mut warnings = cgroup.revoke(&rules, &keep, &spec.with_allowed(&allow_again))?;
         if !allow_again.is_empty() && !cgroup.is_root() {
             warnings.extend(cgroup.allow(&allow_again, &spec)?.warnings());
@@ -49,7 +53,7 @@ impl AttachmentRecord {
 
     /// Returns the access to a rule's device that the specification allows, if it has a rule for
     /// this device alone.
-    fn find_in_spec(&self, rule: &DeviceRule) -> Option<DeviceRule> {
+    fn find_spec_access(&self, rule: &DeviceRule) -> Option<DeviceRule> {
         let wanted = SpecRule::from(rule);
         let spec = self.parse_spec_rules().unwrap_or_default();
         let known = spec.iter().rev().find(|known| {
@@ -64,28 +68,28 @@ impl AttachmentRecord {
     /// Returns the rules from which the container's device program is generated again, if the
     /// kernel hides it. If it does not, returns the rules that the runtime's program may have
     /// for the revoked devices.
-    fn rules_to_regenerate(
+    fn find_rules_to_regenerate(
         &self,
         cgroup: &DeviceCgroup,
         revoked: &[DeviceRule],
     ) -> Result<SpecRules, LiveError> {
         let is_hidden = cgroup.has_hidden_program()?;
         if is_hidden && !self.has_all_rules && !self.was_given_nothing {
-            return Err(LiveError::Hidden);
+            return Err(LiveError::HiddenProgram);
         }
         let read_from_bundle =
             || Bundle::read(&self.bundle).map(|bundle| bundle.spec_devices.rules);
         match self.parse_spec_rules().or_else(|| read_from_bundle().ok()) {
-            Some(spec) if is_hidden => Ok(self.all_rules(&spec)),
+            Some(spec) if is_hidden => Ok(self.to_spec_rules(&spec)),
             Some(spec) => Ok(SpecRules::from_spec(&spec)),
-            None if is_hidden => Err(LiveError::Hidden),
+            None if is_hidden => Err(LiveError::HiddenProgram),
             None => Ok(SpecRules::from_spec(&[]).with_allowed(revoked)),
         }
     }
 
     /// Returns those of `rules` that the cgroup still allows after a change that failed. The
     /// others must not stay recorded, because `follow` sets recorded rules again.
-    pub(in crate::live) fn still_allowed(
+    pub(in crate::live) fn find_still_allowed(
         &self,
         rules: &[RecordedRule],
         kept: &AttachmentRecord,
@@ -93,7 +97,8 @@ impl AttachmentRecord {
         let Ok(Some(cgroup)) = self.find_cgroup() else {
             return rules.to_vec();
         };
-        // The kernel does not show what is allowed: a rule that was revoked again is denied.
+        // If the kernel does not show which devices are allowed, the rules are revoked again, and
+        // are certainly denied then.
         let is_shown = || {
             Ok::<_, CgroupError>(!cgroup.has_hidden_program()? && !cgroup.has_hidden_exceptions()?)
         };
@@ -101,7 +106,7 @@ impl AttachmentRecord {
             return Vec::new();
         }
         let denied = cgroup
-            .find_denied_rules(&device_rules(rules))
+            .find_denied_rules(&to_device_rules(rules))
             .unwrap_or_default();
         let is_denied = |rule: &RecordedRule| {
             let mut denied = denied.rules.iter();

@@ -1,34 +1,35 @@
-//! A limit for work that others cause, and may cause without end.
+//! Limits how often the follower works because of events, which devices and containers may cause
+//! without end.
 
 use std::time::{Duration, Instant};
 
-/// The time in which one run is earned.
+/// The time after which one more run is permitted.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The time for which runs are saved up.
+/// The time for which permitted runs accumulate. It permits ten runs in a row.
 const BURST: Duration = Duration::from_secs(5);
 
 /// Permits ten runs at once, and two each second after that.
 pub(super) struct RateLimit {
-    /// The time at which all runs that were done are earned.
-    earned_at: Instant,
+    /// The time at which the counted runs would be finished if they had been [`INTERVAL`] apart. It may
+    /// be at most [`BURST`] in the future.
+    paid_until: Instant,
 }
 
 impl RateLimit {
     pub(super) fn new() -> Self {
         RateLimit {
-            earned_at: Instant::now(),
+            paid_until: Instant::now(),
         }
     }
 
-    /// Counts one run.
     pub(super) fn count_run(&mut self) {
-        self.earned_at = self.earned_at.max(Instant::now()) + INTERVAL;
+        self.paid_until = self.paid_until.max(Instant::now()) + INTERVAL;
     }
 
-    /// Returns how long to wait until the next run. `None` means that it may be done now.
+    /// Returns the time to wait until the next run. `None` means that it is permitted now.
     pub(super) fn wait_time(&self) -> Option<Duration> {
-        let ahead = self.earned_at.saturating_duration_since(Instant::now());
+        let ahead = self.paid_until.saturating_duration_since(Instant::now());
         let wait = (ahead + INTERVAL).saturating_sub(BURST);
         (!wait.is_zero()).then_some(wait)
     }

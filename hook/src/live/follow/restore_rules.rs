@@ -1,6 +1,6 @@
-//! Restoring device rules that an update of a container has removed. crun, unlike runc, sets all
-//! device rules of the engine's specification again at each update, and what was added beside them
-//! is lost.
+//! Restores device rules that an update of a container has removed. crun, unlike runc, sets all
+//! device rules of the engine's specification again at each update, so that rules that the hook or
+//! `attach` added are lost.
 //!
 //! On cgroup v1, rules are removed by writing to a file, which is watched. On cgroup v2 the rules
 //! are a program, whose replacement is not reported. But runtimes write limits to files of the same
@@ -20,7 +20,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use crate::cgroup::{self, DeviceCgroup};
 use crate::live::LiveError;
 use crate::live::container::{hidden_program, lock, record_files, record_files::LockedRecord};
-use crate::live::record::{AttachmentRecord, RecordedRule, device_rules, rules_of_steps};
+use crate::live::record::{AttachmentRecord, RecordedRule, list_step_rules, to_device_rules};
 use crate::log;
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
@@ -31,7 +31,7 @@ pub(super) struct CgroupWatch {
     inotify: Inotify,
     /// The watch of the directory of records.
     records: Option<WatchDescriptor>,
-    /// By the watch of a file in a cgroup: the container's id.
+    /// The ids of the containers, by the watch of a file in the cgroup.
     containers: BTreeMap<WatchDescriptor, String>,
 }
 
@@ -66,9 +66,9 @@ impl CgroupWatch {
             return Ok(false);
         }
         let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR;
-        let directory = record_files::make_directory(root)?;
+        let directory = record_files::create_record_directory(root)?;
         let watch = self.inotify.add_watch(&directory, flags);
-        self.records = Some(watch.map_err(LiveError::Watch)?);
+        self.records = Some(watch.map_err(LiveError::CgroupWatch)?);
         Ok(true)
     }
 
@@ -90,7 +90,7 @@ impl CgroupWatch {
                 Ok(watch) => drop(self.containers.insert(watch, id.to_owned())),
                 // The container has ended.
                 Err(Errno::ENOENT | Errno::ENODEV) => {}
-                Err(errno) => return Err(LiveError::Watch(errno)),
+                Err(errno) => return Err(LiveError::CgroupWatch(errno)),
             }
         }
         Ok(())
@@ -139,21 +139,21 @@ pub(super) fn find_cgroup_directories(
     ids: &BTreeSet<String>,
     config: &Config,
 ) -> BTreeMap<String, Vec<PathBuf>> {
-    let records = record_files::read_all(&config.host_root).into_iter();
+    let records = record_files::read_records(&config.host_root).into_iter();
     let records = records.filter(|record| ids.contains(&record.id));
     let found = records.filter_map(|record| {
         let cgroup = record.find_cgroup().ok()??;
-        Some((record.id, cgroup.own_directories()))
+        Some((record.id, cgroup.list_own_directories()))
     });
     found.collect()
 }
 
 /// Restores the recorded rules that these containers lack. Returns the errors, by container id.
 pub(super) fn restore_rules(ids: &BTreeSet<String>, config: &Config) -> BTreeMap<String, String> {
-    let records = record_files::read_all(&config.host_root).into_iter();
+    let records = record_files::read_records(&config.host_root).into_iter();
     let records = records.filter(|record| ids.contains(&record.id));
-    let failed = records.filter_map(|record| match restore_rules_of(&record, config) {
-        Ok(()) | Err(LiveError::Ended) => None,
+    let failed = records.filter_map(|record| match restore_container_rules(&record, config) {
+        Ok(()) | Err(LiveError::ContainerEnded) => None,
         Err(error) => Some((record.id, log::chain(&error))),
     });
     failed.collect()
@@ -161,7 +161,7 @@ pub(super) fn restore_rules(ids: &BTreeSet<String>, config: &Config) -> BTreeMap
 
 /// Restores the rules of one container by its record and its cgroup. The container is not opened,
 /// because it may still be starting.
-fn restore_rules_of(
+fn restore_container_rules(
     record: &AttachmentRecord,
     config: &Config,
 ) -> std::result::Result<(), LiveError> {
@@ -170,8 +170,8 @@ fn restore_rules_of(
     // Another process may have changed the record before it was locked.
     let current = record_file.read()?;
     let current = current.filter(|current| current.is_from_same_start(record));
-    let Some(record) = current.filter(AttachmentRecord::first_process_runs) else {
-        return Err(LiveError::Ended);
+    let Some(record) = current.filter(AttachmentRecord::is_first_process_running) else {
+        return Err(LiveError::ContainerEnded);
     };
     let as_read = record.clone();
     let Some(cgroup) = record.find_cgroup()? else {
@@ -188,19 +188,19 @@ fn restore_rules_of(
             record.id
         ));
     }
-    let recorded = device_rules(&record.rules);
+    let recorded = to_device_rules(&record.rules);
     if recorded.is_empty() || is_shown && cgroup.find_denied_rules(&recorded)?.rules.is_empty() {
         return Ok(());
     }
     let mut bundle = Bundle::read(&record.bundle)?;
-    hidden_program::is_hidden(&cgroup, &record, &bundle, config)?;
-    let record = without_stale_rules(record, &mut bundle, config);
-    let rules = device_rules(&record.rules);
+    hidden_program::check_hidden_program(&cgroup, &record, &bundle, config)?;
+    let record = remove_stale_rules(record, &mut bundle, config);
+    let rules = to_device_rules(&record.rules);
     if !is_shown || !cgroup.find_denied_rules(&rules)?.rules.is_empty() {
         if record_file.read()?.as_ref() != Some(&as_read) {
-            return Err(LiveError::DetachedMeanwhile);
+            return Err(LiveError::ConcurrentDetach);
         }
-        let spec = record.all_rules(&bundle.spec_devices.rules);
+        let spec = record.to_spec_rules(&bundle.spec_devices.rules);
         for warning in cgroup.allow(&rules, &spec)?.warnings() {
             log::warning(&format!("container {}: {warning}", record.id));
         }
@@ -208,6 +208,10 @@ fn restore_rules_of(
             "container {}: its device rules are set again",
             record.id
         ));
+        // `detach` may have revoked some of them meanwhile, without the container's lock.
+        if record_file.read()?.as_ref() != Some(&as_read) {
+            record_file.save_merged(&as_read, &mut as_read.clone())?;
+        }
     }
     deadline.cancel();
     Ok(())
@@ -247,19 +251,19 @@ fn find_allowed_again(
     Ok(found)
 }
 
-/// Returns a record without the rules of devices that the host does not have, or that have other
-/// numbers now: such a number may be another device's by now. Rules without users stay.
-fn without_stale_rules(
+/// Removes the rules of devices that the host does not have, or that have other numbers now, from a
+/// record: another device may have such a number now. Rules without users stay.
+fn remove_stale_rules(
     record: AttachmentRecord,
     bundle: &mut Bundle,
     config: &Config,
 ) -> AttachmentRecord {
     let mut planned = Vec::new();
-    // Each device is planned by itself, because there is no plan for a device that is gone.
+    // Each device is planned separately, because the plan fails for a device that was removed.
     for device in &record.devices {
         bundle.attached = vec![device.to_grant(device.to_request())];
         let plan = planner::plan_for(bundle, &Caller::Attach, config);
-        planned.extend(plan.iter().flat_map(|plan| rules_of_steps(&plan.steps)));
+        planned.extend(plan.iter().flat_map(|plan| list_step_rules(&plan.steps)));
     }
     let is_planned = |rule: &RecordedRule| planned.iter().any(|planned| planned.rule == rule.rule);
     let classes: BTreeSet<&ClassName> = record.devices.iter().map(|it| &it.class).collect();

@@ -1,7 +1,8 @@
-//! The state that the follower keeps from one look at the containers to the next. A child process
-//! looks, and returns the new state as text.
+//! The state that the follower keeps from one pass to the next. A child process makes the pass and
+//! returns the new state as text.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 
 use device_class::name::{ClassName, DeviceRef};
 use serde::{Deserialize, Serialize};
@@ -11,20 +12,22 @@ use crate::live::record::{Announcement, RecordedRule};
 
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct FollowerState {
-    /// By container id: what the container needed when it was changed for the last time.
-    pub(super) devices: BTreeMap<String, ContainerState>,
-    /// By container id: when the last change failed, in seconds since the follower started, and
-    /// the error.
-    pub(super) failed: BTreeMap<String, (u64, String)>,
-    /// By class: why the class cannot be used.
-    pub(super) unusable: BTreeMap<ClassName, String>,
+    /// The digest of each container's state after its last change, by container id. The states
+    /// themselves are megabytes if many containers have many devices.
+    pub(super) containers: BTreeMap<String, Option<StateDigest>>,
+    /// The failed changes, by container id: the time in seconds since the follower started, and the
+    /// error.
+    pub(super) failures: BTreeMap<String, (u64, String)>,
+    /// The errors of classes that cannot be used, by class.
+    pub(super) unusable_classes: BTreeMap<ClassName, String>,
     /// The messages for records that cannot be read.
     #[serde(default)]
-    pub(super) unreadable: BTreeSet<String>,
+    pub(super) unreadable_records: BTreeSet<String>,
 }
 
-/// All on which it depends whether a container needs a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The devices and rules of a container. A container is changed when its state differs from the one
+/// after its last change.
+#[derive(Serialize)]
 pub(super) struct ContainerState {
     /// A container with the same id that was started later needs its own change.
     pub(super) start_time: u64,
@@ -32,13 +35,26 @@ pub(super) struct ContainerState {
     pub(super) followed: Vec<(DeviceRef, Option<PresentDevice>)>,
     /// The nodes that the classes have for all their devices together.
     pub(super) class_nodes: Vec<PresentNode>,
-    /// By device: what is announced of it. `None` means that its class has no `announce`.
+    /// The announcements of each device. `None` means that its class has no `announce`.
     pub(super) announcements: Vec<Option<Vec<Announcement>>>,
     pub(super) removed: RemovedDevices,
-    /// The rules that the record had before the change. Another process may revoke a rule while the
-    /// change is under way, and the device may be back by the next look: then only the record shows
-    /// that the container lacks the rule.
+    /// The rules that the record had before the change. Another process may revoke a rule during the
+    /// change, and the device may be back by the next pass. Then only the record shows that the
+    /// container lacks the rule.
     pub(super) rules: Vec<RecordedRule>,
+}
+
+/// The hash of a [`ContainerState`] with a key that a container cannot know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StateDigest(u64);
+
+impl ContainerState {
+    /// Returns the digest for the key `key`. Returns `None` if the state has a path that is not
+    /// UTF-8, so that it cannot be written as text.
+    pub(super) fn to_digest(&self, key: &RandomState) -> Option<StateDigest> {
+        let text = serde_json::to_string(self).ok()?;
+        Some(StateDigest(key.hash_one(text)))
+    }
 }
 
 impl FollowerState {
@@ -48,5 +64,67 @@ impl FollowerState {
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use device_class::device::DeviceRule;
+    use injection_plan::plan::StepUser;
+
+    use super::*;
+    use crate::sys::process::{MAX_ANSWER, run_in_child};
+
+    /// Returns the state of a container with this number of devices.
+    fn container_with(devices: u32) -> ContainerState {
+        let class = "chips".parse().unwrap();
+        let device = |id: u32| {
+            let id = format!("a-device-with-a-long-serial-number-{id}");
+            DeviceRef::new(&class, &id.try_into().unwrap())
+        };
+        let rule = |id: u32| RecordedRule {
+            rule: DeviceRule::parse(&format!("c 10:{id} rw")).unwrap(),
+            users: vec![StepUser::Device(device(id))],
+            host_node: None,
+            beside_spec: false,
+        };
+        ContainerState {
+            start_time: 7,
+            followed: (0..devices).map(|id| (device(id), None)).collect(),
+            class_nodes: Vec::new(),
+            announcements: vec![None; devices as usize],
+            removed: RemovedDevices::default(),
+            rules: (0..devices).map(rule).collect(),
+        }
+    }
+
+    #[test]
+    fn the_state_of_500_containers_with_256_devices_comes_back_from_a_child() {
+        let key = RandomState::new();
+        let text = serde_json::to_string(&container_with(256)).unwrap();
+        assert!(
+            500 * text.len() > 16 * MAX_ANSWER,
+            "the states themselves are too long"
+        );
+        let answer = run_in_child(Duration::from_secs(60), || {
+            let digest = container_with(256).to_digest(&key);
+            let ids = (0..500).map(|id| format!("{id:064}"));
+            let containers = ids.map(|id| (id, digest)).collect();
+            let state = FollowerState {
+                containers,
+                ..FollowerState::default()
+            };
+            state.to_text()
+        });
+        let state = FollowerState::parse(&answer.unwrap().expect("the whole state")).unwrap();
+        assert_eq!(state.containers.len(), 500);
+        let is_same = |devices| {
+            let digest = container_with(devices).to_digest(&key);
+            state.containers.values().all(|it| *it == digest)
+        };
+        assert!(is_same(256));
+        assert!(!is_same(255));
     }
 }

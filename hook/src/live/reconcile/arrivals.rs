@@ -1,29 +1,31 @@
-//! Devices that containers were waiting for, and that the host has now.
+//! Adds awaited devices that the host has now to attachment records. Nothing is changed in a
+//! container here.
 
 use device_class::config::Config;
 
 use crate::live::LiveError;
 use crate::live::reconcile::HostSnapshot;
-use crate::live::record::{AttachmentRecord, AwaitedDevice};
+use crate::live::record::{AttachmentRecord, AwaitedRequest};
 use crate::oci::Bundle;
 use crate::planner;
 
-/// The most devices of one container to which arrivals are added. A device that comes back with
-/// another id each time must not let the record grow for ever.
+/// The maximum number of devices in a record. If a record has that many, no awaited device is added.
+/// Without a limit, a device that comes back with another id each time would let the record grow for
+/// ever.
 const MAX_DEVICES: usize = 256;
 
 impl AttachmentRecord {
-    /// Returns the record as it is once the container has the devices that have come.
+    /// Returns a copy of the record to which the awaited devices that the host has now are added.
     pub(in crate::live) fn with_arrivals(&self, snapshot: &HostSnapshot) -> Self {
         let mut record = self.clone();
-        for awaited in &self.waiting {
-            record.fulfil(awaited, snapshot);
+        for awaited in &self.awaited_requests {
+            record.add_arrived(awaited, snapshot);
         }
         record
     }
 
-    /// Moves the devices that the container waits for and that have come to its devices, if the
-    /// container may still have what it requests. Returns whether there were any.
+    /// Adds the awaited devices that the host has now, if the container may still request them.
+    /// Returns whether the record was changed.
     pub(in crate::live) fn add_arrivals(
         &mut self,
         bundle: &Bundle,
@@ -31,22 +33,22 @@ impl AttachmentRecord {
         config: &Config,
     ) -> Result<bool, LiveError> {
         let mut has_any = false;
-        for awaited in self.waiting.clone() {
-            let Some(class) = snapshot.followed_class(&awaited.class) else {
+        for awaited in self.awaited_requests.clone() {
+            let Some(class) = snapshot.find_followed_class(&awaited.class) else {
                 continue;
             };
-            // As at the start of the container, when its own request was the authority.
+            // As at the start of the container, its own request must be a sufficient authority.
             if planner::may_request(&class.class, bundle, config)? {
-                has_any |= self.fulfil(&awaited, snapshot);
+                has_any |= self.add_arrived(&awaited, snapshot);
             }
         }
         Ok(has_any)
     }
 
-    /// Adds the devices that have come. A device that is awaited by its name is awaited no longer
-    /// then: it is followed from now on.
-    fn fulfil(&mut self, awaited: &AwaitedDevice, snapshot: &HostSnapshot) -> bool {
-        let Some(class) = snapshot.followed_class(&awaited.class) else {
+    /// Adds the devices of a request that the host has now. A request for a single device is removed
+    /// then, because the device is followed from now on.
+    fn add_arrived(&mut self, awaited: &AwaitedRequest, snapshot: &HostSnapshot) -> bool {
+        let Some(class) = snapshot.find_followed_class(&awaited.class) else {
             return false;
         };
         let mut has_any = false;
@@ -63,7 +65,7 @@ impl AttachmentRecord {
             }
         }
         if has_any && !awaited.is_for_all() {
-            self.waiting.retain(|it| it != awaited);
+            self.awaited_requests.retain(|it| it != awaited);
         }
         has_any
     }

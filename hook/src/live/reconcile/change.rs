@@ -17,7 +17,7 @@ use crate::live::container::{
     LockedContainer, OpenContainer, hidden_program, run_in_child, try_twice,
 };
 use crate::live::record::{
-    AttachedDevice, AttachmentRecord, add_host_nodes, device_rules, rules_of_steps,
+    AttachedDevice, AttachmentRecord, add_host_nodes, list_step_rules, to_device_rules,
 };
 use crate::sys::deadline::{self, Deadline, Stage};
 
@@ -26,7 +26,7 @@ pub(in crate::live) struct ContainerChange<'a> {
     /// The rules and files that are removed first.
     pub(in crate::live) stale: &'a AttachmentRecord,
     /// The rules that stay, although `stale` may have rules for the same devices.
-    pub(in crate::live) keep: &'a [DeviceRule],
+    pub(in crate::live) kept_rules: &'a [DeviceRule],
     /// The steps that the container lacks.
     pub(in crate::live) plan: &'a InjectionPlan,
     /// All rules that the container has after the change. A device program that must be generated
@@ -41,11 +41,11 @@ pub(in crate::live) struct ContainerChange<'a> {
 }
 
 impl LockedContainer {
-    /// Changes the container, and its record. If that fails, what was added is removed again.
-    /// Returns warnings.
+    /// Changes the container and its record. If this fails, the added rules and files are removed
+    /// again. Returns warnings.
     ///
-    /// The record is written before the container is changed, so that it is known what the
-    /// container has even if this process is killed.
+    /// A record with all old and new content is written before the container is changed, so that
+    /// nothing is unrecorded if this process is killed.
     pub(in crate::live) fn change(
         &self,
         change: ContainerChange<'_>,
@@ -53,7 +53,7 @@ impl LockedContainer {
     ) -> Result<Vec<String>, LiveError> {
         let ContainerChange {
             stale,
-            keep,
+            kept_rules,
             plan,
             all_rules,
             all_steps,
@@ -76,30 +76,32 @@ impl LockedContainer {
                 file.users.clear();
             }
         }
-        new.rules.extend(rules_of_steps(&plan.steps));
+        new.rules.extend(list_step_rules(&plan.steps));
         for rule in &mut new.rules {
             rule.beside_spec = !new.devices.is_empty();
         }
         add_host_nodes(&mut new.rules, all_steps, &config.host_root);
 
-        let mut left = self.record.clone();
+        let mut kept = self.record.clone();
         let has_rules = !all_rules.is_empty() || !stale.rules.is_empty();
-        let is_hidden = has_rules && self.is_hidden(config)?;
-        // The kernel may hide programs only later, when it is not known any more.
-        left.was_given_nothing |= has_rules
-            && !left.has_all_rules
-            && (is_hidden || hidden_program::was_given_nothing(&self.container.bundle, config));
-        left.remove_revoked(&stale.rules);
-        left.files.retain(|file| !stale.files.contains(file));
-        let mut done = left.clone();
-        done.add(new.devices.clone(), new.rules.clone(), new.files.clone());
-        done.add_users(all_steps);
-        let mut before_and_after = done.clone();
-        before_and_after.add(Vec::new(), stale.rules.clone(), stale.files.clone());
+        let is_hidden = has_rules && self.has_hidden_program(config)?;
+        // This is recorded now, because it cannot be determined later, when the kernel may hide the
+        // program.
+        kept.was_given_nothing |= has_rules
+            && !kept.has_all_rules
+            && (is_hidden
+                || hidden_program::requests_nothing_at_start(&self.container.bundle, config));
+        kept.remove_revoked(&stale.rules);
+        kept.files.retain(|file| !stale.files.contains(file));
+        let mut after = kept.clone();
+        after.add_content(new.devices.clone(), new.rules.clone(), new.files.clone());
+        after.add_users(all_steps);
+        let mut union = after.clone();
+        union.add_content(Vec::new(), stale.rules.clone(), stale.files.clone());
 
         let spec = &self.container.bundle.spec_devices.rules;
         let spec = if is_hidden {
-            left.all_rules(spec)
+            kept.to_spec_rules(spec)
         } else {
             SpecRules::from_spec(spec)
         };
@@ -108,13 +110,12 @@ impl LockedContainer {
         } else {
             None
         };
-        self.check_unchanged()?;
-        self.record_file.save(&before_and_after)?;
+        self.save_if_unchanged(&union)?;
         let changed = run_in_child(|warnings| {
             Stage::Rules.begin();
             if let Some(cgroup) = &cgroup {
-                let revoked = device_rules(&stale.rules);
-                warnings.extend(cgroup.exchange_rules(&revoked, keep, all_rules, &spec)?);
+                let revoked = to_device_rules(&stale.rules);
+                warnings.extend(cgroup.exchange_rules(&revoked, kept_rules, all_rules, &spec)?);
             }
             Stage::Container.begin();
             if stale.files.is_empty() && ready.is_empty() {
@@ -128,53 +129,51 @@ impl LockedContainer {
         });
         let changed = changed.and_then(|warnings| {
             if self.record.has_ended() {
-                return Err(LiveError::Ended);
+                return Err(LiveError::ContainerEnded);
             }
-            self.record_file
-                .merge_detached(&before_and_after, &mut done);
-            self.record_file.save(&done)?;
+            self.record_file.save_merged(&union, &mut after)?;
             Ok(warnings)
         });
         if changed.is_ok() {
             return changed;
         }
         if self.record.has_ended() {
-            // All that the container had is gone with it.
+            // The container's rules and files have ended with it.
             self.record_file.save(&self.record.without_content())?;
-            return Err(LiveError::Ended);
+            return Err(LiveError::ContainerEnded);
         }
-        self.roll_back(&new, stale, left, &before_and_after);
+        self.roll_back(&new, stale, kept, &union);
         changed
     }
 
-    /// Removes what a change that failed has added. `left` is the record of what the container
-    /// keeps, and `saved` the one that this process wrote before. Rules are revoked by this process, because the container can keep a child process
-    /// waiting.
+    /// Removes the rules and files that a failed change has added. `kept` is the record without the
+    /// stale and the new content, and `saved` is the one that this process wrote before the change.
+    /// This process revokes the rules itself, because the container can delay a child process.
     fn roll_back(
         &self,
         new: &AttachmentRecord,
         stale: &AttachmentRecord,
-        mut left: AttachmentRecord,
+        mut kept: AttachmentRecord,
         saved: &AttachmentRecord,
     ) {
-        let revoked = try_twice(|| self.record.revoke(&new.rules, &left));
+        let revoked = try_twice(|| self.record.revoke(&new.rules, &kept));
         let removed = if new.files.is_empty() {
             Ok(())
         } else {
-            try_twice(|| remove_files_of_open(&self.container, new))
+            try_twice(|| remove_files_in_child(&self.container, new))
         };
-        let allowed = self.record.still_allowed(&stale.rules, &left);
-        left.add(Vec::new(), allowed, stale.files.clone());
+        let allowed = self.record.find_still_allowed(&stale.rules, &kept);
+        kept.add_content(Vec::new(), allowed, stale.files.clone());
         let is_incomplete = revoked.is_err() || removed.is_err();
         if revoked.is_err() {
-            left.add(new.devices.clone(), new.rules.clone(), Vec::new());
+            kept.add_content(new.devices.clone(), new.rules.clone(), Vec::new());
         }
         if removed.is_err() {
-            left.add(Vec::new(), Vec::new(), new.files.clone());
+            kept.add_content(Vec::new(), Vec::new(), new.files.clone());
         }
-        // To remove files may take long. The lock does not keep `detach` from revoking rules.
-        self.record_file.merge_detached(saved, &mut left);
-        let recorded = try_twice(|| Ok(self.record_file.save(&left)?));
+        // The removal of files may take long. `detach` may have revoked rules meanwhile, because it
+        // does not wait for the lock for ever.
+        let recorded = try_twice(|| Ok(self.record_file.save_merged(saved, &mut kept)?));
         let errors = [revoked.map(drop), removed, recorded];
         for error in errors.into_iter().filter_map(Result::err) {
             crate::log::warning(&format!(
@@ -190,8 +189,8 @@ impl LockedContainer {
         }
     }
 
-    /// Removes from a plan what the container has already, once `stale` is removed. `devices` are
-    /// those that are being attached.
+    /// Removes the steps from a plan that the container does not need, because it has their result
+    /// already, after the removal of `stale`. `devices` are the devices that are being attached.
     pub(in crate::live) fn retain_missing_steps(
         &self,
         plan: &mut InjectionPlan,
@@ -199,11 +198,11 @@ impl LockedContainer {
         stale: &AttachmentRecord,
         config: &Config,
     ) -> Result<(), LiveError> {
-        let rules = apply::rules_of(plan);
-        let may_hide_rules =
-            !rules.is_empty() && (self.is_hidden(config)? || self.has_hidden_exceptions()?);
+        let rules = apply::list_rules(plan);
+        let may_hide_rules = !rules.is_empty()
+            && (self.has_hidden_program(config)? || self.has_hidden_exceptions()?);
         let denied = self.find_denied(&rules)?;
-        let look = |path: &Path| {
+        let open_file = |path: &Path| {
             let found = self.container.namespace.open_file(path);
             found.map_err(|error| crate::log::chain(&error))
         };
@@ -211,28 +210,31 @@ impl LockedContainer {
         let lacks_step = |step: &InjectionStep| -> Result<bool, LiveError> {
             Ok(match &step.action {
                 Action::Allow { rule, in_spec, .. } => {
-                    denied.contains(rule) || may_hide_rules && self.is_unknown(rule, *in_spec)
+                    denied.contains(rule) || may_hide_rules && self.is_unrecorded(rule, *in_spec)
                 }
                 Action::Link { path, .. } if stale.files.iter().any(|it| it.path == *path) => true,
-                // The image has another file with the same path.
+                // The image has another file at the path.
                 Action::File(mount)
                     if step.users.iter().any(is_new_class)
                         && apply::is_other_file(
                             &mount.source,
                             &mount.path,
                             &config.host_root,
-                            &look,
+                            &open_file,
                         ) == Some(true) =>
                 {
                     true
                 }
-                action => apply::lacks(action, &look)
-                    .map_err(LiveError::Look)?
+                action => apply::find_missing_file(action, &open_file)
+                    .map_err(LiveError::Inspection)?
                     .is_some(),
             })
         };
-        let lacking = plan.steps.iter().map(lacks_step);
-        let lacking = lacking.collect::<Result<Vec<bool>, _>>()?;
+        let lacking = plan
+            .steps
+            .iter()
+            .map(lacks_step)
+            .collect::<Result<Vec<bool>, _>>()?;
         let (mut lacks_any, mut lacks_injected) = (false, false);
         for (step, lacks) in plan.steps.iter().zip(&lacking) {
             lacks_any |= lacks;
@@ -275,7 +277,7 @@ impl LockedContainer {
     }
 }
 
-/// Whether an action adds something to the hook's own directory in containers, which is one tmpfs.
+/// Whether an action adds a file to the hook's own directory in containers, which is one tmpfs.
 pub(in crate::live) fn is_injected(action: &Action) -> bool {
     matches!(
         action,
@@ -283,9 +285,9 @@ pub(in crate::live) fn is_injected(action: &Action) -> bool {
     )
 }
 
-/// Removes the files of `removed` from the root of a container. A child process does this, so
-/// that a file system of the container that does not answer delays nobody for long.
-pub(in crate::live) fn remove_files_of(
+/// Removes the files of `removed` from the root of a container. A child process with a time limit
+/// does this, because a file system of the container may not answer.
+pub(in crate::live) fn remove_container_files(
     container: &AttachmentRecord,
     removed: &AttachmentRecord,
 ) -> Result<(), LiveError> {
@@ -297,7 +299,7 @@ pub(in crate::live) fn remove_files_of(
     done.map(drop)
 }
 
-fn remove_files_of_open(
+fn remove_files_in_child(
     container: &OpenContainer,
     removed: &AttachmentRecord,
 ) -> Result<(), LiveError> {

@@ -1,5 +1,5 @@
-//! The followed classes and their devices, as one look at the host found them. All containers are
-//! compared with the same snapshot.
+//! A snapshot of the followed classes and their devices on the host, with which all containers are
+//! compared. It reads the host and no container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::live::record::{Announcement, AttachedDevice, AttachmentRecord, RecordedRule};
 use crate::log;
-use crate::planner::{self, LookedUp};
+use crate::planner::{self, ScannedClass};
 
 /// A device of a container whose class is followed.
 #[derive(Clone, PartialEq)]
@@ -55,7 +55,7 @@ impl fmt::Display for PresentNode {
 
 /// The names and paths of the host by which the devices of a class were requested.
 #[derive(Default)]
-struct WantedNames<'r> {
+struct RequestedNames<'r> {
     names: Vec<DeviceList>,
     paths: BTreeSet<&'r Path>,
 }
@@ -63,7 +63,7 @@ struct WantedNames<'r> {
 /// The classes of some containers' devices, by name.
 #[derive(Default)]
 pub(in crate::live) struct HostSnapshot {
-    followed: BTreeMap<ClassName, LookedUp>,
+    followed: BTreeMap<ClassName, ScannedClass>,
     /// The announcements of each device, by class. Only classes with `announce` are in the map.
     announcements: BTreeMap<ClassName, BTreeMap<DeviceId, Vec<Announcement>>>,
     /// The classes without `follow`.
@@ -76,14 +76,14 @@ pub(in crate::live) struct HostSnapshot {
 impl HostSnapshot {
     /// Looks up the classes of the records' devices on the host.
     pub(in crate::live) fn take(records: &[AttachmentRecord], config: &Config) -> Self {
-        let mut classes: BTreeMap<&ClassName, WantedNames<'_>> = BTreeMap::new();
+        let mut classes: BTreeMap<&ClassName, RequestedNames<'_>> = BTreeMap::new();
         for device in records.iter().flat_map(|record| &record.devices) {
             let wanted = classes.entry(&device.class).or_default();
             let name = device.name.clone();
             wanted.names.extend(name.map(DeviceList::from_item));
             wanted.paths.extend(device.requested_paths());
         }
-        for awaited in records.iter().flat_map(|record| &record.waiting) {
+        for awaited in records.iter().flat_map(|record| &record.awaited_requests) {
             let wanted = classes.entry(&awaited.class).or_default();
             wanted.names.push(awaited.awaited.to_list());
         }
@@ -99,7 +99,7 @@ impl HostSnapshot {
 
     fn look_up_classes(
         &mut self,
-        classes: &BTreeMap<&ClassName, WantedNames<'_>>,
+        classes: &BTreeMap<&ClassName, RequestedNames<'_>>,
         config: &Config,
     ) -> Result<(), String> {
         let host = planner::open_host(config).map_err(|error| log::chain(&error))?;
@@ -121,7 +121,7 @@ impl HostSnapshot {
             match source.and_then(|source| look_up_class(&source, wanted, &host, config)) {
                 Ok(Some(class)) => {
                     if class.class.spec.announce {
-                        let announcements = announcements(&class, &host);
+                        let announcements = find_class_announcements(&class, &host);
                         self.announcements.insert(name.clone(), announcements);
                     }
                     self.followed.insert(name, class);
@@ -135,22 +135,22 @@ impl HostSnapshot {
         Ok(())
     }
 
-    pub(in crate::live) fn followed_class(&self, name: &ClassName) -> Option<&LookedUp> {
+    pub(in crate::live) fn find_followed_class(&self, name: &ClassName) -> Option<&ScannedClass> {
         self.followed.get(name)
     }
 
     /// Whether the host has a node of a device.
     pub(in crate::live) fn has_nodes(&self, device: &AttachedDevice) -> bool {
         let class = self.followed.get(&device.class);
-        class.is_some_and(|class| find_present(class, device).is_some())
+        class.is_some_and(|class| find_present_device(class, device).is_some())
     }
 
-    pub(in crate::live) fn followed_classes(&self) -> impl Iterator<Item = &LookedUp> {
+    pub(in crate::live) fn followed_classes(&self) -> impl Iterator<Item = &ScannedClass> {
         self.followed.values()
     }
 
     /// Returns the devices of a container whose classes are followed.
-    pub(in crate::live) fn followed_devices<'d>(
+    pub(in crate::live) fn list_followed_devices<'d>(
         &self,
         record: &'d AttachmentRecord,
     ) -> Vec<FollowedDevice<'d>> {
@@ -159,14 +159,14 @@ impl HostSnapshot {
             let class = self.followed.get(&device.class)?;
             Some(FollowedDevice {
                 device,
-                present: find_present(class, device),
+                present: find_present_device(class, device),
             })
         });
         followed.collect()
     }
 
     /// Returns the names of the followed classes of a container's devices.
-    pub(in crate::live) fn followed_class_names<'s>(
+    pub(in crate::live) fn list_followed_class_names<'s>(
         &'s self,
         record: &AttachmentRecord,
     ) -> BTreeSet<&'s ClassName> {
@@ -177,14 +177,14 @@ impl HostSnapshot {
 
     /// Returns the nodes that the classes of a container's devices have for all their devices
     /// together.
-    pub(in crate::live) fn class_nodes(&self, record: &AttachmentRecord) -> Vec<PresentNode> {
-        let classes = self.followed_class_names(record).into_iter();
+    pub(in crate::live) fn list_class_nodes(&self, record: &AttachmentRecord) -> Vec<PresentNode> {
+        let classes = self.list_followed_class_names(record).into_iter();
         let nodes = classes.flat_map(|class| &self.followed[class].found.edits.nodes);
-        nodes.filter_map(present_node).collect()
+        nodes.filter_map(to_present_node).collect()
     }
 
-    /// Whether a path of the host leads to a node of a device, and of no other, now.
-    pub(in crate::live) fn leads_to(&self, device: &AttachedDevice, path: &Path) -> bool {
+    /// Whether a path of the host leads to a node of this device now, and to no other device.
+    pub(in crate::live) fn is_path_of_device(&self, device: &AttachedDevice, path: &Path) -> bool {
         let class = self.followed.get(&device.class);
         let paths = class.map_or(&[][..], |class| &class.found.inventory.paths);
         paths.iter().any(|(known, named)| {
@@ -207,7 +207,7 @@ impl HostSnapshot {
             return Some(true);
         }
         let class = self.followed.get(&device.class)?;
-        Some(find_present(class, device).is_some())
+        Some(find_present_device(class, device).is_some())
     }
 
     /// Whether a rule for a device is for a number that the device had before and has no longer.
@@ -227,9 +227,9 @@ impl HostSnapshot {
             Presence::Found(number) => number == rule.rule.number,
             _ => false,
         };
-        // A node for a capability of the class is in neither list: such a node must have changed on
-        // the host. A rule without a node is for a number that the device never had on this host,
-        // or for a node that the host does not have, which is in the lists.
+        // A node for a capability of the class is in neither list, so that its rule counts only if the
+        // node has changed on the host. A rule without a host node is for a node that the host does
+        // not have, which is in the lists, or for a number that the device never had on this host.
         let has_changed = match rule.host_node {
             Some(_) => rule.has_lost_node(root),
             None => true,
@@ -237,9 +237,9 @@ impl HostSnapshot {
         has_changed && !nodes.any(has_number)
     }
 
-    /// Returns the announcements of a device, none if the host does not have the device. `None`
-    /// means that its class has no `announce`.
-    pub(in crate::live) fn announcements_of(
+    /// Returns the announcements of a device. The list is empty if the host does not have the device.
+    /// `None` means that its class has no `announce`.
+    pub(in crate::live) fn find_announcements(
         &self,
         device: &AttachedDevice,
     ) -> Option<&[Announcement]> {
@@ -253,10 +253,10 @@ impl HostSnapshot {
 /// Looks up the devices of a class. Returns `None` if the class is not followed.
 fn look_up_class(
     source: &ClassSource,
-    wanted: &WantedNames<'_>,
+    wanted: &RequestedNames<'_>,
     host: &RealHost,
     config: &Config,
-) -> Result<Option<LookedUp>, String> {
+) -> Result<Option<ScannedClass>, String> {
     let class = config.class(source).map_err(|error| log::chain(&error))?;
     if !class.spec.follow {
         return Ok(None);
@@ -268,22 +268,25 @@ fn look_up_class(
     let paths: Vec<PathBuf> = paths.into_iter().collect();
     let found = discover::look_up_nodes(&class, &paths, host);
     let found = found.map_err(|error| log::chain(&error))?;
-    Ok(Some(LookedUp { class, found }))
+    Ok(Some(ScannedClass { class, found }))
 }
 
-fn announcements(class: &LookedUp, host: &RealHost) -> BTreeMap<DeviceId, Vec<Announcement>> {
+fn find_class_announcements(
+    class: &ScannedClass,
+    host: &RealHost,
+) -> BTreeMap<DeviceId, Vec<Announcement>> {
     let devices = class.found.inventory.devices.iter();
     let announcements = devices.map(|device| {
         let nodes = device.nodes.iter();
-        let of_nodes = nodes.filter_map(|node| Announcement::from_node(node, host));
-        (device.id.clone(), of_nodes.collect())
+        let announcements = nodes.filter_map(|node| Announcement::from_node(node, host));
+        (device.id.clone(), announcements.collect())
     });
     announcements.collect()
 }
 
-fn find_present(class: &LookedUp, device: &AttachedDevice) -> Option<PresentDevice> {
+fn find_present_device(class: &ScannedClass, device: &AttachedDevice) -> Option<PresentDevice> {
     let found = find_device(class, device)?;
-    let nodes: Vec<PresentNode> = found.nodes.iter().filter_map(present_node).collect();
+    let nodes: Vec<PresentNode> = found.nodes.iter().filter_map(to_present_node).collect();
     (!nodes.is_empty()).then(|| PresentDevice {
         id: found.id.clone(),
         nodes,
@@ -293,7 +296,7 @@ fn find_present(class: &LookedUp, device: &AttachedDevice) -> Option<PresentDevi
 /// Finds a container's device on the host. A device that was requested by an alias or a link is the
 /// one that has this name now; a device with the recorded id and another name is another device. If
 /// several devices have the name, it is the one with the recorded id.
-fn find_device<'c>(class: &'c LookedUp, device: &AttachedDevice) -> Option<&'c Device> {
+fn find_device<'c>(class: &'c ScannedClass, device: &AttachedDevice) -> Option<&'c Device> {
     let inventory = &class.found.inventory;
     let has_id = |found: &&Device| found.id == device.device;
     let Some(name) = &device.name else {
@@ -309,7 +312,7 @@ fn find_device<'c>(class: &'c LookedUp, device: &AttachedDevice) -> Option<&'c D
 }
 
 /// Returns a node of a class as containers get it. Returns `None` if the host does not have it.
-fn present_node(node: &FoundNode) -> Option<PresentNode> {
+fn to_present_node(node: &FoundNode) -> Option<PresentNode> {
     let Presence::Found(number) = node.number else {
         return None;
     };

@@ -1,4 +1,5 @@
-//! Makes containers have their desired devices.
+//! Compares the devices of an attachment record with the host and with the container, and changes
+//! the container and its record so that they agree. Announcements are not sent here.
 
 mod arrivals;
 mod change;
@@ -7,7 +8,7 @@ mod predicted_files;
 mod replace_devices;
 mod stale_rules;
 
-pub(super) use change::{ContainerChange, is_injected, remove_files_of};
+pub(super) use change::{ContainerChange, is_injected, remove_container_files};
 pub(super) use host_snapshot::{FollowedDevice, HostSnapshot, PresentDevice, PresentNode};
 pub(super) use replace_devices::replace_devices;
 pub(super) use stale_rules::{RemovedDevices, find_removed, remove_nodes, revoke_stale};

@@ -8,11 +8,11 @@ use injection_plan::plan::{INJECTED, StepUser};
 use crate::apply::{
     InjectedDir, MAX_LINKS, OpenedAction, OpenedStep, find_image_directory, is_same_library,
 };
-use crate::live::container::is_node;
-use crate::live::record::{CreatedFile, CreatedKind, Identity, merge_users, to_raw};
+use crate::live::container::is_device_node;
+use crate::live::record::{CreatedFile, CreatedFileKind, FileIdentity, merge_users, to_st_rdev};
 use device_class::host::Programs;
 
-use crate::container::{self, ContainerNamespace, FileKind, link_text};
+use crate::container::{self, ContainerNamespace, FileKind, read_link_target};
 
 /// Returns the files that the opened steps of a plan will create in a container, once the files in
 /// `stale` are removed.
@@ -21,27 +21,29 @@ pub(in crate::live) fn predict_files(
     namespace: &ContainerNamespace,
     stale: &[CreatedFile],
 ) -> container::Result<Vec<CreatedFile>> {
-    // A directory that cannot be opened gets no names of libraries, and is no reason to fail.
+    // A directory that cannot be opened gets no names of libraries. This is no error.
     let is_directory = |path: &Path| {
         let found = namespace.open_file(path).ok().flatten();
         found.is_some_and(|found| found.kind() == FileKind::Directory)
     };
-    let mut prediction = Prediction {
+    let mut prediction = FilePrediction {
         namespace,
         stale,
-        native: Vec::new(),
-        for_32bit: Vec::new(),
+        native_directories: Vec::new(),
+        directories_32bit: Vec::new(),
         directory_32bit: None,
         files: Vec::new(),
     };
     for OpenedStep { action, .. } in ready {
         if let OpenedAction::Loader(search) = action {
             let searched = search.library_path.iter().map(PathBuf::as_path);
-            prediction.native = [find_image_directory(Programs::Native, is_directory)].into();
+            prediction.native_directories =
+                [find_image_directory(Programs::Native, is_directory)].into();
             prediction
-                .native
+                .native_directories
                 .extend(searched.filter(|path| is_directory(path)));
-            prediction.for_32bit = [find_image_directory(Programs::Bits32, is_directory)].into();
+            prediction.directories_32bit =
+                [find_image_directory(Programs::Bits32, is_directory)].into();
             prediction.directory_32bit = search.directory_32bit;
         }
     }
@@ -51,21 +53,21 @@ pub(in crate::live) fn predict_files(
     Ok(prediction.files)
 }
 
-/// The files that will be created.
-struct Prediction<'a> {
+/// The files that a plan will create in a container, with the directories to which names are added.
+struct FilePrediction<'a> {
     namespace: &'a ContainerNamespace,
     /// The files that are removed before.
     stale: &'a [CreatedFile],
     /// The image's library directory, followed by those of the container's `LD_LIBRARY_PATH`.
-    native: Vec<&'a Path>,
+    native_directories: Vec<&'a Path>,
     /// The image's library directory for 32-bit programs.
-    for_32bit: Vec<&'a Path>,
+    directories_32bit: Vec<&'a Path>,
     /// The directory of the injected libraries for 32-bit programs.
     directory_32bit: Option<&'a Path>,
     files: Vec<CreatedFile>,
 }
 
-impl Prediction<'_> {
+impl FilePrediction<'_> {
     fn add_step(&mut self, action: &OpenedAction<'_>, users: &[StepUser]) -> container::Result<()> {
         let injected = Path::new(INJECTED);
         let (path, kind) = match action {
@@ -74,18 +76,22 @@ impl Prediction<'_> {
                 own: Some(_),
                 path,
                 source: _,
-            } if self.namespace.can_make_devices() => (*path, CreatedKind::Node(to_raw(*number))),
-            OpenedAction::MakeNode { path, number, .. } => {
-                (*path, CreatedKind::Node(to_raw(*number)))
+            } if self.namespace.can_make_devices() => {
+                (*path, CreatedFileKind::Node(to_st_rdev(*number)))
             }
-            OpenedAction::Node { path, number, .. } => (*path, CreatedKind::Bound(to_raw(*number))),
+            OpenedAction::MakeNode { path, number, .. } => {
+                (*path, CreatedFileKind::Node(to_st_rdev(*number)))
+            }
+            OpenedAction::Node { path, number, .. } => {
+                (*path, CreatedFileKind::BoundNode(to_st_rdev(*number)))
+            }
             OpenedAction::Directory { source, path } => {
-                (*path, CreatedKind::Mount(source.identity().numbers()))
+                (*path, CreatedFileKind::Mount(source.identity().numbers()))
             }
             OpenedAction::Link { path, target } => {
-                (*path, CreatedKind::Link((*target).to_owned(), None))
+                (*path, CreatedFileKind::Link((*target).to_owned(), None))
             }
-            OpenedAction::Mask(mask) => (mask.path, CreatedKind::Tmpfs),
+            OpenedAction::Mask(mask) => (mask.path, CreatedFileKind::Tmpfs),
             OpenedAction::Library {
                 source,
                 path,
@@ -93,7 +99,7 @@ impl Prediction<'_> {
                 image_links,
                 ..
             } => {
-                self.add(injected, CreatedKind::Tmpfs, users)?;
+                self.add_file(injected, CreatedFileKind::Tmpfs, users)?;
                 let source = source.identity().numbers();
                 for name in *names {
                     let place = path.with_file_name(name);
@@ -104,63 +110,64 @@ impl Prediction<'_> {
             }
             OpenedAction::File { source, path } => {
                 let entry = self.namespace.open_entry(path)?;
-                let old_link = entry.as_ref().and_then(link_text);
+                let old_link = entry.as_ref().and_then(read_link_target);
                 if entry.is_some() && old_link.is_none() {
-                    (*path, CreatedKind::Mount(source.identity().numbers()))
+                    (*path, CreatedFileKind::Mount(source.identity().numbers()))
                 } else {
-                    self.add(injected, CreatedKind::Tmpfs, users)?;
-                    let place = InjectedDir::place_of(path);
-                    (*path, CreatedKind::Link(place, old_link))
+                    self.add_file(injected, CreatedFileKind::Tmpfs, users)?;
+                    let place = InjectedDir::inner_path(path);
+                    (*path, CreatedFileKind::Link(place, old_link))
                 }
             }
-            // The loader's files stay. The libraries in them are not found any more.
+            // The changed files of the loader are not recorded, because they stay. They do no harm:
+            // the libraries that they name are not found after the removal.
             OpenedAction::Loader(_) => return Ok(()),
         };
-        self.add(path, kind, users)
+        self.add_file(path, kind, users)
     }
 
-    /// Adds what is created for one name of a library in the directories of the image: a link to
-    /// `place`, or mounts over the image's files. More may be added than is created then, because
-    /// only a file that is the created one is removed later.
+    /// Adds the files for one name of a library in the directories of the image: a link to `place`,
+    /// or mounts over the image's files. Files may be added that are not created later. This does no
+    /// harm, because a file is removed only if it is the created one.
     fn add_image_names(
         &mut self,
         name: &str,
         place: &Path,
-        source: Identity,
+        source: FileIdentity,
         gets_link: bool,
         users: &[StepUser],
     ) -> container::Result<()> {
         let is_32bit = self.directory_32bit.is_some_and(|it| place.starts_with(it));
         let directories = if is_32bit {
-            &self.for_32bit
+            &self.directories_32bit
         } else {
-            &self.native
+            &self.native_directories
         };
         for (index, directory) in directories.clone().into_iter().enumerate() {
             let path = directory.join(name);
             let found = self.namespace.open_entry(&path).ok().flatten();
-            let mut text = found.as_ref().and_then(link_text);
+            let mut text = found.as_ref().and_then(read_link_target);
             let stale = self.stale.iter().find(|stale| stale.path == path);
             let mut is_missing = found.is_none();
-            if let Some(CreatedKind::Link(_, old)) = stale.map(|stale| &stale.kind) {
+            if let Some(CreatedFileKind::Link(_, old)) = stale.map(|stale| &stale.kind) {
                 text.clone_from(old);
                 is_missing = old.is_none();
             }
             if is_missing {
                 if gets_link && index == 0 {
-                    self.add(&path, CreatedKind::Link(place.to_owned(), None), users)?;
+                    self.add_file(&path, CreatedFileKind::Link(place.to_owned(), None), users)?;
                 }
                 continue;
             }
             let Some(text) = text else {
-                self.add(&path, CreatedKind::Mount(source), users)?;
+                self.add_file(&path, CreatedFileKind::Mount(source), users)?;
                 continue;
             };
             if let Some(file) = self.follow_links(directory, &text, name)? {
-                self.add(&file, CreatedKind::Mount(source), users)?;
+                self.add_file(&file, CreatedFileKind::Mount(source), users)?;
             } else if text != place {
-                let link = CreatedKind::Link(place.to_owned(), Some(text));
-                self.add(&path, link, users)?;
+                let link = CreatedFileKind::Link(place.to_owned(), Some(text));
+                self.add_file(&path, link, users)?;
             }
         }
         Ok(())
@@ -183,7 +190,7 @@ impl Prediction<'_> {
             let Some(found) = self.namespace.open_entry(&path)? else {
                 break;
             };
-            match link_text(&found) {
+            match read_link_target(&found) {
                 Some(next) => text = next,
                 None if is_same_library(name, text.as_os_str()) => return Ok(Some(path)),
                 None => break,
@@ -193,7 +200,12 @@ impl Prediction<'_> {
     }
 
     /// Adds a file, and before it the directories of its path that do not exist.
-    fn add(&mut self, path: &Path, kind: CreatedKind, users: &[StepUser]) -> container::Result<()> {
+    fn add_file(
+        &mut self,
+        path: &Path,
+        kind: CreatedFileKind,
+        users: &[StepUser],
+    ) -> container::Result<()> {
         let mut missing = Vec::new();
         for directory in path.ancestors().skip(1) {
             if self.namespace.open_file(directory)?.is_some() {
@@ -210,25 +222,27 @@ impl Prediction<'_> {
         let entry_identity = entry.as_ref().map(|it| it.identity().numbers());
         let before = stale.map_or(entry_identity, |stale| stale.before);
         for directory in missing.into_iter().rev() {
-            self.push(directory, CreatedKind::Directory, None, users);
+            self.push_file(directory, CreatedFileKind::Directory, None, users);
         }
-        let is_there_already = match &kind {
-            CreatedKind::Mount(source) => before == Some(*source),
-            CreatedKind::Link(text, _) => entry.as_ref().and_then(link_text).as_ref() == Some(text),
-            CreatedKind::Node(number) => entry.is_some_and(|it| is_node(&it, *number)),
+        let exists_already = match &kind {
+            CreatedFileKind::Mount(source) => before == Some(*source),
+            CreatedFileKind::Link(text, _) => {
+                entry.as_ref().and_then(read_link_target).as_ref() == Some(text)
+            }
+            CreatedFileKind::Node(number) => entry.is_some_and(|it| is_device_node(&it, *number)),
             _ => false,
         };
-        if !is_there_already {
-            self.push(path, kind, before, users);
+        if !exists_already {
+            self.push_file(path, kind, before, users);
         }
         Ok(())
     }
 
-    fn push(
+    fn push_file(
         &mut self,
         path: &Path,
-        kind: CreatedKind,
-        before: Option<Identity>,
+        kind: CreatedFileKind,
+        before: Option<FileIdentity>,
         users: &[StepUser],
     ) {
         let file = CreatedFile {

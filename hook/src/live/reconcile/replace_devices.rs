@@ -1,5 +1,5 @@
-//! Replacing the followed devices of one container: each gets the nodes that the host has now, and
-//! one that the host does not have is removed.
+//! Replaces the followed devices of one container: each gets the nodes that the host has now, and a
+//! device that the host does not have is removed. Devices that are not followed stay as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use crate::live::LiveError;
 use crate::live::container::LockedContainer;
 use crate::live::reconcile::{ContainerChange, FollowedDevice, HostSnapshot};
 use crate::live::record::{
-    AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule, form::substitute_id,
-    rules_of_steps, to_raw,
+    AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule, device_text::substitute_id,
+    list_step_rules, to_st_rdev,
 };
 use crate::log;
 use crate::planner;
 use crate::sys::deadline::{self, Deadline};
 
-/// Changes a container so that its followed devices have the nodes that the host has now. It waits
-/// at most `lock_limit` for the container's lock. Returns whether there was anything to change.
+/// Changes a container so that its followed devices have the nodes that the host has now. Waits at
+/// most `lock_limit` for the container's lock. Returns whether the container was changed.
 pub(in crate::live) fn replace_devices(
     record: &AttachmentRecord,
     followed: &[FollowedDevice<'_>],
@@ -65,11 +65,11 @@ pub(in crate::live) fn replace_devices(
         };
         followed_refs.insert(now.clone());
         if let Some(found) = &followed.present {
-            // Otherwise another device of the record is this one, by another of its names.
+            // If the ids differ, another device of the record is this device, by another name.
             if found.id != device.device {
                 continue;
             }
-            let request = device.to_request_by_id(|path| snapshot.leads_to(device, path));
+            let request = device.to_request_by_id(|path| snapshot.is_path_of_device(device, path));
             grants.push(device.to_grant(request));
         }
         present.push((device.clone(), followed.present.as_ref()));
@@ -97,27 +97,27 @@ pub(in crate::live) fn replace_devices(
                 | Action::Link { .. }
         );
         let is_followed = step.users.iter().all(is_followed_device);
-        is_followed && is_node || class_nodes.has_step(step) || class_nodes.has_mask(step)
+        is_followed && is_node || class_nodes.includes_step(step) || class_nodes.includes_mask(step)
     });
 
     let mut stale = locked.record.without_content();
-    let planned_rules: Vec<_> = rules_of_steps(&plan.steps).collect();
-    let mut keep = Vec::new();
+    let planned_rules: Vec<_> = list_step_rules(&plan.steps).collect();
+    let mut kept_rules = Vec::new();
     for rule in &locked.record.rules {
         let is_planned = planned_rules
             .iter()
             .any(|planned| planned.rule == rule.rule);
-        let is_replaced = is_followed(&rule.users) || class_nodes.has_replaced(rule);
+        let is_replaced = is_followed(&rule.users) || class_nodes.is_replaced_rule(rule);
         if is_replaced && !is_planned {
             stale.rules.push(rule.clone());
         } else {
-            keep.push(rule.rule);
+            kept_rules.push(rule.rule);
         }
     }
-    let is_planned = |file: &CreatedFile| plan.steps.iter().any(|step| file.is_from(step));
+    let is_planned = |file: &CreatedFile| plan.steps.iter().any(|step| file.is_created_by(step));
     let files = &locked.record.files;
     for (index, file) in files.iter().enumerate() {
-        // What the engine made below a node that is planned stays until that node goes.
+        // A node that the engine made below the mount of a planned node stays as long as that mount.
         let mut same_path = files[index..].iter().filter(|it| it.path == file.path);
         let is_replaced = is_followed(&file.users) || class_nodes.has_path(&file.path);
         if file.is_node_or_link() && is_replaced && !same_path.any(is_planned) {
@@ -126,21 +126,20 @@ pub(in crate::live) fn replace_devices(
     }
 
     let all_steps = plan.steps.clone();
-    let mut all_rules = apply::rules_of(&plan);
-    keep.extend(&all_rules);
+    let mut all_rules = apply::list_rules(&plan);
+    kept_rules.extend(&all_rules);
     locked.retain_missing_steps(&mut plan, &[], &stale, config)?;
     deadline.cancel();
     if plan.steps.is_empty() && stale.files.is_empty() && stale.rules.is_empty() {
         if !renamed.is_empty() || has_arrivals {
-            locked.check_unchanged()?;
-            locked.record_file.save(&locked.record)?;
+            locked.save_if_unchanged(&locked.record)?;
         }
         return Ok(false);
     }
-    all_rules.extend(&keep);
+    all_rules.extend(&kept_rules);
     let change = ContainerChange {
         stale: &stale,
-        keep: &keep,
+        kept_rules: &kept_rules,
         plan: &plan,
         all_rules: &all_rules,
         all_steps: &all_steps,
@@ -164,11 +163,11 @@ pub(in crate::live) fn replace_devices(
     Ok(true)
 }
 
-/// Returns the ids that devices have now, if they are others than before. A device that
-/// was requested by name has another id when it is plugged in elsewhere. If it is unplugged and
-/// another device of the container has its id, an id is made of its name until it comes back.
+/// Returns the new ids of devices whose ids have changed. A device that was requested by name has
+/// another id when it is plugged in elsewhere. If it is unplugged and another device of the container
+/// has its id, its record gets an id that is made of its name until it comes back.
 fn find_new_ids(followed: &[&FollowedDevice<'_>]) -> BTreeMap<DeviceRef, DeviceId> {
-    let is_now_of_other = |device: &AttachedDevice| {
+    let is_id_of_other_device = |device: &AttachedDevice| {
         let mut present = followed
             .iter()
             .filter_map(|it| Some((it.device, it.present.as_ref()?)));
@@ -178,7 +177,7 @@ fn find_new_ids(followed: &[&FollowedDevice<'_>]) -> BTreeMap<DeviceRef, DeviceI
         let device = followed.device;
         let id = match (&followed.present, &device.name) {
             (Some(found), _) if found.id != device.device => found.id.clone(),
-            (None, Some(name)) if is_now_of_other(device) => substitute_id(name)?,
+            (None, Some(name)) if is_id_of_other_device(device) => substitute_id(name)?,
             _ => return None,
         };
         Some((device.device_ref(), id))
@@ -186,8 +185,8 @@ fn find_new_ids(followed: &[&FollowedDevice<'_>]) -> BTreeMap<DeviceRef, DeviceI
     new_ids.collect()
 }
 
-/// The nodes that a container has of followed classes as such: those that a class has for all its
-/// devices together. Like a device's own node, such a node may come back with another number.
+/// The nodes of a container that a followed class has for all its devices together. Like the node of
+/// a single device, such a node may come back with another number.
 struct ClassNodes {
     classes: BTreeSet<ClassName>,
     /// The paths of the nodes in the container.
@@ -195,12 +194,12 @@ struct ClassNodes {
     /// The numbers that the nodes have on the host.
     numbers: BTreeSet<DeviceNumber>,
     /// The container's rules for numbers that such nodes had before.
-    replaced: Vec<RecordedRule>,
+    replaced_rules: Vec<RecordedRule>,
 }
 
 impl ClassNodes {
     fn find(record: &AttachmentRecord, plan: &InjectionPlan, snapshot: &HostSnapshot) -> Self {
-        let classes = snapshot.followed_class_names(record).into_iter();
+        let classes = snapshot.list_followed_class_names(record).into_iter();
         let classes: BTreeSet<ClassName> = classes.cloned().collect();
         let is_class = |user: &StepUser| classes.iter().any(|class| user.is_class(class));
         let is_for_classes = |users: &[StepUser]| !users.is_empty() && users.iter().all(is_class);
@@ -227,19 +226,19 @@ impl ClassNodes {
             let number = rule.rule.number;
             is_for_classes(&rule.users)
                 && !numbers.contains(&number)
-                && earlier.contains(&to_raw(number))
+                && earlier.contains(&to_st_rdev(number))
         };
-        let replaced = record.rules.iter().filter(is_replaced).cloned().collect();
+        let replaced_rules = record.rules.iter().filter(is_replaced).cloned().collect();
         ClassNodes {
             classes,
             paths,
             numbers,
-            replaced,
+            replaced_rules,
         }
     }
 
-    /// Whether a step is for one of the nodes.
-    fn has_step(&self, step: &InjectionStep) -> bool {
+    /// Whether a step creates one of the nodes or allows access to it.
+    fn includes_step(&self, step: &InjectionStep) -> bool {
         match &step.action {
             Action::Node { mount, .. } => self.has_path(&mount.path),
             Action::MakeNode { path, .. } => self.has_path(path),
@@ -253,7 +252,7 @@ impl ClassNodes {
     }
 
     /// Whether a step masks a list of devices, in which the followed ones change.
-    fn has_mask(&self, step: &InjectionStep) -> bool {
+    fn includes_mask(&self, step: &InjectionStep) -> bool {
         match &step.action {
             Action::Mask { path, .. } => {
                 let mut users = step.users.iter();
@@ -264,8 +263,8 @@ impl ClassNodes {
         }
     }
 
-    fn has_replaced(&self, rule: &RecordedRule) -> bool {
-        self.replaced.contains(rule)
+    fn is_replaced_rule(&self, rule: &RecordedRule) -> bool {
+        self.replaced_rules.contains(rule)
     }
 
     fn has_path(&self, path: &Path) -> bool {

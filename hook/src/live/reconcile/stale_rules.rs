@@ -1,8 +1,7 @@
-//! Rules for devices that the host does not have any more, or that have another number now.
+//! Revokes rules for devices that the host does not have any more, or that have another number now.
 //!
-//! The next device that is plugged in may get such a number. So these rules are revoked before
-//! anything else is done, whatever the state of the container, of its other devices, of its bundle
-//! and of its request is.
+//! The next device that is plugged in may get such a number. So these rules are revoked before all
+//! other changes, and even if the container, its bundle or its request cannot be used.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,7 +13,7 @@ use injection_plan::plan::StepUser;
 
 use crate::live::LiveError;
 use crate::live::container::{lock, record_files::LockedRecord};
-use crate::live::reconcile::{HostSnapshot, remove_files_of};
+use crate::live::reconcile::{HostSnapshot, remove_container_files};
 use crate::live::record::{AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule};
 use crate::log;
 
@@ -28,7 +27,7 @@ pub(in crate::live) fn find_removed(
 ) -> RemovedDevices {
     let is_removed = |device: &&AttachedDevice| match snapshot.has_device(device) {
         Some(is_present) => !is_present,
-        // The class file has a mistake or was deleted. The host's nodes show what is there.
+        // The class cannot be used. So the host's nodes show whether the device is there.
         None => has_lost_own_node(record, device, root),
     };
     let removed = record.devices.iter().filter(is_removed);
@@ -46,9 +45,9 @@ fn has_lost_own_node(record: &AttachmentRecord, device: &AttachedDevice, root: &
     own.any(|rule| rule.has_lost_node(root))
 }
 
-/// Revokes the rules of removed devices, and those for earlier numbers of devices, and records
-/// that. It waits at most `lock_limit` for the container's lock, after the rules are revoked. Returns
-/// whether there were any.
+/// Revokes the rules of removed devices and for earlier numbers of devices, and removes them from the
+/// record. After the rules are revoked, it waits at most `lock_limit` for the container's lock.
+/// Returns whether a rule was revoked.
 pub(in crate::live) fn revoke_stale(
     record: &AttachmentRecord,
     removed: &RemovedDevices,
@@ -57,7 +56,7 @@ pub(in crate::live) fn revoke_stale(
     config: &Config,
 ) -> Result<bool, LiveError> {
     let root = &config.host_root;
-    let check = NeedCheck {
+    let need = RuleNeed {
         record,
         removed,
         snapshot,
@@ -65,28 +64,25 @@ pub(in crate::live) fn revoke_stale(
     };
     let is_stale = |rule: &&RecordedRule| {
         let mut users = rule.users.iter();
-        !rule.users.is_empty() && !users.any(|user| check.is_needed_by(user, rule))
+        !rule.users.is_empty() && !users.any(|user| need.is_needed_by(user, rule))
     };
     let stale: Vec<RecordedRule> = record.rules.iter().filter(is_stale).cloned().collect();
     if stale.is_empty() {
         update_host_nodes(record, snapshot, lock_limit, root)?;
         return Ok(false);
     }
-    let mut left = record.clone();
-    left.remove_revoked(&stale);
-    for warning in record.revoke(&stale, &left)? {
+    let mut kept = record.clone();
+    kept.remove_revoked(&stale);
+    for warning in record.revoke(&stale, &kept)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
     // Another process may have changed the record before it was locked.
     let record_file = LockedRecord::open(root, &record.id, lock_limit)?;
-    if let Some(mut current) = record_file.read()?
-        && current.is_from_same_start(record)
-    {
-        current.remove_revoked(&stale);
-        record_file.save(&current)?;
+    let updated = record_file.update(record, |current| current.remove_revoked(&stale))?;
+    if let Some(current) = updated {
         // A process that had the lock may have allowed them again, by the record as it was.
-        let again = current.still_allowed(&stale, &current);
-        for warning in current.revoke(&again, &current)? {
+        let allowed_again = current.find_still_allowed(&stale, &current);
+        for warning in current.revoke(&allowed_again, &current)? {
             log::warning(&format!("container {}: {warning}", record.id));
         }
     }
@@ -101,15 +97,15 @@ pub(in crate::live) fn revoke_stale(
     Ok(true)
 }
 
-/// Finds out whether a device or a class of a container still needs a rule.
-struct NeedCheck<'a> {
+/// Determines whether a device or a class of a container still needs a rule.
+struct RuleNeed<'a> {
     record: &'a AttachmentRecord,
     removed: &'a RemovedDevices,
     snapshot: &'a HostSnapshot,
     root: &'a Path,
 }
 
-impl NeedCheck<'_> {
+impl RuleNeed<'_> {
     fn is_needed_by(&self, user: &StepUser, rule: &RecordedRule) -> bool {
         let device = match user {
             StepUser::Class(class) => return self.is_needed_by_class(class, rule),
@@ -117,7 +113,7 @@ impl NeedCheck<'_> {
         };
         let mut devices = self.record.devices.iter();
         // A device that was detached needs nothing.
-        let known = devices.find(|known| known.is_user(user));
+        let known = devices.find(|known| known.matches_user(user));
         !self.removed.contains(device)
             && known.is_some_and(|known| self.is_needed_by_device(known, rule))
     }
@@ -170,18 +166,16 @@ fn update_host_nodes(
         return Ok(());
     }
     let record_file = LockedRecord::open(root, &record.id, lock_limit)?;
-    let current = record_file.read()?;
-    if let Some(mut current) = current.filter(|current| current.is_from_same_start(record)) {
+    record_file.update(record, |current| {
         for rule in current.rules.iter_mut().filter(|rule| has_returned(rule)) {
             rule.update_host_node(root);
         }
-        record_file.save(&current)?;
-    }
+    })?;
     Ok(())
 }
 
-/// Removes the nodes and links of removed devices from a container. This is all that can be done
-/// for a device whose class cannot be used.
+/// Removes the nodes and links of removed devices from a container. For a device whose class cannot
+/// be used, nothing else can be removed.
 pub(in crate::live) fn remove_nodes(
     record: &AttachmentRecord,
     removed: &RemovedDevices,
@@ -196,19 +190,18 @@ pub(in crate::live) fn remove_nodes(
         return Ok(());
     };
     let as_read = current.clone();
-    let is_theirs = |file: &CreatedFile| {
+    let belongs_to_removed = |file: &CreatedFile| {
         let mut users = file.users.iter();
         file.is_node_or_link()
             && !file.users.is_empty()
             && users.all(|user| is_removed(removed, user))
     };
-    let (files, left) = current.files.drain(..).partition(is_theirs);
-    current.files = left;
-    let removed_files = AttachmentRecord {
+    let (files, kept) = current.files.drain(..).partition(belongs_to_removed);
+    current.files = kept;
+    let remove_files = AttachmentRecord {
         files,
         ..record.without_content()
     };
-    remove_files_of(record, &removed_files)?;
-    record_file.merge_detached(&as_read, &mut current);
-    Ok(record_file.save(&current)?)
+    remove_container_files(record, &remove_files)?;
+    Ok(record_file.save_merged(&as_read, &mut current)?)
 }

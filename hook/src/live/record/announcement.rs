@@ -8,7 +8,7 @@ use device_class::discover::{FoundNode, Presence};
 use device_class::host::{DeviceKind, HostView, MAX_ATTRIBUTE};
 use serde::{Deserialize, Serialize};
 
-/// A device node, as messages describe it.
+/// The description of a device node in messages to programs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Announcement {
     /// The path of the device's directory below /sys.
@@ -72,7 +72,7 @@ impl Announcement {
         })
     }
 
-    /// Whether both are for the same device and the same node.
+    /// Whether both announcements are for the same device and the same node.
     pub(in crate::live) fn is_same_node(&self, other: &Self) -> bool {
         let key = |it: &Self| (it.devpath.clone(), it.node.clone(), it.number);
         key(self) == key(other)

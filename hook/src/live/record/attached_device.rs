@@ -7,15 +7,15 @@ use injection_plan::plan::{GivenBy, StepUser};
 use injection_plan::request::{DeviceList, Item, RequestedPlace, quote};
 use serde::{Deserialize, Serialize};
 
-use crate::live::record::form;
+use crate::live::record::device_text;
 use crate::oci::{AttachRequest, CdiGrant};
 
-/// A device that was attached, or that the hook gave the container and that is followed.
+/// A device of a container: one that a user attached, or a followed one that the hook gave it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachedDevice {
     pub(crate) class: ClassName,
     /// The device's id.
-    #[serde(deserialize_with = "form::id::deserialize")]
+    #[serde(deserialize_with = "device_text::id::deserialize")]
     pub(crate) device: DeviceId,
     #[serde(rename = "asked")]
     pub(crate) given_by: GivenBy,
@@ -23,14 +23,18 @@ pub(crate) struct AttachedDevice {
     pub(crate) forced: bool,
     /// The alias or the path by which the device was requested, as a request has it. The device
     /// that comes back is the one with this name. `None` means that it is the one with the id.
-    #[serde(default, with = "form::name", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        with = "device_text::name",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(crate) name: Option<Item>,
     /// The paths that the request chose for the device's nodes. It is empty if they have their
     /// usual paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) places: Vec<RequestedPlace>,
-    /// Whether the container was waiting for the device when it started. Unlike a device that it
-    /// was started with, such a device can be detached.
+    /// Whether the container got the device after its start, for which it had waited. Unlike a device
+    /// of its start, such a device can be detached.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) late: bool,
 }
@@ -48,7 +52,7 @@ impl AttachedDevice {
     /// Returns the id for messages, or the name while the record has no id of the device.
     pub(crate) fn label(&self) -> String {
         match &self.name {
-            Some(name) if form::substitute_id(name).as_ref() == Some(&self.device) => {
+            Some(name) if device_text::substitute_id(name).as_ref() == Some(&self.device) => {
                 name.name_text()
             }
             _ => self.device.to_string(),
@@ -73,20 +77,25 @@ impl AttachedDevice {
         known.is_some_and(|known| known == name || known == quote(name))
     }
 
-    /// Returns the request that means the device, wherever it is plugged in now, and wants its
-    /// nodes where the container has them.
+    /// Returns the request for the device, wherever it is plugged in now, with the paths where the
+    /// container has its nodes.
     pub(in crate::live) fn to_request(&self) -> DeviceList {
-        let name = self.name.clone().unwrap_or_else(|| self.quoted_id());
-        self.request_by(&name, |_| true)
+        self.build_request(&self.requested_name(), |_| true)
     }
 
-    /// The same by the device's id. What was requested by a path of the host is included only if
-    /// `leads_to` says that the path leads to the device now.
+    /// Returns the alias or the path by which the device was requested, or its id.
+    pub(in crate::live) fn requested_name(&self) -> Item {
+        self.name.clone().unwrap_or_else(|| self.quoted_id())
+    }
+
+    /// Returns the request for the device by its id, with the paths where the container has its
+    /// nodes. A path of the host is included only if `leads_to` returns that it leads to the device
+    /// now.
     pub(in crate::live) fn to_request_by_id(&self, leads_to: impl Fn(&Path) -> bool) -> DeviceList {
-        self.request_by(&self.quoted_id(), leads_to)
+        self.build_request(&self.quoted_id(), leads_to)
     }
 
-    fn request_by(&self, name: &Item, leads_to: impl Fn(&Path) -> bool) -> DeviceList {
+    fn build_request(&self, name: &Item, leads_to: impl Fn(&Path) -> bool) -> DeviceList {
         let mut items = Vec::new();
         for place in &self.places {
             match place {
@@ -140,8 +149,8 @@ impl AttachedDevice {
         }
     }
 
-    /// Whether the user is the device or its class.
-    pub(in crate::live) fn is_user(&self, user: &StepUser) -> bool {
+    /// Whether `user` is the device or its class.
+    pub(in crate::live) fn matches_user(&self, user: &StepUser) -> bool {
         match user {
             StepUser::Device(device) => (&device.class, &device.id) == (&self.class, &self.device),
             StepUser::Class(class) => *class == self.class,
@@ -149,7 +158,7 @@ impl AttachedDevice {
     }
 
     /// Whether the device or its class is one of the users.
-    pub(in crate::live) fn is_among(&self, users: &[StepUser]) -> bool {
-        users.iter().any(|user| self.is_user(user))
+    pub(in crate::live) fn is_needed_by_any(&self, users: &[StepUser]) -> bool {
+        users.iter().any(|user| self.matches_user(user))
     }
 }

@@ -1,5 +1,5 @@
-//! Files that are created in the root of a container that runs: device nodes, links, mounts and
-//! the directories for them.
+//! The record of a file that was created in the root of a container that runs: a device node, a
+//! link, a mount, or a directory on the path of one.
 
 use std::path::{Path, PathBuf};
 
@@ -8,39 +8,41 @@ use injection_plan::plan::{Action, INJECTED, InjectionStep, StepUser};
 use serde::{Deserialize, Serialize};
 
 use crate::apply::{InjectedDir, is_same_library};
-use crate::live::record::form;
+use crate::live::record::device_text;
 
 /// The file system, the inode number and the device number of a file.
-pub(in crate::live) type Identity = [u64; 3];
+pub(in crate::live) type FileIdentity = [u64; 3];
 
-/// One file, directory or mount that is created.
+/// A file, directory or mount that was created in a container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CreatedFile {
     pub(crate) path: PathBuf,
     #[serde(rename = "how")]
-    pub(crate) kind: CreatedKind,
+    pub(crate) kind: CreatedFileKind,
     /// The file that was at the path before.
-    pub(in crate::live) before: Option<Identity>,
+    pub(in crate::live) before: Option<FileIdentity>,
     /// The devices and the classes that need the file. An empty list means that the file stays,
     /// whatever is detached.
-    #[serde(rename = "for", with = "form::users")]
+    #[serde(rename = "for", with = "device_text::users")]
     pub(crate) users: Vec<StepUser>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum CreatedKind {
+pub(crate) enum CreatedFileKind {
     /// A bind mount of this file of the host.
-    Mount(Identity),
+    Mount(FileIdentity),
     /// A tmpfs.
     Tmpfs,
     /// A bind mount of the host's device node with this device number.
-    Bound(u64),
+    #[serde(rename = "bound")]
+    BoundNode(u64),
     /// A device node with this device number, created in the container.
     Node(u64),
-    /// A symbolic link with the first text. The second is the text of the link that it replaced.
+    /// A symbolic link with the first path as its target. The second is the target of the link that
+    /// it replaced.
     Link(PathBuf, Option<PathBuf>),
-    /// An empty directory for one of the others.
+    /// An empty directory on the path of another created file.
     Directory,
 }
 
@@ -52,14 +54,16 @@ impl CreatedFile {
 
     /// Returns the device nodes and links that the hook creates for `steps` when it starts a
     /// container.
-    pub(crate) fn from_start(steps: &[InjectionStep]) -> Vec<Self> {
+    pub(crate) fn from_steps(steps: &[InjectionStep]) -> Vec<Self> {
         let files = steps.iter().flat_map(|step| match &step.action {
-            Action::Node { mount, number, .. } => Self::nodes(&mount.path, *number, step).into(),
-            Action::MakeNode { path, number, .. } => Self::nodes(path, *number, step).into(),
+            Action::Node { mount, number, .. } => {
+                Self::from_node(&mount.path, *number, step).into()
+            }
+            Action::MakeNode { path, number, .. } => Self::from_node(path, *number, step).into(),
             Action::Link { path, target } => {
                 vec![Self::for_step(
                     path,
-                    CreatedKind::Link(target.clone(), None),
+                    CreatedFileKind::Link(target.clone(), None),
                     step,
                 )]
             }
@@ -71,14 +75,17 @@ impl CreatedFile {
     /// Returns both forms that a device node of a step may have in a container: a node of its
     /// own, or a bind mount of the host's node. Which of them is there depends on the class, on
     /// the engine and on the container's user namespace.
-    pub(crate) fn nodes(path: &Path, number: DeviceNumber, step: &InjectionStep) -> [Self; 2] {
-        let number = to_raw(number);
+    pub(crate) fn from_node(path: &Path, number: DeviceNumber, step: &InjectionStep) -> [Self; 2] {
+        let number = to_st_rdev(number);
         // A bind mount may be on top of a node. It is undone first, as the last one.
-        let kinds = [CreatedKind::Node(number), CreatedKind::Bound(number)];
+        let kinds = [
+            CreatedFileKind::Node(number),
+            CreatedFileKind::BoundNode(number),
+        ];
         kinds.map(|kind| Self::for_step(path, kind, step))
     }
 
-    fn for_step(path: &Path, kind: CreatedKind, step: &InjectionStep) -> Self {
+    fn for_step(path: &Path, kind: CreatedFileKind, step: &InjectionStep) -> Self {
         CreatedFile {
             path: path.to_owned(),
             kind,
@@ -90,59 +97,60 @@ impl CreatedFile {
     /// Returns the device number in the form of `st_rdev`, if the file is a device node.
     pub(in crate::live) fn device_number(&self) -> Option<u64> {
         match self.kind {
-            CreatedKind::Bound(number) | CreatedKind::Node(number) => Some(number),
+            CreatedFileKind::BoundNode(number) | CreatedFileKind::Node(number) => Some(number),
             _ => None,
         }
     }
 
     pub(crate) fn is_node_or_link(&self) -> bool {
-        self.device_number().is_some() || matches!(self.kind, CreatedKind::Link(..))
+        self.device_number().is_some() || matches!(self.kind, CreatedFileKind::Link(..))
     }
 
     /// Whether a step creates this file.
-    pub(crate) fn is_from(&self, step: &InjectionStep) -> bool {
+    pub(crate) fn is_created_by(&self, step: &InjectionStep) -> bool {
         match (&step.action, &self.kind) {
             (
                 Action::Node { mount, number, .. },
-                CreatedKind::Bound(known) | CreatedKind::Node(known),
-            ) => mount.path == self.path && to_raw(*number) == *known,
-            (Action::MakeNode { path, number, .. }, CreatedKind::Node(known)) => {
-                *path == self.path && to_raw(*number) == *known
+                CreatedFileKind::BoundNode(known) | CreatedFileKind::Node(known),
+            ) => mount.path == self.path && to_st_rdev(*number) == *known,
+            (Action::MakeNode { path, number, .. }, CreatedFileKind::Node(known)) => {
+                *path == self.path && to_st_rdev(*number) == *known
             }
-            (Action::Link { path, target }, CreatedKind::Link(text, _)) => {
+            (Action::Link { path, target }, CreatedFileKind::Link(text, _)) => {
                 *path == self.path && target == text
             }
-            (Action::Directory(mount) | Action::File(mount), CreatedKind::Mount(_)) => {
+            (Action::Directory(mount) | Action::File(mount), CreatedFileKind::Mount(_)) => {
                 mount.path == self.path
             }
-            (Action::File(mount), CreatedKind::Link(text, _)) => {
-                mount.path == self.path && InjectedDir::place_of(&mount.path) == *text
+            (Action::File(mount), CreatedFileKind::Link(text, _)) => {
+                mount.path == self.path && InjectedDir::inner_path(&mount.path) == *text
             }
-            (Action::Library { mount, names, .. }, CreatedKind::Link(text, _)) => {
+            (Action::Library { mount, names, .. }, CreatedFileKind::Link(text, _)) => {
                 let name = text.file_name().and_then(|name| name.to_str());
                 text.parent() == mount.path.parent() && name.is_some_and(|it| names.contains(it))
             }
-            (Action::Library { names, .. }, CreatedKind::Mount(_)) => {
+            (Action::Library { names, .. }, CreatedFileKind::Mount(_)) => {
                 let name = self.path.file_name();
                 name.is_some_and(|name| names.iter().any(|it| is_same_library(it, name)))
             }
-            (Action::File(_) | Action::Library { .. }, CreatedKind::Tmpfs) => {
+            (Action::File(_) | Action::Library { .. }, CreatedFileKind::Tmpfs) => {
                 self.path == Path::new(INJECTED)
             }
-            (Action::Mask { path, .. }, CreatedKind::Tmpfs) => *path == self.path,
+            (Action::Mask { path, .. }, CreatedFileKind::Tmpfs) => *path == self.path,
             (
                 Action::Node { mount, .. } | Action::Directory(mount) | Action::File(mount),
-                CreatedKind::Directory,
+                CreatedFileKind::Directory,
             ) => mount.path.starts_with(&self.path),
-            (Action::MakeNode { path, .. } | Action::Link { path, .. }, CreatedKind::Directory) => {
-                path.starts_with(&self.path)
-            }
+            (
+                Action::MakeNode { path, .. } | Action::Link { path, .. },
+                CreatedFileKind::Directory,
+            ) => path.starts_with(&self.path),
             _ => false,
         }
     }
 }
 
 /// Returns a device number in the form of `st_rdev` (makedev(3)).
-pub(in crate::live) fn to_raw(number: DeviceNumber) -> u64 {
+pub(in crate::live) fn to_st_rdev(number: DeviceNumber) -> u64 {
     nix::sys::stat::makedev(number.major.into(), number.minor.into())
 }

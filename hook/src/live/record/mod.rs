@@ -3,11 +3,11 @@
 
 mod announcement;
 mod attached_device;
-mod awaited_device;
+mod awaited_request;
 mod created_file;
-pub(super) mod form;
+pub(super) mod device_text;
 mod recorded_rule;
-mod renamed;
+mod rename_devices;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,16 +15,16 @@ use std::path::PathBuf;
 
 use device_class::device::DeviceRule;
 use device_class::name::DeviceRef;
-use injection_plan::plan::SpecRule;
+use injection_plan::plan::{DetachedRequest, SpecRule};
 use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::{Deserialize, Serialize};
 
 pub(in crate::live) use announcement::Announcement;
 pub(crate) use attached_device::AttachedDevice;
-pub(in crate::live) use awaited_device::AwaitedDevice;
-pub(in crate::live) use created_file::{CreatedFile, CreatedKind, Identity, to_raw};
+pub(in crate::live) use awaited_request::AwaitedRequest;
+pub(in crate::live) use created_file::{CreatedFile, CreatedFileKind, FileIdentity, to_st_rdev};
 pub(in crate::live) use recorded_rule::{
-    RecordedRule, add_host_nodes, device_rules, rules_of_steps,
+    RecordedRule, add_host_nodes, list_step_rules, to_device_rules,
 };
 pub(in crate::live) use users::merge_users;
 
@@ -58,10 +58,14 @@ pub(crate) struct AttachmentRecord {
     #[serde(default, rename = "spec", skip_serializing_if = "Option::is_none")]
     pub(crate) spec_rules: Option<Vec<LinuxDeviceCgroup>>,
     pub(crate) devices: Vec<AttachedDevice>,
-    /// The devices that the container requested at its start and the host did not have. A device
-    /// that comes moves to `devices`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) waiting: Vec<AwaitedDevice>,
+    /// The requests of the container for devices that the host did not have at its start. A device
+    /// that comes later is added to `devices`.
+    #[serde(default, rename = "waiting", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) awaited_requests: Vec<AwaitedRequest>,
+    /// The requests that `boathook detach` ended while the container waited for their devices. Each
+    /// has the ids of the devices that had arrived before.
+    #[serde(default, rename = "detached", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ended_requests: Vec<AwaitedRequest>,
     /// The device rules that the container lacked before they were added.
     pub(crate) rules: Vec<RecordedRule>,
     /// The files that were created in the container's root.
@@ -81,7 +85,7 @@ pub(crate) struct AttachmentRecord {
     #[serde(
         default,
         rename = "told",
-        with = "form::by_device",
+        with = "device_text::by_device",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub(crate) announced: BTreeMap<DeviceRef, BTreeSet<Announcement>>,
@@ -93,6 +97,21 @@ impl AttachmentRecord {
         let attached = self.devices.iter().filter(|it| it.given_by.is_user());
         attached
             .map(|device| device.to_grant(device.to_request()))
+            .collect()
+    }
+
+    /// Returns the parts of the container's own request that were detached.
+    pub(crate) fn detached_requests(&self) -> Vec<DetachedRequest> {
+        let ended = self
+            .ended_requests
+            .iter()
+            .map(|it| it.to_detached_request(true));
+        let in_part = self
+            .awaited_requests
+            .iter()
+            .filter(|it| !it.detached.is_empty());
+        ended
+            .chain(in_part.map(|it| it.to_detached_request(false)))
             .collect()
     }
 
@@ -120,14 +139,17 @@ impl AttachmentRecord {
 
     /// Returns the device rules of the specification, if the record has them.
     pub(in crate::live) fn parse_spec_rules(&self) -> Option<Vec<SpecRule>> {
-        self.spec_rules.as_deref().map(crate::oci::device_rules)
+        self.spec_rules
+            .as_deref()
+            .map(crate::oci::convert_device_rules)
     }
 
     /// Returns a record of the same container without devices, rules and files.
     pub(crate) fn without_content(&self) -> Self {
         AttachmentRecord {
             devices: Vec::new(),
-            waiting: Vec::new(),
+            awaited_requests: Vec::new(),
+            ended_requests: Vec::new(),
             rules: Vec::new(),
             files: Vec::new(),
             has_all_rules: false,
@@ -142,8 +164,7 @@ impl AttachmentRecord {
         (self.pid, self.start_time) == (other.pid, other.start_time)
     }
 
-    /// Adds to a record that an older version wrote what `new`, a record of the same start, has
-    /// and it lacks.
+    /// Copies the fields that an older version did not write from `new`, a record of the same start.
     pub(in crate::live) fn with_missing_fields(mut self, new: Self) -> Self {
         if self.spec_rules.is_none() {
             self.spec_rules = new.spec_rules;
@@ -155,11 +176,21 @@ impl AttachmentRecord {
         self
     }
 
-    /// Whether the record has anything for which its file is kept.
+    /// Whether the record's file must be kept. Revoked rules of the specification alone are a reason,
+    /// because an update of the container would allow them again.
     pub(in crate::live) fn has_content(&self) -> bool {
+        self.has_attachments() || !self.revoked_spec_rules.is_empty()
+    }
+
+    /// Whether the record has devices, requests, rules or files, which belong to this start of the
+    /// container alone.
+    pub(in crate::live) fn has_attachments(&self) -> bool {
         let has_devices =
-            !self.devices.is_empty() || !self.waiting.is_empty() || !self.rules.is_empty();
-        has_devices || !self.files.is_empty() || self.has_all_rules
+            !self.devices.is_empty() || !self.awaited_requests.is_empty() || !self.rules.is_empty();
+        has_devices
+            || !self.files.is_empty()
+            || !self.ended_requests.is_empty()
+            || self.has_all_rules
     }
 }
 

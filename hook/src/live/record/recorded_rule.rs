@@ -8,7 +8,7 @@ use injection_plan::plan::{Action, InjectionStep, StepUser};
 use serde::{Deserialize, Serialize};
 
 use crate::container::{Resolver, RootDir};
-use crate::live::record::{form, to_raw};
+use crate::live::record::{FileIdentity, device_text, to_st_rdev};
 
 /// A device rule that was added to a container's cgroup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,10 +17,10 @@ pub(crate) struct RecordedRule {
     pub(crate) rule: DeviceRule,
     /// The devices and the classes that need the rule. An empty list means that the rule stays,
     /// whatever is detached.
-    #[serde(rename = "for", with = "form::users")]
+    #[serde(rename = "for", with = "device_text::users")]
     pub(crate) users: Vec<StepUser>,
-    /// The device's node on the host when the rule was set. A node that the hook makes itself
-    /// has none on the host.
+    /// The device's node on the host when the rule was set. `None` means that the host has no node
+    /// and the hook created one in the container.
     #[serde(default, rename = "host", skip_serializing_if = "Option::is_none")]
     pub(crate) host_node: Option<HostNode>,
     /// Whether the rule was added for an attached device. When it is revoked, the container
@@ -34,16 +34,15 @@ pub(crate) struct RecordedRule {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HostNode {
     path: PathBuf,
-    /// The file system, the inode number and the device number.
-    identity: [u64; 3],
+    identity: FileIdentity,
 }
 
 impl HostNode {
-    /// Returns the device node at a path of the host whose root directory is `root`, if it still has
-    /// the number of the rule.
+    /// Finds the device node at a path of the host whose root directory is `root`. Returns `None` if
+    /// there is none or it has another number than the rule.
     fn find(root: &Path, path: &Path, rule: &DeviceRule) -> Option<Self> {
-        let identity = find_identity(root, path)?;
-        (identity[2] == to_raw(rule.number)).then(|| HostNode {
+        let identity = find_node_identity(root, path)?;
+        (identity[2] == to_st_rdev(rule.number)).then(|| HostNode {
             identity,
             path: path.to_owned(),
         })
@@ -51,25 +50,25 @@ impl HostNode {
 
     /// Whether the path has no device node now, or one with another number.
     pub(in crate::live) fn has_other_number(&self, root: &Path) -> bool {
-        let number = |[_, _, number]: [u64; 3]| number;
-        find_identity(root, &self.path).map(number) != Some(number(self.identity))
+        let number = |[_, _, number]: FileIdentity| number;
+        find_node_identity(root, &self.path).map(number) != Some(number(self.identity))
     }
 
     /// Whether the path has no device node now, or another one.
     pub(in crate::live) fn is_replaced(&self, root: &Path) -> bool {
-        find_identity(root, &self.path) != Some(self.identity)
+        find_node_identity(root, &self.path) != Some(self.identity)
     }
 }
 
 /// Returns the identity of the device node to which a path of the host leads.
-fn find_identity(root: &Path, path: &Path) -> Option<[u64; 3]> {
+fn find_node_identity(root: &Path, path: &Path) -> Option<FileIdentity> {
     let root = RootDir::open(root, Resolver::Walk).ok()?;
     let node = root.lookup(path).ok()??;
     node.kind().is_device().then(|| node.identity().numbers())
 }
 
 impl RecordedRule {
-    /// Returns a rule that the users of a step need.
+    /// Creates the record of a rule that the users of a step need.
     pub(in crate::live) fn for_step(rule: DeviceRule, step: &InjectionStep) -> Self {
         RecordedRule {
             rule,
@@ -113,13 +112,13 @@ pub(in crate::live) fn add_host_nodes(
 }
 
 /// Returns the device rules of `rules`, without their users.
-pub(crate) fn device_rules(rules: &[RecordedRule]) -> Vec<DeviceRule> {
+pub(crate) fn to_device_rules(rules: &[RecordedRule]) -> Vec<DeviceRule> {
     rules.iter().map(|rule| rule.rule).collect()
 }
 
 /// Returns the rules of steps, with the devices that need them. A device node has one rule for
 /// each access that any of its users needs, so that the rule of one user can be revoked alone.
-pub(in crate::live) fn rules_of_steps(
+pub(in crate::live) fn list_step_rules(
     steps: &[InjectionStep],
 ) -> impl Iterator<Item = RecordedRule> {
     steps.iter().flat_map(|step| match &step.action {

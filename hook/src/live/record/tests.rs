@@ -33,9 +33,9 @@ fn a_rule_that_stays_is_not_taken_with_a_device() {
     };
     for [first, second] in [[vec![], vec!["chip-0"]], [vec!["chip-0"], vec![]]] {
         let mut record = AttachmentRecord::default();
-        record.add(vec![device("chip-0")], vec![rule(&first)], Vec::new());
-        record.add(Vec::new(), vec![rule(&second)], Vec::new());
-        assert_eq!(record.take(|_| true).rules, []);
+        record.add_content(vec![device("chip-0")], vec![rule(&first)], Vec::new());
+        record.add_content(Vec::new(), vec![rule(&second)], Vec::new());
+        assert_eq!(record.remove_devices(|_| true).rules, []);
         assert_eq!(record.rules, [rule(&[])]);
     }
 }
@@ -58,12 +58,12 @@ fn allow(id: &str, rule: &str) -> InjectionStep {
 fn a_rule_that_another_device_needs_stays_recorded() {
     let allow = |id| allow(id, "c 10:183 rw");
     let mut record = AttachmentRecord::default();
-    let first = rules_of_steps(&[allow("chip-0")]).collect();
-    record.add(vec![device("chip-0"), device("chip-1")], first, Vec::new());
+    let first = list_step_rules(&[allow("chip-0")]).collect();
+    record.add_content(vec![device("chip-0"), device("chip-1")], first, Vec::new());
     record.add_users(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);
-    let taken = record.take(|device| device.device.as_str() == "chip-0");
+    let taken = record.remove_devices(|device| device.device.as_str() == "chip-0");
     assert_eq!(taken.rules, []);
-    let taken = record.take(|_| true);
+    let taken = record.remove_devices(|_| true);
     assert_eq!((taken.rules.len(), record.rules.len()), (1, 0));
 }
 
@@ -74,12 +74,12 @@ fn a_rule_of_another_access_does_not_replace_a_needed_one() {
     let rules = steps
         .iter()
         .map(std::slice::from_ref)
-        .flat_map(rules_of_steps);
+        .flat_map(list_step_rules);
     let mut rules: Vec<_> = rules.collect();
     rules[0].users.clear();
-    record.add(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
+    record.add_content(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
     record.add_users(&[allow("chip-1", "c 10:183 r")]);
-    let taken = record.take(|device| device.device.as_str() == "chip-0");
+    let taken = record.remove_devices(|device| device.device.as_str() == "chip-0");
     assert_eq!(taken.rules, [], "chip-1 needs it");
 }
 
@@ -102,8 +102,8 @@ fn devices_are_renamed_all_at_once() {
             steps.push(allow(id, &format!("c 10:{id} rw")));
             record.announced.insert(chip(id), BTreeSet::new());
         }
-        rules.extend(rules_of_steps(&steps));
-        record.add(["0", "1", "2"].map(device).into(), rules, Vec::new());
+        rules.extend(list_step_rules(&steps));
+        record.add_content(["0", "1", "2"].map(device).into(), rules, Vec::new());
         let map = ids.iter().map(|(old, new)| (chip(old), chip(new).id));
         let renamed = record.rename_devices(&map.collect());
         let now: Vec<&str> = record.devices.iter().map(|it| it.device.as_str()).collect();
@@ -127,14 +127,32 @@ fn a_device_that_needs_less_access_keeps_only_that() {
     ];
     for lacking in [&steps[..], &steps[..1]] {
         let mut record = AttachmentRecord::default();
-        let rules = rules_of_steps(lacking).collect();
-        record.add(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
+        let rules = list_step_rules(lacking).collect();
+        record.add_content(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
         record.add_users(&steps);
-        let taken = record.take(|device| device.device.as_str() == "chip-0");
+        let taken = record.remove_devices(|device| device.device.as_str() == "chip-0");
         let of = |record: &AttachmentRecord| -> Vec<String> {
             record.rules.iter().map(|it| it.rule.to_string()).collect()
         };
         assert_eq!(of(&taken), ["c 10:183 rw"]);
         assert_eq!(of(&record), ["c 10:183 r"]);
     }
+}
+
+#[test]
+fn a_record_is_kept_for_revoked_rules_of_the_specification() {
+    let mut record = AttachmentRecord::default();
+    let rule = RecordedRule {
+        rule: parse("c 10:183 rw"),
+        users: Vec::new(),
+        host_node: None,
+        beside_spec: false,
+    };
+    assert!(!record.has_content());
+    record.rules.push(rule.clone());
+    // A record without the specification's rules counts as having one for the device.
+    record.remove_revoked(&[rule]);
+    assert_eq!(record.rules, []);
+    assert!(record.has_content());
+    assert!(!record.has_attachments());
 }

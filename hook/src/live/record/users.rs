@@ -4,11 +4,12 @@
 use device_class::device::DeviceRule;
 use injection_plan::plan::{InjectionStep, StepUser};
 
-use super::{AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule, rules_of_steps};
+use super::{AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule, list_step_rules};
 
 impl AttachmentRecord {
-    /// Adds what the record does not have yet. What it has gets the new users as well.
-    pub(crate) fn add(
+    /// Adds devices, rules and files. A rule or file that the record has already gets the new users as
+    /// well.
+    pub(crate) fn add_content(
         &mut self,
         devices: Vec<AttachedDevice>,
         rules: Vec<RecordedRule>,
@@ -41,46 +42,46 @@ impl AttachmentRecord {
         }
     }
 
-    /// Removes devices, with the rules and files that no other device needs. Returns what was
-    /// removed as a record of the same container.
-    pub(crate) fn take(&mut self, is_taken: impl Fn(&AttachedDevice) -> bool) -> Self {
-        let (taken, left) = self.devices.drain(..).partition(is_taken);
-        self.devices = left;
+    /// Removes devices, with the rules and files that no other device needs. Returns them as a record
+    /// of the same container.
+    pub(crate) fn remove_devices(&mut self, is_removed: impl Fn(&AttachedDevice) -> bool) -> Self {
+        let (removed, kept) = self.devices.drain(..).partition(is_removed);
+        self.devices = kept;
         let devices = &self.devices;
         self.announced
             .retain(|key, _| devices.iter().any(|device| device.device_ref() == *key));
         let is_needed = |users: &[StepUser]| {
-            users.is_empty() || devices.iter().any(|device| device.is_among(users))
+            users.is_empty() || devices.iter().any(|device| device.is_needed_by_any(users))
         };
-        let (rules, left) = self
+        let (rules, kept) = self
             .rules
             .drain(..)
             .partition(|rule| !is_needed(&rule.users));
-        self.rules = left;
-        let (files, left) = self
+        self.rules = kept;
+        let (files, kept) = self
             .files
             .drain(..)
             .partition(|file| !is_needed(&file.users));
-        self.files = left;
+        self.files = kept;
         AttachmentRecord {
-            devices: taken,
+            devices: removed,
             rules,
             files,
             ..self.without_content()
         }
     }
 
-    /// Adds the users of steps to what the record has for another device already: of two devices
-    /// that need the same thing, the container lacked it only for the first. A device that needs
-    /// less access than the recorded rule gets a rule of its own, which stays when the other
-    /// device is detached.
+    /// Adds the users of steps to recorded rules and files, which may be recorded for another device
+    /// only: the container lacked a shared rule or file only when the first device was attached. A
+    /// device that needs less access than the recorded rule gets a rule of its own, which stays when
+    /// the other device is detached.
     pub(crate) fn add_users(&mut self, steps: &[InjectionStep]) {
         let devices = self.devices.clone();
         let users_with_device = |users: &[StepUser]| -> Vec<StepUser> {
-            let has_device = |user: &&StepUser| devices.iter().any(|it| it.is_user(user));
+            let has_device = |user: &&StepUser| devices.iter().any(|it| it.matches_user(user));
             users.iter().filter(has_device).cloned().collect()
         };
-        for rule in rules_of_steps(steps) {
+        for rule in list_step_rules(steps) {
             let users = users_with_device(&rule.users);
             if !users.is_empty() {
                 self.add_rule_users(&rule.rule, users);
@@ -91,7 +92,11 @@ impl AttachmentRecord {
             if users.is_empty() {
                 continue;
             }
-            for file in self.files.iter_mut().filter(|file| file.is_from(step)) {
+            for file in self
+                .files
+                .iter_mut()
+                .filter(|file| file.is_created_by(step))
+            {
                 merge_users(&mut file.users, users.clone());
             }
         }
@@ -124,15 +129,15 @@ impl AttachmentRecord {
     }
 }
 
-/// Merges two lists of users. An empty list means that no single device needs the thing, and that
-/// it stays; so does the merged one.
-pub(in crate::live) fn merge_users(known: &mut Vec<StepUser>, more: Vec<StepUser>) {
-    if known.is_empty() || more.is_empty() {
-        return known.clear();
+/// Adds users to the users of a rule or file. An empty list means that the rule or file stays,
+/// whatever is detached. If one of the lists is empty, the result is empty.
+pub(in crate::live) fn merge_users(users: &mut Vec<StepUser>, new_users: Vec<StepUser>) {
+    if users.is_empty() || new_users.is_empty() {
+        return users.clear();
     }
-    for user in more {
-        if !known.contains(&user) {
-            known.push(user);
+    for user in new_users {
+        if !users.contains(&user) {
+            users.push(user);
         }
     }
 }

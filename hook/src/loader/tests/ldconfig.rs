@@ -34,9 +34,9 @@ fn ldconfig_takes_our_library_before_any_other() {
             compile_library("cc", &at(directory), name);
         }
 
-        let ours = glibc::drop_in(&[directory("/opt/ours")]);
+        let ours = glibc::generate_drop_in(&[directory("/opt/ours")]);
         fs::write(at(glibc::DROP_IN), ours).unwrap();
-        let conf = glibc::conf(existing.map(str::as_bytes));
+        let conf = glibc::update_conf(existing.map(str::as_bytes));
         let conf = conf.as_deref().or(existing.map(str::as_bytes)).unwrap();
         fs::write(at(glibc::CONF), conf).unwrap();
 

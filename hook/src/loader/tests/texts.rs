@@ -34,7 +34,7 @@ fn loaders_are_known_by_their_interpreters_names() {
         ("ld-musl-a b.so.1, ld-musl-x86_64", ""),
     ] {
         let names: Vec<&str> = names.split(", ").filter(|name| !name.is_empty()).collect();
-        let found = loaders(&names).into_iter().map(|loader| match loader {
+        let found = find_loaders(&names).into_iter().map(|loader| match loader {
             Loader::Glibc => "glibc".to_owned(),
             Loader::Musl { arch } => arch,
         });
@@ -72,7 +72,7 @@ fn a_directory_must_be_expressible() {
 #[test]
 fn the_drop_in_lists_our_directories() {
     assert_eq!(
-        glibc::drop_in(&[directory(OURS), directory("/opt/boathook/lib32")]),
+        glibc::generate_drop_in(&[directory(OURS), directory("/opt/boathook/lib32")]),
         b"# Libraries of the devices that boathook gave to this container.\n\
           /opt/boathook/lib\n\
           /opt/boathook/lib32\n"
@@ -92,7 +92,7 @@ fn ld_so_conf_reads_our_drop_in_first() {
         "include /etc/ld.so.conf.d/00-boathook.conf\n/opt/lib\n",
     ] {
         assert_eq!(
-            glibc::conf(Some(unchanged.as_bytes())),
+            glibc::update_conf(Some(unchanged.as_bytes())),
             None,
             "{unchanged:?}"
         );
@@ -113,9 +113,12 @@ fn ld_so_conf_reads_our_drop_in_first() {
         "/no/newline/at/the/end",
     ] {
         let want = format!("include /etc/ld.so.conf.d/00-boathook.conf\n{preceded}");
-        assert_eq!(show(glibc::conf(Some(preceded.as_bytes()))), Some(want));
+        assert_eq!(
+            show(glibc::update_conf(Some(preceded.as_bytes()))),
+            Some(want)
+        );
     }
-    let absent = show(glibc::conf(None));
+    let absent = show(glibc::update_conf(None));
     assert_eq!(
         absent.as_deref(),
         Some("include /etc/ld.so.conf.d/*.conf\n")
@@ -130,11 +133,11 @@ fn what_was_written_needs_no_more() {
         Some(b"/opt/lib\n"),
         Some(b"\xff\0\xfe"),
     ] {
-        let written = glibc::conf(existing).unwrap();
-        assert_eq!(glibc::conf(Some(&written)), None, "{existing:?}");
-        let written = musl::path(existing, &[directory(OURS)]).unwrap();
+        let written = glibc::update_conf(existing).unwrap();
+        assert_eq!(glibc::update_conf(Some(&written)), None, "{existing:?}");
+        let written = musl::update_path_file(existing, &[directory(OURS)]).unwrap();
         assert_eq!(
-            musl::path(Some(&written), &[directory(OURS)]),
+            musl::update_path_file(Some(&written), &[directory(OURS)]),
             None,
             "{existing:?}"
         );
@@ -145,7 +148,7 @@ fn what_was_written_needs_no_more() {
 fn musls_path_has_our_directory_first_and_once() {
     let of = |existing: Option<&str>| {
         let existing = existing.map(str::as_bytes);
-        show(musl::path(existing, &[directory(OURS)]))
+        show(musl::update_path_file(existing, &[directory(OURS)]))
     };
     // A new file must repeat the built-in list.
     let absent = "/opt/boathook/lib\n/lib\n/usr/local/lib\n/usr/lib\n";
@@ -178,9 +181,9 @@ fn musls_path_takes_several_directories() {
         (Some("/a:/lib\n"), Some("/b\n/a:/lib\n")),
         (Some("/b:/a\n"), None),
     ] {
-        let text = musl::path(existing.map(str::as_bytes), &both);
+        let text = musl::update_path_file(existing.map(str::as_bytes), &both);
         assert_eq!(show(text).as_deref(), want, "{existing:?}");
     }
-    assert_eq!(musl::path(None, &[]), None);
+    assert_eq!(musl::update_path_file(None, &[]), None);
     assert_eq!(musl::path_file("x86_64"), "/etc/ld-musl-x86_64.path");
 }

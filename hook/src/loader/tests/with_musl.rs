@@ -61,7 +61,7 @@ fn musl_takes_our_library_before_a_stale_one() {
     let image = format!("/lib:{}", stale.display());
     assert_eq!(run_with(image.as_bytes(), scratch), "stale");
     for existing in [None, Some(image.as_bytes()), Some(b"")] {
-        let path = musl::path(existing, &[directory(&ours)]).unwrap();
+        let path = musl::update_path_file(existing, &[directory(&ours)]).unwrap();
         assert_eq!(run_with(&path, scratch), "ours", "{existing:?}");
     }
 }

@@ -155,7 +155,7 @@ fn the_engines_log_is_found() {
     ] {
         let wanted = wanted.map(|(path, json)| RuntimeLog {
             path: path.into(),
-            json,
+            is_json: json,
         });
         assert_eq!(parse(line).log, wanted, "{line}");
     }

@@ -6,8 +6,8 @@ use device_class::config::Config;
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
 
-use crate::catalog::fixture::scanned;
-use crate::service::allocate::{container, containers_of_a_call};
+use crate::catalog::fixture::scan_recorded_host;
+use crate::service::allocate::{answer_call, answer_container};
 
 /// Reads a shipped class and one of its recorded hosts.
 fn shipped(name: &str, host: &str) -> (DeviceClass, RecordedHost) {
@@ -32,10 +32,45 @@ fn devices_that_differ_are_unhealthy_under_one_name() {
     for (config, healthy) in [("", 3), (one_name, 0)] {
         let config = Config::parse(Path::new("config.toml"), config).unwrap();
         let class = config.with_settings(class.clone(), "class.toml".as_ref());
-        let scan = scanned(&[class.unwrap()], &host);
+        let scan = scan_recorded_host(&[class.unwrap()], &host);
         let devices = scan.inventory.values().flat_map(|one| one.devices());
         let found = devices.filter(|device| device.is_healthy()).count();
         assert_eq!(found, healthy);
+    }
+}
+
+/// In the modes of which only instances can be used, and on which alerts about capacity that is not
+/// allocatable would fire.
+#[test]
+fn a_device_that_can_be_used_in_parts_only_is_not_offered() {
+    let in_mig_mode = "\nfile /etc/dmi_mig_config/dev0\n| 0000:33:00.0\n";
+    for (name, recording, more, id) in [
+        (
+            "nvidia-gpu",
+            "nvidia-gpu/mig-facts",
+            "",
+            "GPU-b0f66a81-7f0c-4a6e-a7d9-5a3c9a1d2f77",
+        ),
+        ("hygon-dcu", "hygon-dcu", in_mig_mode, "33:00.0"),
+    ] {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class"));
+        let file = root.join(format!("testdata/{recording}/host.txt"));
+        let text = std::fs::read_to_string(file).unwrap() + more;
+        let host = RecordedHost::parse(&text).unwrap();
+        let (class, _) = shipped(name, recording);
+        let found = device_class::discover::devices(&class, &host).devices;
+        let whole = found.iter().find(|device| device.only_in_parts.is_some());
+        let whole = whole.unwrap_or_else(|| panic!("{found:?}"));
+        assert!(whole.id.as_str().contains(id));
+        let scan = scan_recorded_host(&[class], &host);
+        let mut resources = scan.inventory.values();
+        assert!(resources.all(|one| one.position(whole.id.as_str()).is_none()));
+        let said = format!("{} is not offered: ", whole.id);
+        assert!(
+            scan.warnings.iter().any(|line| line.contains(&said)),
+            "{:?}",
+            scan.warnings
+        );
     }
 }
 
@@ -45,7 +80,7 @@ fn devices_that_differ_are_unhealthy_under_one_name() {
 #[test]
 fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     let (class, host) = shipped("gpu-share", "gpu-share");
-    let scan = scanned(&[class], &host);
+    let scan = scan_recorded_host(&[class], &host);
     let of = |name: &str| {
         let mut resources = scan.inventory.values();
         let found = resources.find(|resource| resource.name.as_str() == name);
@@ -56,7 +91,7 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     let share = |number| format!("{gpu}::{number}");
     let first: Vec<String> = (0..5).map(share).collect();
     let second: Vec<String> = (5..8).map(share).collect();
-    let answers = containers_of_a_call(resource, &[&first, &second]).unwrap();
+    let answers = answer_call(resource, &[&first, &second]).unwrap();
     for (answer, own) in answers.iter().zip(["5", "3"]) {
         let wanted = [
             ("ALIYUN_COM_GPU_MEM_CONTAINER", own),
@@ -73,7 +108,7 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     // refused.
     let mut others = resource.devices().iter().map(|device| device.hardware());
     let other = others.find(|other| *other != gpu).unwrap();
-    let error = container(resource, &[share(0), format!("{other}::0")]).unwrap_err();
+    let error = answer_container(resource, &[share(0), format!("{other}::0")]).unwrap_err();
     assert_eq!(
         error.message(),
         "aliyun.com/gpu-mem: shares of 2 devices requested for one container, which may have \
@@ -84,7 +119,7 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     let count = of("aliyun.com/gpu-count");
     let gpus: BTreeSet<_> = resource.devices().iter().map(|d| d.hardware()).collect();
     assert_eq!(count.devices().len(), gpus.len());
-    let error = container(count, &[gpu.to_string()]).unwrap_err();
+    let error = answer_container(count, &[gpu.to_string()]).unwrap_err();
     assert_eq!(
         error.message(),
         "aliyun.com/gpu-count is the number of devices of the class gpu-share and cannot be \
@@ -97,14 +132,14 @@ fn shares_are_separate_devices_and_allocate_returns_their_number() {
     let text = "version = 1\nresource = 'x.com/mem'\nrequest = { env = 'X' }\n\
                 device = { id = 'x-{index}' }\n[[discover]]\ncount = 2\n\
                 [sharing]\nreplicas = 3\ncount_env = 'X_COUNT'\n";
-    let scan = scanned(&[class(text)], &RecordedHost::default());
+    let scan = scan_recorded_host(&[class(text)], &RecordedHost::default());
     let resource = scan.inventory.values().next().unwrap();
     let ids: Vec<&str> = resource.devices().iter().map(|d| d.id.as_str()).collect();
     let wanted = "x-0::0 x-0::1 x-0::2 x-1::0 x-1::1 x-1::2";
     assert_eq!(ids.join(" "), wanted);
     assert_eq!(resource.devices()[4].hardware().as_str(), "x-1");
     let asked = ["x-0::2".to_owned(), "x-1::0".to_owned()];
-    let answer = container(resource, &asked).unwrap();
+    let answer = answer_container(resource, &asked).unwrap();
     assert_eq!(answer.envs["X"], "x-0,x-1");
     let annotation = &answer.annotations["devices.boathook.dev/x"];
     assert_eq!(annotation, "x-0::2,x-1::0");
@@ -120,7 +155,7 @@ fn without_a_control_node_no_device_is_healthy() {
                  device = { id = 'x-{index}', nodes = ['/dev/x{index}'] }\n";
     let healthy = |text: &str| {
         let host = RecordedHost::parse("char /dev/x0 10:1\n").unwrap();
-        let scan = scanned(&[class(text)], &host);
+        let scan = scan_recorded_host(&[class(text)], &host);
         let resource = scan.inventory.into_values().next().unwrap();
         resource.devices()[0].health.to_string()
     };

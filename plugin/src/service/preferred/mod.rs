@@ -1,8 +1,8 @@
 //! Implements GetPreferredAllocation, which chooses the best of the free devices for one
 //! container.
 
-mod near;
 mod placement;
+mod proximity;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -14,13 +14,13 @@ use device_class::name::excerpt;
 use tonic::Status;
 
 use crate::catalog::Resource;
-use near::bring_together;
-use placement::{Bins, Slot, best_fit, pack};
-use spread::{Candidate, First};
+use placement::{Bins, Slot, find_best_fit, pack};
+use proximity::bring_together;
+use spread::{Candidate, SpreadPriority};
 
-/// Chooses `size` of `available`, including all of `must`. Ids that are no
-/// longer in the resource are not chosen.
-pub(crate) fn preferred(
+/// Chooses `size` of the devices `available`, including all of `must`. Ids that the resource no
+/// longer has are ignored.
+pub(crate) fn choose_devices(
     resource: &Resource,
     available: &[String],
     must: &[String],
@@ -51,15 +51,16 @@ pub(crate) fn preferred(
         )));
     }
     let mut devices = resource.devices().iter();
-    let is_spread = match resource.terms.placement {
-        _ if resource.terms.one_device => false,
+    let is_spread = match resource.properties.placement {
+        _ if resource.properties.one_device => false,
         Preference::Packed => false,
         Preference::Spread => true,
         Preference::SpreadShares => devices.any(|one| one.share_of.is_some()),
     };
-    let chosen = match is_spread {
-        true => spread(resource, &free, &included, size),
-        false => packed(resource, &free, &included, size)?,
+    let chosen = if is_spread {
+        choose_spread(resource, &free, &included, size)
+    } else {
+        choose_packed(resource, &free, &included, size)?
     };
     Ok(chosen
         .into_iter()
@@ -87,14 +88,14 @@ impl FreeDevices {
         self.is_free[position]
     }
 
-    /// The positions of the devices in the resource, in order.
-    fn positions(&self) -> impl Iterator<Item = usize> {
+    /// Returns the positions of the free devices in the resource, in order.
+    fn iter_positions(&self) -> impl Iterator<Item = usize> {
         (0..self.is_free.len()).filter(|position| self.is_free[*position])
     }
 }
 
-/// The choice of [`placement`].
-fn packed(
+/// Chooses devices that are close to each other, by the algorithm of [`placement`].
+fn choose_packed(
     resource: &Resource,
     free: &FreeDevices,
     included: &BTreeSet<usize>,
@@ -103,7 +104,7 @@ fn packed(
     let mut slot_of: Vec<Option<usize>> = vec![None; resource.devices().len()];
     let mut slots: Vec<Slot<'_>> = Vec::new();
     let mut connections = Vec::new();
-    for position in free.positions() {
+    for position in free.iter_positions() {
         let at = *slot_of[resource.hardware_number(position)].get_or_insert_with(|| {
             let device = &resource.devices()[position];
             slots.push(Slot {
@@ -123,27 +124,24 @@ fn packed(
     }
     let wanted = size - included.len();
     let bins = Bins::new(&slots);
-    let mut taken = match resource.terms.one_device && size > 0 {
-        false => {
-            let mut taken = pack(&slots, &bins, wanted);
-            bring_together(&slots, &bins, &connections, &mut taken);
-            taken
-        }
-        true => {
-            let at = best_fit(&slots, &bins, wanted).ok_or_else(|| {
-                Status::resource_exhausted(format!(
-                    "{}: no single device has {size} free shares, and the class gives a container \
-                     shares of one device only",
-                    resource.name
-                ))
-            })?;
-            let mut taken = vec![0; slots.len()];
-            taken[at] = wanted;
-            taken
-        }
+    let mut taken = if resource.properties.one_device && size > 0 {
+        let at = find_best_fit(&slots, &bins, wanted).ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "{}: no single device has {size} free shares, and the class gives a container \
+                 shares of one device only",
+                resource.name
+            ))
+        })?;
+        let mut taken = vec![0; slots.len()];
+        taken[at] = wanted;
+        taken
+    } else {
+        let mut taken = pack(&slots, &bins, wanted);
+        bring_together(&slots, &bins, &connections, &mut taken);
+        taken
     };
     let mut chosen = included.clone();
-    for position in free.positions() {
+    for position in free.iter_positions() {
         let at = slot_of[resource.hardware_number(position)];
         if let Some(rest @ 1..) = at.map(|at| &mut taken[at])
             && !included.contains(&position)
@@ -155,7 +153,8 @@ fn packed(
     Ok(chosen)
 }
 
-fn spread(
+/// Chooses devices that are far apart, by the algorithm of [`spread`].
+fn choose_spread(
     resource: &Resource,
     free: &FreeDevices,
     included: &BTreeSet<usize>,
@@ -177,10 +176,10 @@ fn spread(
             used: used[hardware],
         }
     };
-    let candidates: Vec<Candidate<'_>> = free.positions().map(candidate).collect();
-    let first = match resource.terms.placement {
-        Preference::SpreadShares => First::EvenUse,
-        _ => First::Apart,
+    let candidates: Vec<Candidate<'_>> = free.iter_positions().map(candidate).collect();
+    let first = match resource.properties.placement {
+        Preference::SpreadShares => SpreadPriority::EvenUse,
+        _ => SpreadPriority::Apart,
     };
-    spread::choose(&candidates, size, first)
+    spread::choose_shares(&candidates, size, first)
 }

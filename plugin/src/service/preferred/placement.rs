@@ -1,9 +1,8 @@
-//! The default placement: a pure best-fit choice of devices for one container.
+//! Implements the default placement: a best-fit choice of devices for one container, without I/O.
 //!
-//! A device has one unit or, where it is shared, several. Units are packed into
-//! as few devices, groups and NUMA nodes as possible, and of those that are
-//! used in part, the smallest that is sufficient: large free parts stay whole
-//! for later requests.
+//! A device has one unit or, if it is shared, several. Units are packed into as few devices,
+//! groups and NUMA nodes as possible. Of those that are used in part, the smallest sufficient one
+//! is chosen, so that large free sets stay complete for later requests.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,14 +12,14 @@ use std::collections::BTreeMap;
 pub(super) struct Slot<'a> {
     pub(super) numa: Option<u32>,
     pub(super) group: Option<&'a str>,
-    /// The number of units of the device that can be allocated.
+    /// The number of free units of the device.
     pub(super) free: usize,
-    /// Whether the container has units of the device already.
+    /// Whether the container already has units of the device.
     pub(super) held: bool,
 }
 
-/// Returns the number of units to take of each slot: `wanted` altogether, or all that are
-/// free. Units near those that the container has already are preferred.
+/// Returns the number of units to take from each slot. Their sum is `wanted`, or all free units if
+/// there are fewer. Units near those that the container already has are preferred.
 pub(super) fn pack(slots: &[Slot<'_>], bins: &Bins, wanted: usize) -> Vec<usize> {
     let taken = vec![0; slots.len()];
     let mut packer = Packer { slots, bins, taken };
@@ -28,30 +27,29 @@ pub(super) fn pack(slots: &[Slot<'_>], bins: &Bins, wanted: usize) -> Vec<usize>
     for level in [Level::Device, Level::Group, Level::Node] {
         let mut held = vec![false; slots.len()];
         for (at, slot) in slots.iter().enumerate() {
-            held[bins.number(at, level)] |= slot.held;
+            held[bins.bin_number(at, level)] |= slot.held;
         }
-        let near = (0..slots.len()).filter(|at| held[bins.number(*at, level)]);
-        rest -= packer.take(&near.collect::<Vec<_>>(), rest);
+        let near = (0..slots.len()).filter(|at| held[bins.bin_number(*at, level)]);
+        rest -= packer.take_units(&near.collect::<Vec<_>>(), rest);
     }
-    packer.take(&(0..slots.len()).collect::<Vec<_>>(), rest);
+    packer.take_units(&(0..slots.len()).collect::<Vec<_>>(), rest);
     packer.taken
 }
 
-/// Returns the slot from which to take all `wanted` units, which is the smallest one with
-/// enough free units. Returns `None` if no device has so many, or if the container has units
-/// of another device.
-pub(super) fn best_fit(slots: &[Slot<'_>], bins: &Bins, wanted: usize) -> Option<usize> {
+/// Returns the smallest slot that has `wanted` free units. Returns `None` if no slot has as many,
+/// or if the container already has units of another device.
+pub(super) fn find_best_fit(slots: &[Slot<'_>], bins: &Bins, wanted: usize) -> Option<usize> {
     let taken = vec![0; slots.len()];
     let packer = Packer { slots, bins, taken };
     let held: Vec<usize> = (0..slots.len()).filter(|at| slots[*at].held).collect();
     match held.as_slice() {
-        [] => packer.smallest(&(0..slots.len()).collect::<Vec<_>>(), wanted, Level::Device),
+        [] => packer.find_smallest(&(0..slots.len()).collect::<Vec<_>>(), wanted, Level::Device),
         [only] => (slots[*only].free >= wanted).then_some(*only),
         _ => None,
     }
 }
 
-/// The kinds of sets of slots, the smallest first.
+/// The levels at which slots form bins, from the smallest bins to the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Device,
@@ -59,9 +57,9 @@ pub(super) enum Level {
     Node,
 }
 
-/// The numbers of the bins in which slots are, at each [`Level`]. At each level bins are numbered
-/// from 0 in the order of their NUMA nodes, then of their groups, then of their slots. A device
-/// without a group is a group of its own.
+/// The bin number of each slot at each [`Level`]. At each level bins are numbered from 0 in the
+/// order of their NUMA nodes, then groups, then slots. A device without a group is a group of its
+/// own.
 #[derive(Debug)]
 pub(super) struct Bins([Vec<usize>; 3]);
 
@@ -86,8 +84,8 @@ impl Bins {
         Bins([devices, groups, nodes])
     }
 
-    /// Returns the number of the bin that has a slot.
-    pub(super) fn number(&self, at: usize, level: Level) -> usize {
+    /// Returns the number of the bin that contains a slot.
+    pub(super) fn bin_number(&self, at: usize, level: Level) -> usize {
         self.0[level as usize][at]
     }
 }
@@ -99,48 +97,49 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    fn free(&self, at: usize) -> usize {
+    fn count_free(&self, at: usize) -> usize {
         self.slots[at].free - self.taken[at]
     }
 
-    /// Returns the free units of the slots in a set, by the number of their bin.
-    fn free_by_bin(&self, set: &[usize], level: Level) -> Vec<usize> {
+    /// Returns the free units of the slots in `set`, added up by bin.
+    fn sum_free_by_bin(&self, set: &[usize], level: Level) -> Vec<usize> {
         let mut free = vec![0; self.slots.len()];
         for at in set {
-            free[self.bins.number(*at, level)] += self.free(*at);
+            free[self.bins.bin_number(*at, level)] += self.count_free(*at);
         }
         free
     }
 
-    /// Takes up to `wanted` units of a set, and returns how many.
-    fn take(&mut self, set: &[usize], wanted: usize) -> usize {
-        let free = set.iter().map(|at| self.free(*at)).sum();
+    /// Takes up to `wanted` units from the slots in `set`, and returns how many it took.
+    fn take_units(&mut self, set: &[usize], wanted: usize) -> usize {
+        let free = set.iter().map(|at| self.count_free(*at)).sum();
         let wanted = wanted.min(free);
         if wanted > 0 {
-            self.pick(set, wanted);
+            self.take_nearest(set, wanted);
         }
         wanted
     }
 
-    /// Takes `wanted` units of a set that has them: of one device if one has
-    /// enough, else of one group, else of one node, else of several.
-    fn pick(&mut self, set: &[usize], wanted: usize) {
-        if let Some(at) = self.smallest(set, wanted, Level::Device) {
+    /// Takes `wanted` units from the slots in `set`, which has enough: from one device if
+    /// possible, otherwise from one group, one node, or several nodes.
+    fn take_nearest(&mut self, set: &[usize], wanted: usize) {
+        if let Some(at) = self.find_smallest(set, wanted, Level::Device) {
             self.taken[at] += wanted;
-        } else if let Some(at) = self.smallest(set, wanted, Level::Group) {
-            let members = self.members(set, self.bins.number(at, Level::Group), Level::Group);
-            self.pick_several(&members, wanted, Level::Device);
-        } else if let Some(node) = self.node_of_fewest_groups(set, wanted) {
-            let members = self.members(set, node, Level::Node);
-            self.pick_several(&members, wanted, Level::Group);
+        } else if let Some(at) = self.find_smallest(set, wanted, Level::Group) {
+            let members =
+                self.slots_in_bin(set, self.bins.bin_number(at, Level::Group), Level::Group);
+            self.take_largest_bins(&members, wanted, Level::Device);
+        } else if let Some(node) = self.find_node_of_fewest_groups(set, wanted) {
+            let members = self.slots_in_bin(set, node, Level::Node);
+            self.take_largest_bins(&members, wanted, Level::Group);
         } else {
-            self.pick_several(set, wanted, Level::Node);
+            self.take_largest_bins(set, wanted, Level::Node);
         }
     }
 
-    /// Takes the largest bins whole, until one bin is enough for the rest.
-    fn pick_several(&mut self, set: &[usize], wanted: usize, level: Level) {
-        let free = self.free_by_bin(set, level).into_iter().enumerate();
+    /// Takes the largest bins completely, until one bin suffices for the rest.
+    fn take_largest_bins(&mut self, set: &[usize], wanted: usize, level: Level) {
+        let free = self.sum_free_by_bin(set, level).into_iter().enumerate();
         let mut bins: Vec<(usize, usize)> = free.filter(|(_, free)| *free > 0).collect();
         bins.sort_by_key(|(_, free)| Reverse(*free));
         let mut rest = wanted;
@@ -154,24 +153,25 @@ impl Packer<'_> {
         }
         let (full, others): (Vec<usize>, Vec<usize>) = set
             .iter()
-            .partition(|at| is_whole[self.bins.number(**at, level)]);
+            .partition(|at| is_whole[self.bins.bin_number(**at, level)]);
         for at in full {
             self.taken[at] = self.slots[at].free;
         }
-        self.take(&others, rest);
+        self.take_units(&others, rest);
     }
 
-    /// The node of which [`Packer::pick_several`] takes `wanted` units from the fewest groups,
-    /// with the least left over in the last one; of equal ones the smallest, then the first.
-    fn node_of_fewest_groups(&self, set: &[usize], wanted: usize) -> Option<usize> {
-        let by_group = self.free_by_bin(set, Level::Group);
+    /// Finds the node from which [`Packer::take_largest_bins`] takes `wanted` units out of the
+    /// fewest groups. Ties are broken by the fewest units left in the last group, the smallest
+    /// node, and the first one.
+    fn find_node_of_fewest_groups(&self, set: &[usize], wanted: usize) -> Option<usize> {
+        let by_group = self.sum_free_by_bin(set, Level::Group);
         let mut is_counted = vec![false; self.slots.len()];
         // The first slot of each node, and the free units of each of its groups.
         let mut nodes: BTreeMap<usize, (usize, Vec<usize>)> = BTreeMap::new();
         for at in set {
-            let node = self.bins.number(*at, Level::Node);
+            let node = self.bins.bin_number(*at, Level::Node);
             let (_, sizes) = nodes.entry(node).or_insert((*at, Vec::new()));
-            let group = self.bins.number(*at, Level::Group);
+            let group = self.bins.bin_number(*at, Level::Group);
             if !std::mem::replace(&mut is_counted[group], true) {
                 sizes.push(by_group[group]);
             }
@@ -191,21 +191,21 @@ impl Packer<'_> {
         costs.min().map(|(.., node)| node)
     }
 
-    fn members(&self, set: &[usize], bin: usize, level: Level) -> Vec<usize> {
+    fn slots_in_bin(&self, set: &[usize], bin: usize, level: Level) -> Vec<usize> {
         let inside = set.iter();
-        let inside = inside.filter(|at| self.bins.number(**at, level) == bin);
+        let inside = inside.filter(|at| self.bins.bin_number(**at, level) == bin);
         inside.copied().collect()
     }
 
-    /// A slot in the smallest bin that has `wanted` free units; of equal ones
-    /// that in the smallest group, then node, then the first.
-    fn smallest(&self, set: &[usize], wanted: usize, level: Level) -> Option<usize> {
-        let free = [level, Level::Group, Level::Node].map(|level| self.free_by_bin(set, level));
+    /// Finds a slot in the smallest bin with `wanted` free units. Ties are broken by the smallest
+    /// group, the smallest node, and the first slot.
+    fn find_smallest(&self, set: &[usize], wanted: usize, level: Level) -> Option<usize> {
+        let free = [level, Level::Group, Level::Node].map(|level| self.sum_free_by_bin(set, level));
         let sizes = |at: usize| {
             [
-                free[0][self.bins.number(at, level)],
-                free[1][self.bins.number(at, Level::Group)],
-                free[2][self.bins.number(at, Level::Node)],
+                free[0][self.bins.bin_number(at, level)],
+                free[1][self.bins.bin_number(at, Level::Group)],
+                free[2][self.bins.bin_number(at, Level::Node)],
             ]
         };
         let fitting = set.iter().filter(|at| sizes(**at)[0] >= wanted);
@@ -256,7 +256,7 @@ mod tests {
             (&[], 1, None),
         ] {
             let slots = sizes(free);
-            let found = best_fit(&slots, &Bins::new(&slots), wanted);
+            let found = find_best_fit(&slots, &Bins::new(&slots), wanted);
             assert_eq!(found, at, "{wanted} of {free:?}");
         }
     }
@@ -269,8 +269,8 @@ mod tests {
             slot(4, 1, "", false),
         ];
         let bins = Bins::new(&slots);
-        assert_eq!(best_fit(&slots, &bins, 3), Some(1));
-        assert_eq!(best_fit(&slots, &bins, 10), None);
+        assert_eq!(find_best_fit(&slots, &bins, 3), Some(1));
+        assert_eq!(find_best_fit(&slots, &bins, 10), None);
         assert_eq!(pack(&slots, &bins, 3), [0, 3, 0]);
         assert_eq!(pack(&slots, &bins, 12), [3, 9, 0]);
     }

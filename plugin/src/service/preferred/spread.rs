@@ -1,27 +1,26 @@
-//! The choice of devices that are far apart.
+//! Implements the placement that spreads a container's devices.
 //!
-//! The best choice has, in this order: each piece of hardware as few times as possible,
-//! NUMA nodes as even as possible, groups as even as possible, the hardware with the
-//! fewest shares in use; of equal ones the first. Evenness is measured by the sum of
-//! squares, to which each further share adds more than the one before: therefore the
-//! best choice is found by repeatedly taking the share that adds the least. With
-//! [`First::EvenUse`] the shares in use of each piece of hardware, of the container and of
-//! others, are as even as possible before all of this.
+//! The best choice uses each piece of hardware as few times as possible, then NUMA nodes as evenly
+//! as possible, then groups as evenly as possible, then the hardware with the fewest shares in
+//! use, then the first devices. Evenness is the sum of squares, to which each further share adds
+//! more than the one before. Therefore the best choice results from repeatedly taking the share
+//! that adds the least. With [`SpreadPriority::EvenUse`], the shares in use of each piece of hardware, by
+//! any container, are made as even as possible before all of this.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// One available device, or share of one.
+/// An available device or share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate<'a> {
     /// The position of the device or share in the resource.
     pub(super) position: usize,
-    /// The number of the device, or of the device to which the share belongs.
+    /// The hardware number of the device or share.
     pub(super) hardware: usize,
     pub(super) numa: Option<u32>,
     pub(super) group: Option<&'a str>,
     pub(super) must: bool,
-    /// The number of shares of the same device that are not available.
+    /// The number of shares of the same device that other containers have.
     pub(super) used: usize,
 }
 
@@ -38,23 +37,27 @@ struct Hardware<'a> {
     used: usize,
 }
 
-/// The first criterion for the share that is taken next.
+/// The first criterion of the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum First {
-    /// A container has each piece of hardware as few times as possible.
+pub(super) enum SpreadPriority {
+    /// A container gets as few shares of each piece of hardware as possible.
     Apart,
-    /// All devices have the same number of shares in use, by whichever container.
+    /// All devices have the same number of shares in use, by any container.
     EvenUse,
 }
 
-/// Chooses `size` candidates, and returns their positions. There must be enough candidates.
-pub(super) fn choose(candidates: &[Candidate<'_>], size: usize, first: First) -> BTreeSet<usize> {
+/// Chooses `size` candidates and returns their positions. There must be enough candidates.
+pub(super) fn choose_shares(
+    candidates: &[Candidate<'_>],
+    size: usize,
+    first: SpreadPriority,
+) -> BTreeSet<usize> {
     let must = candidates.iter().filter(|candidate| candidate.must);
     let mut chosen: BTreeSet<usize> = must.map(|candidate| candidate.position).collect();
-    let mut hardware = by_hardware(candidates);
-    let nodes = numbered(hardware.iter().map(|piece| piece.numa));
-    let bins = numbered(hardware.iter().map(|piece| piece.bin));
-    // The number of shares of each node and of each bin that are chosen already.
+    let mut hardware = group_by_hardware(candidates);
+    let nodes = number_keys(hardware.iter().map(|piece| piece.numa));
+    let bins = number_keys(hardware.iter().map(|piece| piece.bin));
+    // The number of chosen shares of each node and of each bin.
     let (mut on_node, mut in_bin) = (vec![0; hardware.len()], vec![0; hardware.len()]);
     for (at, piece) in hardware.iter().enumerate() {
         on_node[nodes[at]] += piece.chosen;
@@ -62,13 +65,13 @@ pub(super) fn choose(candidates: &[Candidate<'_>], size: usize, first: First) ->
     }
     let cost = |piece: &Hardware<'_>| {
         let in_use = match first {
-            First::Apart => 0,
-            First::EvenUse => piece.used + piece.chosen,
+            SpreadPriority::Apart => 0,
+            SpreadPriority::EvenUse => piece.used + piece.chosen,
         };
         Some((in_use, piece.chosen, piece.used, *piece.shares.last()?))
     };
-    // The pieces of a bin, and the bins of a node with their first pieces: what is taken elsewhere
-    // does not change the order in a bin, nor that of bins on a node.
+    // One queue orders the pieces of each bin, and another one the bins of each node by their
+    // first pieces. A choice elsewhere changes neither order.
     let mut pieces: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); hardware.len()];
     let mut node_of_bin = vec![0; hardware.len()];
     for (at, piece) in hardware.iter().enumerate() {
@@ -106,7 +109,7 @@ pub(super) fn choose(candidates: &[Candidate<'_>], size: usize, first: First) ->
     chosen
 }
 
-fn by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<Hardware<'a>> {
+fn group_by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<Hardware<'a>> {
     let mut found: BTreeMap<usize, Hardware<'a>> = BTreeMap::new();
     for candidate in candidates.iter().rev() {
         let alone = candidate.group.is_none().then_some(candidate.hardware);
@@ -127,8 +130,8 @@ fn by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<Hardware<'a>> {
     found.into_values().collect()
 }
 
-/// Numbers the keys from 0. Equal keys get the same number.
-fn numbered<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
+/// Assigns numbers from 0 to keys. Equal keys get the same number.
+fn number_keys<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
     let mut numbers = BTreeMap::new();
     let number = |key| {
         let next = numbers.len();
@@ -212,7 +215,7 @@ mod tests {
                     .map(subset)
                     .filter(with_must)
                     .map(|chosen| cost(&chosen));
-                let positions = choose(&all, size, First::Apart);
+                let positions = choose_shares(&all, size, SpreadPriority::Apart);
                 let chosen: Vec<_> = positions.iter().map(|position| &all[*position]).collect();
                 assert_eq!(cost(&chosen), costs.min().unwrap(), "{size} of {all:#?}");
             }

@@ -12,8 +12,8 @@ use device_class::discover::Connections;
 use device_class::host::RecordedHost;
 
 use super::*;
-use crate::catalog::fixture::{device, resource, scanned};
-use crate::catalog::{AdvertisedDevice, Terms};
+use crate::catalog::fixture::{device, resource, scan_recorded_host};
+use crate::catalog::{AdvertisedDevice, ResourceProperties};
 
 /// Pseudo-random numbers, the same each time (Knuth, MMIX).
 pub(super) struct Dice(pub(super) u64);
@@ -30,11 +30,11 @@ impl Dice {
 
 fn placed(placement: Preference, devices: Vec<AdvertisedDevice>) -> Resource {
     let packed = resource(devices.clone());
-    let terms = Terms {
+    let properties = ResourceProperties {
         placement,
-        ..Terms::clone(&packed.terms)
+        ..ResourceProperties::clone(&packed.properties)
     };
-    Resource::new(packed.name, Arc::new(terms), devices)
+    Resource::new(packed.name, Arc::new(properties), devices)
 }
 
 /// A device from a line such as `gpu-0 numa=1 group=a share-of=x`.
@@ -83,7 +83,7 @@ fn free(resource: &Resource, taken: &str) -> Vec<String> {
 /// The choice among devices of which some are in use.
 fn chosen(resource: &Resource, taken: &str, must: &str, size: usize) -> String {
     let free = free(resource, taken);
-    let chosen = preferred(resource, &free, &ids(must), size);
+    let chosen = choose_devices(resource, &free, &ids(must), size);
     chosen.unwrap().join(" ")
 }
 
@@ -167,11 +167,11 @@ fn shares_are_of_one_device_if_the_class_configures_it() {
     let gigabytes = |gpu: u32| (0..80).map(move |n| parsed(&format!("{gpu}::{n} share-of={gpu}")));
     let devices: Vec<AdvertisedDevice> = (0..8).flat_map(gigabytes).collect();
     let packed = resource(devices.clone());
-    let terms = Terms {
+    let properties = ResourceProperties {
         one_device: true,
-        ..Terms::clone(&packed.terms)
+        ..ResourceProperties::clone(&packed.properties)
     };
-    let memory = Resource::new(packed.name, Arc::new(terms), devices);
+    let memory = Resource::new(packed.name, Arc::new(properties), devices);
     let gpus = |taken: &str, must: &str, size: usize| -> BTreeSet<String> {
         let chosen = ids(&chosen(&memory, taken, must, size));
         assert_eq!(chosen.len(), size);
@@ -185,7 +185,7 @@ fn shares_are_of_one_device_if_the_class_configures_it() {
     assert_eq!(gpus(in_use, "2::9", 8), ["2".to_owned()].into());
     for (must, size) in [("", 81), ("2::9 3::9", 3)] {
         let free = free(&memory, in_use);
-        let refused = preferred(&memory, &free, &ids(must), size).unwrap_err();
+        let refused = choose_devices(&memory, &free, &ids(must), size).unwrap_err();
         let wanted = "no single device has";
         assert!(refused.to_string().contains(wanted), "{refused}");
     }
@@ -204,7 +204,7 @@ fn ten_thousand_shares_are_chosen_from_in_time() {
         let available = free(&devices, "");
         for size in [16, 5_000, 9_999] {
             let since = Instant::now();
-            let chosen = preferred(&devices, &available, &[], size).unwrap();
+            let chosen = choose_devices(&devices, &available, &[], size).unwrap();
             let took = since.elapsed();
             assert_eq!(chosen.len(), size);
             // The goal is 50 ms; a debug build on a busy machine gets more.
@@ -221,7 +221,7 @@ fn many_nodes_and_groups_are_chosen_from_in_time() {
         let devices = resource((0..count).map(|n| parsed(&line(n))).collect());
         let available = free(&devices, "");
         let since = Instant::now();
-        let chosen = preferred(&devices, &available, &[], available.len() / 2).unwrap();
+        let chosen = choose_devices(&devices, &available, &[], available.len() / 2).unwrap();
         let took = since.elapsed();
         assert_eq!(chosen.len(), available.len() / 2);
         // Tens of milliseconds in a release build. One for each set of
@@ -240,7 +240,7 @@ fn linked_devices_are_chosen_before_those_below_one_switch() {
     let host = include_str!("../../../../device-class/testdata/amd-gpu/xgmi/host.txt");
     let host = RecordedHost::parse(host).unwrap();
     let two = |class: &DeviceClass, taken: &str, must: &str| {
-        let found = scanned(std::slice::from_ref(class), &host).inventory;
+        let found = scan_recorded_host(std::slice::from_ref(class), &host).inventory;
         chosen(found.values().next().unwrap(), taken, must, 2)
     };
     let must = "0000:22:00.0";

@@ -1,4 +1,4 @@
-//! Times calls of a plugin.
+//! Measures the latency of gRPC calls to a plugin.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,14 +12,14 @@ use kubelet_api::deviceplugin::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-/// Milliseconds that half and 99 of 100 calls do not exceed.
+/// The 50th and 99th percentile of the time of a call, in milliseconds.
 pub(crate) struct Latency {
     p50: f64,
     p99: f64,
 }
 
 impl Latency {
-    /// Computes the latency from times in milliseconds.
+    /// Computes the percentiles of `times`, which are in milliseconds.
     fn from_times(mut times: Vec<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         let at = |part: f64| times[(times.len() as f64 * part) as usize];
@@ -29,7 +29,7 @@ impl Latency {
         }
     }
 
-    /// Its figures with their goals.
+    /// Returns the two percentiles as figures with their goals.
     pub(crate) fn figures(&self, name: &str, goals: [Option<f64>; 2]) -> [Figure; 2] {
         [
             Figure::time(&format!("{name} p50"), self.p50, goals[0]),
@@ -38,7 +38,7 @@ impl Latency {
     }
 }
 
-/// The latency of `calls` calls of Allocate.
+/// Measures `calls` calls of Allocate.
 pub(crate) fn allocate(socket: &Path, calls: usize) -> Result<Latency> {
     let devices_ids = vec!["npu-3".to_owned(), "npu-5".to_owned()];
     let request = AllocateRequest {
@@ -50,8 +50,8 @@ pub(crate) fn allocate(socket: &Path, calls: usize) -> Result<Latency> {
     })
 }
 
-/// The latency of `calls` calls that ask which `size` of the devices
-/// `available` go best together.
+/// Measures `calls` calls of GetPreferredAllocation, which request the best `size` of the devices
+/// `available`.
 pub(crate) fn preferred(
     socket: &Path,
     calls: usize,
@@ -72,7 +72,7 @@ pub(crate) fn preferred(
     })
 }
 
-/// Times one call after the other, over one connection.
+/// Makes the calls one after another over one connection and returns their times.
 fn timed(
     socket: &Path,
     calls: usize,

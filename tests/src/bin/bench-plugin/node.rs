@@ -1,7 +1,7 @@
-//! The plugin with a fake kubelet, and measurements of them.
+//! A plugin that runs with a fake kubelet, and measurements of the two.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,19 +9,19 @@ use anyhow::{Context, Result};
 use harness::binaries;
 use harness::kubelet::{Config, Event, FakeKubelet};
 use harness::patience::PATIENCE;
+use harness::recorded_host::RecordedHost;
 use tempfile::TempDir;
 
-/// Clock ticks a second in /proc/PID/stat (`USER_HZ`, 100 on every common
-/// architecture).
+/// The clock ticks per second in /proc/PID/stat (`USER_HZ`, 100 on all common architectures).
 const TICKS: f64 = 100.0;
 
-/// The plugin's default scan interval, in seconds.
+/// The default interval in seconds between scans of a plugin.
 pub(crate) const USUAL: &str = "10";
 
-/// More often than by default.
+/// A shorter interval in seconds between scans.
 pub(crate) const OFTEN: &str = "1";
 
-/// A class whose devices are files in a directory.
+/// A class whose devices are the files of a directory.
 pub(crate) const WATCHED: &str = r#"
 version = 1
 resource = "dummy.com/npu"
@@ -30,7 +30,7 @@ discover = [{ path = "/dev/npu{index:number}" }]
 device = { id = "npu-{index}", index = "{index}" }
 "#;
 
-/// A class of so many devices that are always there.
+/// Returns a class of `count` devices that always exist.
 pub(crate) fn virtual_devices(count: usize) -> String {
     WATCHED.replace(
         r#"path = "/dev/npu{index:number}""#,
@@ -38,21 +38,29 @@ pub(crate) fn virtual_devices(count: usize) -> String {
     )
 }
 
-/// A class of so many devices that are always there, each shared by so many.
+/// Returns a class of `devices` devices that always exist, each shared by `replicas` containers.
 pub(crate) fn shares(devices: usize, replicas: usize) -> String {
     let class = virtual_devices(devices);
     format!("{class}sharing = {{ replicas = {replicas} }}\n")
 }
 
+/// The resource of [`WATCHED`].
+const DUMMY: &str = "dummy.com/npu";
+
 pub(crate) struct Node {
     root: TempDir,
+    /// The devices of [`Node::start_gpus`].
+    _recorded: Option<RecordedHost>,
+    resource: &'static str,
+    /// Returns the milliseconds from the start of the plugin to its first list of devices.
+    started: f64,
     kubelet: FakeKubelet,
     plugin: Child,
     ids: Vec<String>,
 }
 
 impl Node {
-    /// Starts both; the plugin scans its devices every `rescan` seconds.
+    /// Starts plugin and kubelet; the plugin scans its devices every `rescan` seconds.
     pub(crate) fn start(class: &str, rescan: &str) -> Result<Self> {
         let root = tempfile::Builder::new().prefix("bh").tempdir()?;
         let at = |name: &str| root.path().join(name);
@@ -68,13 +76,37 @@ impl Node {
             at("classes"),
             at("host")
         );
-        fs::write(at("config.toml"), config)?;
+        let config_file = at("config.toml");
+        fs::write(&config_file, config)?;
+        Self::start_plugin(root, None, &config_file, DUMMY, rescan)
+    }
+
+    /// Starts both on a recorded host with four GPUs, with all classes that are shipped.
+    pub(crate) fn start_gpus() -> Result<Self> {
+        let record = binaries::source_tree().join("device-class/testdata/amd-gpu/xgmi/host.txt");
+        let host = RecordedHost::bare(&fs::read_to_string(record)?)?;
+        host.add_all_shipped_classes()?;
+        host.write_config("")?;
+        let root = tempfile::Builder::new().prefix("bh").tempdir()?;
+        let config = host.config_file();
+        Self::start_plugin(root, Some(host), &config, "amd.com/gpu", USUAL)
+    }
+
+    fn start_plugin(
+        root: TempDir,
+        recorded: Option<RecordedHost>,
+        config: &Path,
+        resource: &'static str,
+        rescan: &str,
+    ) -> Result<Self> {
+        let at = |name: &str| root.path().join(name);
         let kubelet = FakeKubelet::start(Config::new(&at("kubelet")))?;
+        let since = Instant::now();
         let plugin = Command::new(binaries::program("boathook-plugin")?)
             .arg("--kubelet-dir")
             .arg(at("kubelet"))
             .arg("--config")
-            .arg(at("config.toml"))
+            .arg(config)
             .args(["--rescan", rescan])
             .arg("--cdi")
             .arg(at("cdi"))
@@ -84,15 +116,24 @@ impl Node {
             .context("cannot start boathook-plugin")?;
         let mut node = Node {
             root,
+            _recorded: recorded,
+            resource,
+            started: 0.0,
             kubelet,
             plugin,
             ids: Vec::new(),
         };
         node.ids = node.wait_for_devices()?;
+        node.started = since.elapsed().as_secs_f64() * 1e3;
         Ok(node)
     }
 
-    /// The devices of the kubelet's first list.
+    /// Returns the milliseconds from the start of the plugin to its first list of devices.
+    pub(crate) fn started(&self) -> f64 {
+        self.started
+    }
+
+    /// Returns the ids of the devices in the first list that the kubelet received.
     pub(crate) fn ids(&self) -> &[String] {
         &self.ids
     }
@@ -104,11 +145,12 @@ impl Node {
     }
 
     fn wait_for_devices(&self) -> Result<Vec<String>> {
-        let devices = self.kubelet.wait_devices(PATIENCE, "dummy.com/npu")?;
+        let devices = self.kubelet.wait_devices(PATIENCE, self.resource)?;
         Ok(devices.into_iter().map(|device| device.id).collect())
     }
 
-    /// Milliseconds from the kubelet's socket to the registration.
+    /// Restarts the kubelet and returns the milliseconds from the creation of its socket to the
+    /// registration of the plugin.
     pub(crate) fn restart_kubelet(&mut self) -> Result<f64> {
         self.kubelet.stop();
         let since = Instant::now();
@@ -120,8 +162,7 @@ impl Node {
         Ok(took)
     }
 
-    /// Milliseconds from the removal of a device's node to the kubelet's
-    /// notification.
+    /// Removes a device node and returns the milliseconds until the kubelet is notified.
     pub(crate) fn unplug(&mut self) -> Result<f64> {
         let path = self.root.path().join("host/dev/npu1");
         std::thread::sleep(Duration::from_millis(200));
@@ -134,7 +175,7 @@ impl Node {
         Ok(took)
     }
 
-    /// MiB in memory (`VmRSS`).
+    /// Returns the resident memory of the plugin (`VmRSS`) in MiB.
     pub(crate) fn resident(&self) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.plugin.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

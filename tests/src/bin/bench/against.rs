@@ -1,4 +1,4 @@
-//! The hook's own time against that of another build of it, in turn.
+//! Compares the time of the hook with that of another build of it. Runs of the two alternate.
 
 use std::path::Path;
 
@@ -12,12 +12,13 @@ use crate::hook_process;
 use crate::inside::{self, Bundles};
 use crate::workload::Workload;
 
-/// The hook may take so many times as long as the other.
+/// The goal: the time of the hook divided by the time of the other build.
 const GOAL: f64 = 1.1;
 
-/// Prints the figures of each kind of work as soon as they are known.
+/// Prints the figures of each kind of work as soon as they are measured.
 pub(crate) fn measure(workload: &Workload, other: &Path, rounds: usize) -> Result<()> {
-    // A copy, as the hook's: a file as a linker writes it takes longer to map.
+    // Both programs are copies: a file that the linker has written takes longer to map than a copy
+    // of it.
     let copy = tempfile::Builder::new().prefix("boathook-").tempdir()?;
     let other_hook = copy.path().join("boathook-hook");
     std::fs::copy(other, &other_hook)?;

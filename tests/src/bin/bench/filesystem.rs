@@ -1,4 +1,4 @@
-//! File systems of this program's own mount namespace, for the roots of containers.
+//! File systems for the roots of containers, mounted only in the mount namespace of this program.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,13 +9,13 @@ use harness::scratch;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tempfile::TempDir;
 
-/// Bytes of a new ext4. Its file is sparse.
+/// The size in bytes of an ext4 image. The image is a sparse file.
 const SIZE: u64 = 4 << 30;
 
-/// A new file system, unmounted when dropped.
+/// A new, empty file system, which is unmounted when the value is dropped.
 pub(crate) struct FileSystem {
     at: TempDir,
-    /// Keeps the file of an ext4.
+    /// The directory with the image of an ext4, kept until the file system is unmounted.
     _image: Option<TempDir>,
 }
 
@@ -34,7 +34,7 @@ impl FileSystem {
         Ok(Self { at, _image: None })
     }
 
-    /// A new ext4 in a file of /var/tmp. Requires a loop device.
+    /// Creates an ext4 in a file of /var/tmp and mounts it by a loop device.
     pub(crate) fn ext4() -> Result<Self> {
         let directory = scratch::directory("ext4")?;
         let image = directory.path().join("image");
@@ -58,7 +58,8 @@ impl FileSystem {
 
 impl Drop for FileSystem {
     fn drop(&mut self) {
-        // It ends with this program's mount namespace in any case.
+        // A failure is ignored: the mount ends with the mount namespace of this program in any
+        // case.
         let _ = umount2(self.at.path(), MntFlags::MNT_DETACH);
     }
 }

@@ -1,6 +1,7 @@
-//! Measures the time of the hook as a process of its own, for a container that requests nothing.
-//! All classes are installed, and the container has as many variables as in a namespace with many
-//! services. The time of a whole container varies by more than the measured time.
+//! Measures the hook as a single process for a container that requests nothing. All classes are
+//! installed, and the container has as many variables as a pod in a namespace with many services.
+//! No runtime is involved, because the time of a whole container varies by more than the time that
+//! is measured.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -15,11 +16,11 @@ use harness::requestless_bundle::RequestlessBundle;
 use crate::rounds::WARM_UP;
 use crate::workload::empty_hook_of;
 
-/// As many runs in a round as take together about as long as a container does.
+/// The number of runs in a round. Together they take about as long as one container.
 const RUNS: usize = 10;
 
-/// The medians of the hook and of programs that do nothing, in turn: of glibc, as most
-/// programs on a host are, and of musl, as the hook is.
+/// Returns the medians of the hook and of programs that do nothing: one for glibc, as most programs
+/// on a host, and one for musl, as the hook. Runs of the programs alternate.
 pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
     let files = RequestlessBundle::new()?;
     let hook = files.hook(&[binaries::program("boathook-hook")?.display().to_string()])?;
@@ -38,7 +39,8 @@ pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
     ])
 }
 
-/// Returns how much longer each hook takes than a program for musl that does nothing.
+/// Returns how much longer, in milliseconds, each hook takes than a program for musl that does
+/// nothing.
 pub(crate) fn own_times(hooks: &[PathBuf; 2], rounds: usize) -> Result<[f64; 2]> {
     let files = RequestlessBundle::new()?;
     let [this, other] = hooks

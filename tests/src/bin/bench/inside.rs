@@ -1,6 +1,5 @@
-//! How long the hook runs, without what the runtime does to start it: as a
-//! runtime's child, from its start to its end, less what a static program that
-//! does nothing takes in the same place.
+//! Measures how long the hook runs as a child of a runtime. The time of a static program that does
+//! nothing in the same place is subtracted, because it is the runtime's cost of starting a hook.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,19 +17,21 @@ use crate::filesystem::FileSystem;
 use crate::rounds::{WARM_UP, create};
 use crate::workload::Workload;
 
-/// How often more than the reference work has its turn, for each turn of that.
+/// The number of rounds of the reference work for each round of the larger work, which takes
+/// longer.
 const FEWER: usize = 4;
 
-/// Several times the reference work: what costs more than so many times as much
-/// grows faster than the work.
+/// The numbers of device nodes and libraries of the larger work, and their ratio to the reference
+/// work. If the larger work takes more than `FACTOR` times as long, the hook's time grows faster
+/// than linearly.
 const MORE: (usize, usize) = (16, FACTOR * ReferenceWork::LIBRARIES);
 const FACTOR: usize = 5;
 
-/// Measures the time of the reference work in the hook, and how much longer more work takes.
+/// Measures the time of the reference work in the hook, and that of the larger work relative to it.
 ///
-/// The containers' root file systems are in /var/tmp, and once more on a new ext4 and on a
-/// tmpfs: what a new file costs on ext4 depends on what was deleted there in the minutes
-/// before. Nothing is deleted on the new one.
+/// The containers' root file systems are in /var/tmp, on a new ext4 and on a tmpfs. On a used ext4
+/// the cost of creating a file depends on the files that were deleted in the minutes before; on the
+/// new one nothing is deleted.
 pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<[Figure; 5]> {
     let (nodes, libraries) = MORE;
     let more = Workload::with_size(nodes, libraries)?;
@@ -75,16 +76,16 @@ pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> R
     ])
 }
 
-/// The treatment of a bundle after its container.
+/// The treatment of bundles after the runs of their containers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bundles {
     Deleted,
-    /// Kept until the end of the measurement.
+    /// The bundle is kept until the end of the measurement, so that no deletion affects other runs.
     Kept,
 }
 
-/// Returns the medians of what the work takes in each hook, in turn, in containers whose roots
-/// are in `parent`.
+/// Returns the medians of the time that the work takes in each hook, in containers whose root file
+/// systems are in `parent`. Runs of the hooks alternate.
 pub(crate) fn added<const HOOKS: usize>(
     hooks: &[PathBuf; HOOKS],
     workload: &Workload,
@@ -98,9 +99,9 @@ pub(crate) fn added<const HOOKS: usize>(
     own_times(hooks, make_bundle, view, rounds, bundles)
 }
 
-/// Returns the medians of the time of each hook less that of a program that does nothing, in
-/// turn. `make_bundle` makes the bundle of a container whose hook, or that program, adds its time
-/// to a file.
+/// Returns the medians of the time of each hook minus that of a program that does nothing. Runs of
+/// the programs alternate. `make_bundle` returns the bundle of a container whose hook (`None`: the
+/// program that does nothing) appends its time to a file.
 pub(crate) fn own_times<const HOOKS: usize>(
     hooks: &[PathBuf; HOOKS],
     make_bundle: impl Fn(Option<&Path>, &Path) -> Result<Bundle>,
@@ -122,7 +123,7 @@ pub(crate) fn own_times<const HOOKS: usize>(
                 .try_for_each(|(_, file)| fs::remove_file(file))?;
         }
         for turn in 0..turns.len() {
-            // Another one begins each round, so that none always follows the same neighbour.
+            // Each round begins with another program, so that none always runs after the same one.
             let (hook, file) = &turns[(round + turn) % turns.len()];
             let bundle = make_bundle(*hook, file)?;
             create(&runc, &bundle)?;

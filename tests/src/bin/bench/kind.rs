@@ -1,28 +1,31 @@
-//! The kinds of container that are compared.
+//! The kinds of container whose start is compared.
 
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     NoHook,
-    /// A hook that does nothing.
+    /// A container with a hook that does nothing.
     EmptyHook,
-    /// Boathook, and a container that requests nothing.
+    /// A container with Boathook's hook that requests nothing.
     NoRequest,
-    /// Boathook, with all that the workload has.
+    /// A container with Boathook's hook that requests the devices of the workload.
     ReferenceWork,
-    /// No hook: config.json itself has the mounts and nodes of the workload.
+    /// A container without a hook whose config.json has the mounts and device nodes of the
+    /// workload.
     SpecCarried,
-    /// The wrapper before runc, which adds the hook, with all that the workload has.
+    /// A container that requests the devices of the workload from the wrapper around runc, which
+    /// adds the hook.
     Wrapper,
-    /// The edits of a thin CDI specification: nodes and the hook.
+    /// A container with the edits of a CDI specification that uses the hook: device nodes and the
+    /// hook.
     ThinCdi,
-    /// The edits of a plain CDI specification: nodes and mounts.
+    /// A container with the edits of a CDI specification without the hook: device nodes and mounts.
     PlainCdi,
 }
 
 impl Kind {
-    /// Every kind, in the order of their numbers.
+    /// All kinds, ordered by their discriminants.
     pub(crate) const ALL: [Self; 8] = [
         Self::NoHook,
         Self::EmptyHook,
@@ -34,7 +37,7 @@ impl Kind {
         Self::PlainCdi,
     ];
 
-    /// The methods by which a container can get the workload from Boathook.
+    /// The kinds of container that receive the workload from Boathook.
     pub(crate) const WAYS: [Self; 4] = [
         Self::ReferenceWork,
         Self::Wrapper,

@@ -1,4 +1,4 @@
-//! The machine that the figures are of.
+//! Describes the machine on which the figures are measured.
 
 use std::fmt;
 use std::fs;
@@ -10,7 +10,7 @@ use harness::captured::Captured;
 use harness::runc;
 use serde::Serialize;
 
-/// The properties that a reader needs to compare figures.
+/// The properties of the machine by which figures of several machines can be compared.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     date: String,
@@ -18,11 +18,11 @@ pub(crate) struct Machine {
     cores: usize,
     kernel: String,
     runc: String,
-    /// The load average of the minute before.
+    /// The load average of the last minute before the measurement.
     load_before: f64,
 }
 
-/// With a higher load before the start, the figures are unreliable.
+/// The highest load before the start with which the figures are reliable.
 const QUIET: f64 = 0.5;
 
 impl Machine {
@@ -43,7 +43,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// A warning if the machine was busy with something else.
+    /// Returns a warning if the machine was busy before the measurement.
     pub(crate) fn warning(&self) -> Option<String> {
         let busy = self.load_before > QUIET;
         busy.then(|| {
@@ -72,7 +72,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// The first figure of /proc/loadavg (proc_loadavg(5)).
+/// Returns the load average of the last minute, the first field of /proc/loadavg (proc_loadavg(5)).
 fn load() -> Result<f64> {
     let averages = fs::read_to_string("/proc/loadavg").context("cannot read /proc/loadavg")?;
     let minute = averages.split(' ').next().unwrap_or_default();
@@ -81,7 +81,7 @@ fn load() -> Result<f64> {
         .with_context(|| format!("/proc/loadavg has no load: {averages}"))
 }
 
-/// The model in /proc/cpuinfo, which not every architecture has.
+/// Returns the processor model in /proc/cpuinfo, a field that not every architecture has.
 fn processor() -> Result<String> {
     let information = fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
     let model = information

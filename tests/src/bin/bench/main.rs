@@ -1,17 +1,17 @@
-//! `bench [ROUNDS]`: what the hook adds to `runc create`, side by side with no
-//! hook and with a hook that does nothing. `bench --against PROGRAM [ROUNDS]`: the own time
-//! of the hook and of another build of it, in turn. `bench --drivers [ROUNDS]`: containers that
-//! request devices of recorded drivers, and no others.
+//! `bench [ROUNDS]` measures what the hook adds to the time of `runc create`, compared with no hook
+//! and with a hook that does nothing. `bench --against PROGRAM [ROUNDS]` compares the hook with
+//! another build of it. `bench --drivers [ROUNDS]` measures containers that request devices of
+//! recorded drivers.
 //!
-//! The kinds take turns in every round, so that whatever else the machine does
-//! falls on all of them. Only the `runc create` process is timed; bundles are
-//! made before and containers deleted after. Prints a line per figure, which
-//! begins with its name and ends with value, unit and goal, and writes them to
-//! target/bench/results.json.
+//! Every round runs each kind of container once, so that other load of the machine affects all
+//! kinds equally. Only the process `runc create` is timed, neither the creation of the bundle nor
+//! the deletion of the container. The program prints one line per figure (name, value, unit, goal)
+//! and writes the figures to target/bench/results.json.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 mod against;
+mod crowd;
 mod filesystem;
 mod hook_process;
 mod inside;
@@ -38,7 +38,7 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::workload::Workload;
 
-/// The number of rounds of each kind, by default.
+/// The default number of rounds.
 const ROUNDS: usize = 60;
 
 const USAGE: &str = "usage: bench [--against PROGRAM | --drivers] [ROUNDS]";
@@ -58,7 +58,7 @@ fn run() -> Result<()> {
         Some(argument) => argument.parse().context(USAGE)?,
         None => ROUNDS,
     };
-    // What is mounted from here on is unmounted when the bench ends, however it ends.
+    // Mounts made in this namespace are removed when the program ends, even after a crash.
     leave_mount_namespace().context("make bench requires root")?;
     let machine = Machine::here()?;
     println!("{machine}; {rounds} rounds");
@@ -95,7 +95,7 @@ fn run() -> Result<()> {
     write_results(&machine, rounds, &figures)
 }
 
-/// Prints the figures of recorded drivers as soon as they are known.
+/// Prints the figures of each recorded driver as soon as they are measured.
 fn measure_drivers(rounds: usize) -> Result<()> {
     for view in CgroupView::ALL {
         match privilege::missing_for_runc(view) {
@@ -106,7 +106,7 @@ fn measure_drivers(rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// The medians of one view, and what each hook adds.
+/// Returns the median times with one cgroup version, and what each hook adds to them.
 fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<Figure>> {
     workload.check(view)?;
     let wrapped = workload.wrapped(view)?;

@@ -1,5 +1,5 @@
-//! Containers that request a device of a real driver. The hosts are those that
-//! `device-class/testdata` has records of, with all classes that are shipped.
+//! Containers that request a device of a real driver. The hosts are the recorded ones of
+//! `device-class/testdata`, with all classes that are shipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use harness::rootfs::Rootfs;
 use harness::runc::{self, Runc};
 use harness::scratch;
 
+use crate::crowd;
 use crate::filesystem::FileSystem;
 use crate::inside::{self, Bundles};
 use crate::kind::Kind;
@@ -23,13 +24,13 @@ use crate::workload::empty_hook;
 
 const STAGE: Stage = Stage::CreateRuntime;
 
-/// A class, a record of a host with its driver, and the request of a container.
+/// A container's request for a device of one class, on a recorded host that has the driver.
 struct Case {
     name: &'static str,
     class: &'static str,
     record: &'static str,
     request: &'static [(&'static str, &'static str)],
-    /// The goal of the hook's own time in milliseconds.
+    /// The goal in milliseconds for the time that the hook itself runs.
     own_time: Option<f64>,
 }
 
@@ -70,7 +71,7 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// The kinds of container that have their turns.
+/// The kinds of container that are measured for each case.
 const KINDS: [Kind; 6] = [
     Kind::NoHook,
     Kind::EmptyHook,
@@ -80,7 +81,7 @@ const KINDS: [Kind; 6] = [
     Kind::PlainCdi,
 ];
 
-/// Measures each case with all kinds of container in turn, and the hook by itself.
+/// Measures each case with all kinds of container, and the time of the hook alone.
 pub(crate) fn measure(view: CgroupView, rounds: usize) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for case in &CASES {
@@ -108,6 +109,7 @@ fn measure_case(case: &Case, view: CgroupView, rounds: usize) -> Result<Vec<Figu
     let wrapper = added(Kind::Wrapper) / hook;
     let thin = added(Kind::ThinCdi) / added(Kind::PlainCdi);
     let [own] = driver.own_time(view, rounds)?;
+    let crowd = crowd::measure(|kind| driver.bundle(kind), view)?;
     Ok(vec![
         time("an empty hook", Kind::EmptyHook, None),
         time("boathook", Kind::ReferenceWork, None),
@@ -126,6 +128,15 @@ fn measure_case(case: &Case, view: CgroupView, rounds: usize) -> Result<Vec<Figu
             "x",
             Some(1.0),
         ),
+        Figure::new(
+            &format!(
+                "{name}: {} at once, against as many without devices, {view}",
+                crowd::SIZE
+            ),
+            crowd,
+            "x",
+            Some(1.3),
+        ),
         Figure::time(&format!("{name}: own time, {view}"), own, case.own_time),
         Figure::time(
             &format!("{name}: boathook explain, {view}"),
@@ -135,13 +146,13 @@ fn measure_case(case: &Case, view: CgroupView, rounds: usize) -> Result<Vec<Figu
     ])
 }
 
-/// The host of a case, as files of a directory.
+/// The recorded host of a case, written as files into a directory.
 struct Driver {
     host: RecordedHost,
     request: &'static [(&'static str, &'static str)],
     thin: Specification,
     plain: Specification,
-    /// The configuration of a wrapper before runc.
+    /// The path of the configuration for the wrapper around runc.
     wrapper_config: PathBuf,
 }
 
@@ -151,10 +162,7 @@ impl Driver {
         let testdata = binaries::source_tree().join("device-class/testdata");
         let record = testdata.join(class).join(record).join("host.txt");
         let host = RecordedHost::bare(&fs::read_to_string(record)?)?;
-        for entry in fs::read_dir(binaries::source_tree().join("device-class/classes"))? {
-            let entry = entry?;
-            fs::copy(entry.path(), host.classes().join(entry.file_name()))?;
-        }
+        host.add_all_shipped_classes()?;
         host.add_shipped_class(class)?;
         let runtime = runc::program().context("no runc on this machine")?;
         host.write_config(&format!("[runtime]\npath = {runtime:?}\n"))?;
@@ -192,7 +200,8 @@ impl Driver {
         variables.fold(builder, |builder, (key, value)| builder.env(key, value))
     }
 
-    /// Makes sure that a container gets nodes and libraries before any time is measured.
+    /// Fails if a container does not get its device nodes and libraries, so that nothing wrong is
+    /// measured.
     fn check(&self, view: CgroupView) -> Result<()> {
         let runc = Runc::new(view)?;
         let bundle = self.bundle(Kind::ReferenceWork)?;
@@ -207,7 +216,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the time of the hook on a tmpfs less that of a program that does nothing.
+    /// Returns the time of the hook with the root file system on a tmpfs, minus the time of a
+    /// program that does nothing.
     fn own_time(&self, view: CgroupView, rounds: usize) -> Result<[f64; 1]> {
         let tmpfs = FileSystem::tmpfs()?;
         let make_bundle = |hook: Option<&Path>, times: &Path| {
@@ -230,7 +240,7 @@ impl Driver {
         inside::own_times(&hooks, make_bundle, view, rounds, Bundles::Deleted)
     }
 
-    /// Returns the time of `boathook explain`, which plans and changes nothing.
+    /// Returns the time of `boathook explain`, which computes a plan without applying it.
     fn planning_time(&self, rounds: usize) -> Result<f64> {
         let bundle = self.bundle(Kind::ReferenceWork)?;
         let mut command = std::process::Command::new(binaries::program("boathook")?);

@@ -1,4 +1,4 @@
-//! The measuring itself.
+//! Runs the containers of all kinds and records their times.
 
 use std::process::Stdio;
 
@@ -9,10 +9,10 @@ use harness::runc::Runc;
 
 use crate::kind::Kind;
 
-/// Rounds before those that count: they fill the caches.
+/// The number of rounds that are run first and not counted. They fill the caches.
 pub(crate) const WARM_UP: usize = 3;
 
-/// The time of each kind in each round, in milliseconds; none of a kind without turns.
+/// The times in milliseconds of each kind, one per round. A kind that is not measured has none.
 pub(crate) struct Times([Vec<f64>; Kind::ALL.len()]);
 
 impl Times {
@@ -20,13 +20,13 @@ impl Times {
         median(self.0[kind as usize].clone())
     }
 
-    /// The median of what a kind took longer than another.
+    /// Returns the median over the rounds of the time of `kind` minus that of `base`.
     pub(crate) fn added(&self, kind: Kind, base: Kind) -> f64 {
         median_added(&self.0[kind as usize], &self.0[base as usize])
     }
 }
 
-/// Lets each of these kinds have its turn in every round.
+/// Runs one container of each kind in every round.
 pub(crate) fn run(
     kinds: &[Kind],
     make_bundle: impl Fn(Kind) -> Result<Bundle>,
@@ -38,8 +38,7 @@ pub(crate) fn run(
     let mut times: [Vec<f64>; Kind::ALL.len()] = Default::default();
     for round in 0..WARM_UP + rounds {
         for turn in 0..kinds.len() {
-            // Another one begins each round, so that none always follows the
-            // same neighbour.
+            // Each round begins with another kind, so that none always runs after the same one.
             let kind = kinds[(round + turn) % kinds.len()];
             let bundle = make_bundle(kind)?;
             let runc = if kind == Kind::Wrapper {

@@ -1,4 +1,5 @@
-//! Boathook's CDI specifications of a host's devices, and an engine's edits by them.
+//! CDI specifications that Boathook generates for a host's devices, and the edits that an engine
+//! makes by them.
 
 use std::fs;
 use std::process::Command;
@@ -11,12 +12,12 @@ use harness::demo_host::HostDirectory;
 use nix::sys::stat::{major, minor, stat};
 use serde_json::Value;
 
-/// The `containerEdits` of one device of a specification, and of the specification itself.
+/// The `containerEdits` of one device and those of the whole specification.
 pub(crate) struct Specification([Value; 2]);
 
 impl Specification {
-    /// Generates the specification of a class in this form with `boathook cdi generate`, and
-    /// takes the edits of one device from it.
+    /// Generates the CDI specification of a class with `boathook cdi generate` and reads the edits
+    /// of one device from it.
     pub(crate) fn generate(
         host: &HostDirectory,
         class: &str,
@@ -45,7 +46,7 @@ impl Specification {
             .flat_map(move |edits| iter_items(&edits[kind]))
     }
 
-    /// Adds it to a bundle, as an engine does.
+    /// Applies the edits to a bundle, as an engine with CDI does.
     pub(crate) fn apply(
         &self,
         mut builder: BundleBuilder,
@@ -56,7 +57,7 @@ impl Specification {
             builder = builder.env(key, value);
         }
         for node in self.items("deviceNodes") {
-            // With the numbers that the host's node has.
+            // An engine uses the device number of the host's node if the specification has none.
             let path = text(&node["path"])?;
             let number = stat(node["hostPath"].as_str().unwrap_or(path))?.st_rdev;
             let number = (major(number), minor(number));

@@ -1,5 +1,5 @@
-//! The work that the hook is measured at: 5 device nodes, 40 libraries with a
-//! soname link each and the loader's cache, on a glibc root file system.
+//! The reference work of the benchmarks: 5 device nodes, 40 libraries with a soname link each, and
+//! the loader cache, in a root file system with glibc.
 
 use std::path::{Path, PathBuf};
 
@@ -20,12 +20,12 @@ use crate::specification::Specification;
 
 const VARIABLE: &str = ReferenceWork::VARIABLE;
 
-/// A host with a class for the work.
+/// A host with a class that requests the reference work.
 pub(crate) struct Workload {
     host: ReferenceWork,
     thin: Specification,
     plain: Specification,
-    /// The configuration of a wrapper before runc.
+    /// The path of the configuration for the wrapper around runc.
     wrapper_config: PathBuf,
 }
 
@@ -58,12 +58,12 @@ impl Workload {
         })
     }
 
-    /// A runc behind the wrapper.
+    /// Returns a runc that is called through the wrapper.
     pub(crate) fn wrapped(&self, view: CgroupView) -> Result<Runc> {
         Ok(Runc::new(view)?.behind_wrapper(&self.wrapper_config))
     }
 
-    /// The configuration of the hook and of the wrapper.
+    /// Returns the path of the configuration of hook and wrapper.
     pub(crate) fn config_file(&self) -> PathBuf {
         self.host.config_file()
     }
@@ -85,8 +85,8 @@ impl Workload {
         .build()
     }
 
-    /// A bundle in `parent` whose hook is timed: how long it runs is added to `times`.
-    /// Without a `hook` it is the one that does nothing.
+    /// Creates a bundle in `parent` whose hook appends the time that it runs to the file `times`.
+    /// Without `hook`, the hook is the program that does nothing.
     pub(crate) fn timed_bundle(
         &self,
         hook: Option<&Path>,
@@ -108,9 +108,9 @@ impl Workload {
         }
     }
 
-    /// The same nodes and libraries as mounts, nodes and rules of config.json,
-    /// as an engine with CDI writes them. Links and the loader's cache, which
-    /// config.json cannot express, are left out.
+    /// Adds the device nodes and libraries of the work as mounts, nodes and rules of config.json,
+    /// as an engine with CDI does. Links and the loader cache are missing, because config.json
+    /// cannot express them.
     fn carried(&self, builder: BundleBuilder) -> Result<BundleBuilder> {
         const OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
         let mut builder = builder;
@@ -127,7 +127,7 @@ impl Workload {
         Ok(builder)
     }
 
-    /// Makes sure that the work is done, before it is measured how fast.
+    /// Fails if a container does not receive the whole work, so that nothing wrong is measured.
     pub(crate) fn check(&self, view: CgroupView) -> Result<()> {
         for way in Kind::WAYS {
             self.check_way(way, view)
@@ -180,12 +180,12 @@ pub(crate) fn empty_hook() -> Result<PathBuf> {
     empty_hook_of(Libc::Glibc)
 }
 
-/// The same with one of the C libraries.
+/// Returns the hook that does nothing, a static program with the C library `libc`.
 pub(crate) fn empty_hook_of(libc: Libc) -> Result<PathBuf> {
     compile::program("empty-hook.c", libc, &["-static"])
 }
 
-/// A runtime that ends at once.
+/// Returns a program that takes the place of a runtime and ends at once.
 pub(crate) fn fake_runtime() -> Result<PathBuf> {
     compile::program("fake-runtime.c", Libc::Glibc, &["-static"])
 }

@@ -1,5 +1,5 @@
-//! The time that `boathook-runtime` adds to a runtime for a container that requests
-//! nothing: the time of the whole command, before a runtime that ends at once.
+//! Measures the time that `boathook-runtime` adds to a runtime for a container that requests
+//! nothing. The runtime is a program that ends at once.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::kind::Kind;
 use crate::rounds::WARM_UP;
 use crate::workload::{Workload, fake_runtime};
 
-/// The median of the time that the wrapper adds.
+/// Returns the median of the time that the wrapper adds.
 pub(crate) fn measure(workload: &Workload, rounds: usize) -> Result<Figure> {
     let wrapper = binaries::program("boathook-runtime")?;
     let runtime = fake_runtime()?;

@@ -1,5 +1,5 @@
-//! Any class file, on this machine or on one that was recorded: its first
-//! devices in a real container, planned and seen side by side.
+//! Demonstrates any class file, on this machine or on a recorded host: runs a container with the
+//! first devices of the class and compares it with the plan.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ use crate::container::describe;
 use crate::plan::Plan;
 use crate::{on_each_cgroup_version, step};
 
-/// The number of requested devices.
-const ASKED: usize = 2;
+/// The largest number of devices that the container requests.
+const MAX_DEVICES: usize = 2;
 
-/// Shows the class on this machine, or on the host of a recording.
+/// Demonstrates the class file on this machine, or on the host of `recording`.
 pub(crate) fn run(file: &Path, recording: Option<&Path>) -> Result<()> {
     let directory = scratch::directory("class")?;
     let recorded = match recording {
@@ -44,14 +44,14 @@ pub(crate) fn run(file: &Path, recording: Option<&Path>) -> Result<()> {
     if ids.is_empty() {
         bail!("nothing to show: add HOST=host.txt, a recording of a machine that has devices");
     }
-    let asked = ids[..ids.len().min(ASKED)].join(",");
-    step("request", &format!("{variable}={asked}"));
-    on_each_cgroup_version(|view| show(&config, &variable, &asked, view))?;
+    let requested = ids[..ids.len().min(MAX_DEVICES)].join(",");
+    step("request", &format!("{variable}={requested}"));
+    on_each_cgroup_version(|view| show(&config, &variable, &requested, view))?;
     println!("demo: ok");
     Ok(())
 }
 
-/// A configuration with this class alone.
+/// Writes a configuration whose only class is `file`, and returns its path.
 fn write_config(directory: &Path, file: &Path, root: &Path) -> Result<PathBuf> {
     let classes = directory.join("classes");
     fs::create_dir(&classes)?;
@@ -66,7 +66,7 @@ fn write_config(directory: &Path, file: &Path, root: &Path) -> Result<PathBuf> {
     Ok(config)
 }
 
-/// The variable that the class is requested by.
+/// Returns the environment variable by which containers request devices of the class.
 fn variable(config: &Path, file: &Path) -> Result<String> {
     let checked = boathook(config, &["class", "check", &file.display().to_string()])?;
     let line = checked
@@ -89,9 +89,9 @@ fn boathook(config: &Path, arguments: &[&str]) -> Result<String> {
     Ok(Captured::run(&mut command)?.success()?.stdout)
 }
 
-fn show(config: &Path, variable: &str, asked: &str, view: CgroupView) -> Result<()> {
+fn show(config: &Path, variable: &str, requested: &str, view: CgroupView) -> Result<()> {
     let bundle = Bundle::with_hook(Rootfs::Glibc, config)?;
-    let bundle = bundle.env(variable, asked).build()?;
+    let bundle = bundle.env(variable, requested).build()?;
     let plan = Plan::explain(config, bundle.directory())?;
     let runc = Runc::new(view)?;
     let container = runc.create(&bundle)?;
@@ -108,21 +108,22 @@ fn show(config: &Path, variable: &str, asked: &str, view: CgroupView) -> Result<
     let mut rows = Vec::new();
     for (path, (major, minor)) in plan.nodes() {
         let planned = format!("c {major}:{minor}");
-        let seen = describe(report.path(path)?);
+        let observed = describe(report.path(path)?);
         rows.push(Row {
-            what: path.display().to_string(),
-            asked: asked.to_string(),
-            // A driver may refuse to open; that the node is there is ours.
-            right: seen.starts_with(&planned) && !seen.ends_with("EPERM"),
+            object: path.display().to_string(),
+            requested: requested.to_string(),
+            // A driver may refuse to open its device. Only EPERM is a fault of the hook: the device
+            // cgroup then denies the access.
+            is_correct: observed.starts_with(&planned) && !observed.ends_with("EPERM"),
             planned,
-            seen,
+            observed,
         });
     }
     let comparison = Comparison(rows);
     print!("{comparison}");
-    let wrong = comparison.differences();
-    if !wrong.is_empty() {
-        bail!("on {view}: {}", wrong.join("; "));
+    let differences = comparison.differences();
+    if !differences.is_empty() {
+        bail!("on {view}: {}", differences.join("; "));
     }
     Ok(())
 }

@@ -1,38 +1,38 @@
-//! Asked, planned and seen, side by side.
+//! A table that compares what a container requests, what is planned for it, and what it has.
 
 use std::fmt;
 
-/// One object that a container may have, in the plan and in the container.
+/// One row of the table: a device node or library that a container may have.
 #[derive(Debug)]
 pub(crate) struct Row {
-    pub(crate) what: String,
-    /// Whether it was requested, in words.
-    pub(crate) asked: String,
-    /// The plan's content.
+    pub(crate) object: String,
+    /// The request for the object, or `-`.
+    pub(crate) requested: String,
+    /// The object in the plan, or `-`.
     pub(crate) planned: String,
-    /// The report of the probe in the container.
-    pub(crate) seen: String,
-    /// Whether plan and container agree with the request.
-    pub(crate) right: bool,
+    /// The object as the probe observes it in the container.
+    pub(crate) observed: String,
+    /// Whether both the plan and the container are as requested.
+    pub(crate) is_correct: bool,
 }
 
-/// All rows of a container.
+/// The table of one container.
 #[derive(Debug)]
 pub(crate) struct Comparison(pub(crate) Vec<Row>);
 
 impl Row {
     fn cells(&self) -> [&str; 4] {
-        [&self.what, &self.asked, &self.planned, &self.seen]
+        [&self.object, &self.requested, &self.planned, &self.observed]
     }
 }
 
 impl Comparison {
-    /// The differences of plan or container from the request: a line each.
+    /// Returns a line for each row whose plan or container is not as requested.
     pub(crate) fn differences(&self) -> Vec<String> {
-        let wrong = self.0.iter().filter(|row| !row.right).map(Row::cells);
+        let wrong = self.0.iter().filter(|row| !row.is_correct).map(Row::cells);
         wrong
-            .map(|[what, asked, planned, seen]| {
-                format!("{what}: asked {asked}, planned {planned}, seen {seen}")
+            .map(|[object, requested, planned, observed]| {
+                format!("{object}: requested {requested}, planned {planned}, observed {observed}")
             })
             .collect()
     }
@@ -44,10 +44,10 @@ impl fmt::Display for Comparison {
         let lines = || std::iter::once(head).chain(self.0.iter().map(Row::cells));
         let width = |column: usize| lines().map(|cells| cells[column].len()).max().unwrap_or(0);
         let widths = [width(0), width(1), width(2)];
-        for [what, asked, planned, seen] in lines() {
+        for [object, requested, planned, observed] in lines() {
             writeln!(
                 formatter,
-                "  {what:<0$}  {asked:<1$}  {planned:<2$}  {seen}",
+                "  {object:<0$}  {requested:<1$}  {planned:<2$}  {observed}",
                 widths[0], widths[1], widths[2]
             )?;
         }

@@ -1,4 +1,4 @@
-//! One real container with the hook, and the devices that it sees.
+//! Runs a real container with the hook and compares the devices in it with the plan.
 
 use std::path::Path;
 
@@ -20,21 +20,21 @@ use crate::comparison::{Comparison, Row};
 use crate::plan::Plan;
 use crate::{ALLOCATED, step};
 
-/// The text in the table for an absent value.
+/// The text of the table for an object that is not requested or not planned.
 const NOTHING: &str = "-";
-/// The text for an absent node.
+/// The text of the table for a device node that does not exist in the container.
 const NO_NODE: &str = "no node";
 
-/// Starts a container with the allocation, prints the comparison, and fails on
-/// any difference or leftover.
+/// Starts a container with the allocated devices and prints the comparison. Fails if anything
+/// differs from the request, or if anything of the container is left after its deletion.
 pub(crate) fn show(
     host: &DemoHost,
     node: &Node,
-    given: &Allocated,
+    allocated: &Allocated,
     view: CgroupView,
 ) -> Result<()> {
     let parent = CgroupParent::new();
-    let bundle = node.container(Rootfs::Glibc, given, &parent)?.build()?;
+    let bundle = node.container(Rootfs::Glibc, allocated, &parent)?.build()?;
     let plan = Plan::explain(&host.config_file(), bundle.directory())?;
     let runc = Runc::new(view)?;
     let container = runc
@@ -49,14 +49,14 @@ pub(crate) fn show(
     let comparison = compare(host, &plan, &container)?;
     print!("{comparison}");
     drop(container);
-    let mut wrong = comparison.differences();
-    wrong.extend(
+    let mut differences = comparison.differences();
+    differences.extend(
         leftovers::find_leftovers(&runc, &bundle)?
             .into_iter()
             .map(|left| format!("left behind: {left}")),
     );
-    if !wrong.is_empty() {
-        bail!("on {view}: {}", wrong.join("; "));
+    if !differences.is_empty() {
+        bail!("on {view}: {}", differences.join("; "));
     }
     Ok(())
 }
@@ -83,29 +83,29 @@ fn node_row(host: &DemoHost, plan: &Plan, report: &Report, index: usize) -> Resu
     let planned = plan
         .node(Path::new(&path))
         .map(|(major, minor)| format!("c {major}:{minor}"));
-    let seen = describe(report.path(&path)?);
-    let asked = ALLOCATED.contains(&index);
-    let right = if asked {
-        planned.as_ref() == Some(&number) && seen == format!("{number}, opened")
+    let observed = describe(report.path(&path)?);
+    let requested = ALLOCATED.contains(&index);
+    let is_correct = if requested {
+        planned.as_ref() == Some(&number) && observed == format!("{number}, opened")
     } else {
-        planned.is_none() && seen == NO_NODE
+        planned.is_none() && observed == NO_NODE
     };
     Ok(Row {
-        what: path,
-        asked: if asked {
+        object: path,
+        requested: if requested {
             format!("npu-{index}")
         } else {
             NOTHING.to_string()
         },
         planned: planned.unwrap_or(NOTHING.to_string()),
-        seen,
-        right,
+        observed,
+        is_correct,
     })
 }
 
-/// Returns the file at a path as text for the table.
-pub(crate) fn describe(seen: &PathReport) -> String {
-    match (seen.kind, seen.number(), &seen.read) {
+/// Describes a file of the container for the table.
+pub(crate) fn describe(observed: &PathReport) -> String {
+    match (observed.kind, observed.number(), &observed.read) {
         (Kind::Missing, ..) => NO_NODE.to_string(),
         (Kind::CharacterDevice, Some((major, minor)), read) => {
             format!("c {major}:{minor}, {}", opened(read))
@@ -121,16 +121,16 @@ fn opened(access: &Access) -> String {
     }
 }
 
-/// A container may make the node of a device that it was not given, and must
-/// not be able to open it.
+/// Returns the row for a device that was not allocated to the container: the container can create
+/// its node by mknod(2) but must not be able to open it.
 fn denied_row(report: &Report, path: &Path, device: AliasDevice) -> Result<Row> {
     let read = report.new_node(path)?.read.as_ref();
     Ok(Row {
-        what: format!("mknod c {}:{}", device.major, device.minor),
-        asked: NOTHING.to_string(),
+        object: format!("mknod c {}:{}", device.major, device.minor),
+        requested: NOTHING.to_string(),
         planned: NOTHING.to_string(),
-        seen: read.map_or("not made".to_string(), opened),
-        right: read == Some(&Access::refused("EPERM")),
+        observed: read.map_or("not made".to_string(), opened),
+        is_correct: read == Some(&Access::refused("EPERM")),
     })
 }
 
@@ -140,7 +140,7 @@ fn library_row(plan: &Plan, container: &Container<'_>) -> Result<Row> {
     let planned = plan
         .library(&library.file_name())
         .map(|path| path.display().to_string());
-    let (seen, found) = match loader::parse(&printed)?.into_iter().next() {
+    let (observed, is_right_version) = match loader::parse(&printed)?.into_iter().next() {
         Some(Loaded::Found { answer, .. }) => {
             (format!("version {answer}"), answer == library.version)
         }
@@ -148,10 +148,10 @@ fn library_row(plan: &Plan, container: &Container<'_>) -> Result<Row> {
         None => ("no answer".to_string(), false),
     };
     Ok(Row {
-        what: format!("dlopen {}", library.soname()),
-        asked: "with any NPU".to_string(),
-        right: planned.is_some() && found,
+        object: format!("dlopen {}", library.soname()),
+        requested: "with any NPU".to_string(),
+        is_correct: planned.is_some() && is_right_version,
         planned: planned.unwrap_or(NOTHING.to_string()),
-        seen,
+        observed,
     })
 }

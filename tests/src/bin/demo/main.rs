@@ -1,11 +1,10 @@
-//! `demo`: the main job on this machine, from a vendor's class file to a real
-//! container, and shows the request, the plan and the result side by side.
+//! `demo` runs the whole path from a vendor's class file to a real container on this machine and
+//! prints request, plan and result as a table.
 //!
-//! A host directory of its own plays the machine with the devices, a small kubelet is in
-//! this program; the plugin, the hook, runc and the container are real. With a class
-//! file as its argument it shows that class instead, on this machine or on one that was
-//! recorded. Changes nothing outside of temporary directories, and exits non-zero if
-//! anything differs from the request.
+//! The devices are files of a temporary directory, and the kubelet is a fake one in this program.
+//! The plugin, the hook, runc and the container are real. With a class file as its argument the
+//! program uses that class, on this machine or on a recorded host. It changes nothing outside of
+//! temporary directories and fails if anything differs from the request.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
@@ -25,7 +24,7 @@ use harness::kubelet::Allocation;
 use harness::node::Node;
 use harness::{exit, privilege};
 
-/// The indices of the devices to allocate.
+/// The indices of the devices that are allocated to the container.
 const ALLOCATED: [usize; 2] = [3, 5];
 
 fn main() -> ExitCode {
@@ -54,11 +53,11 @@ fn run() -> Result<()> {
     );
 
     let ids = ALLOCATED.map(|index| format!("npu-{index}"));
-    let given = node.allocate(Allocation::of_ids(
+    let allocated = node.allocate(Allocation::of_ids(
         DemoHost::RESOURCE,
         &ids.each_ref().map(String::as_str),
     ))?;
-    let variables = given
+    let variables = allocated
         .envs
         .iter()
         .map(|(key, value)| format!("{key}={value}"));
@@ -68,14 +67,15 @@ fn run() -> Result<()> {
         &format!("{} of {offered}: {variables}", ids.join(" and ")),
     );
 
-    on_each_cgroup_version(|view| container::show(&host, &node, &given, view))?;
+    on_each_cgroup_version(|view| container::show(&host, &node, &allocated, view))?;
     node.stop()?;
     step("plugin", "stopped, its socket removed");
     println!("demo: ok");
     Ok(())
 }
 
-/// Shows a container on each version that this machine has.
+/// Calls `show` for each cgroup version with which this machine can run containers. Fails if there
+/// is none.
 fn on_each_cgroup_version(show: impl Fn(CgroupView) -> Result<()>) -> Result<()> {
     let mut shown = 0;
     for view in CgroupView::ALL {
@@ -91,7 +91,7 @@ fn on_each_cgroup_version(show: impl Fn(CgroupView) -> Result<()>) -> Result<()>
     Ok(())
 }
 
-/// Prints what has just been done.
+/// Prints a line about a step that is done.
 fn step(what: &str, result: &str) {
     println!("{what:<9} {result}");
 }

@@ -1,4 +1,4 @@
-//! The hook's plan: `boathook explain --json`.
+//! Reads the hook's plan for a container by `boathook explain --json`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use harness::binaries;
 use harness::captured::Captured;
 use serde::Deserialize;
 
-/// A plan, as far as the demo compares it.
+/// The parts of a plan that the demo compares.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Plan {
     steps: Vec<Step>,
@@ -30,7 +30,7 @@ enum Step {
 }
 
 impl Plan {
-    /// Asks the hook about a bundle; nothing is changed by it.
+    /// Returns the plan for a bundle, which is not applied.
     pub(crate) fn explain(config: &Path, bundle: &Path) -> Result<Self> {
         let mut command = Command::new(binaries::program("boathook")?);
         command
@@ -42,13 +42,13 @@ impl Plan {
         serde_json::from_str(&explained.stdout).context("boathook explain printed no plan")
     }
 
-    /// The device number planned for a node.
+    /// Returns the planned device number of the node at `path`.
     pub(crate) fn node(&self, path: &Path) -> Option<(u64, u64)> {
         let mut nodes = self.nodes();
         nodes.find_map(|(planned, number)| (planned == path).then_some(number))
     }
 
-    /// All nodes that are planned, with their numbers.
+    /// Returns the paths and device numbers of all planned nodes.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Path, (u64, u64))> {
         self.steps.iter().filter_map(|step| match step {
             Step::Node { path, major, minor } => Some((&**path, (*major, *minor))),
@@ -56,7 +56,7 @@ impl Plan {
         })
     }
 
-    /// Returns the path in the container at which the library file of this name is to be.
+    /// Returns the planned path in the container of the library file with this name.
     pub(crate) fn library(&self, file_name: &str) -> Option<&Path> {
         self.steps.iter().find_map(|step| match step {
             Step::Library { path } if path.ends_with(file_name) => Some(&**path),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use super::{NULL, NULL_FILE, install, install_first, read_metrics};
+use super::{NULL, NULL_FILE, install, install_first, install_with, read_metrics};
 use crate::real_kubernetes::node::{NAME, Node};
 use crate::real_kubernetes::overlay::Overlay;
 use crate::real_kubernetes::pod::Pod;
@@ -19,6 +19,7 @@ pub(super) fn broken_class(node: &Node) -> Result<()> {
     node.until("the class is counted", || {
         Ok(read_metrics(node)?.contains("boathook_class_errors 1\n"))
     })?;
+    until_message(node, "class left out: ")?;
     install_first(node)
 }
 
@@ -36,6 +37,46 @@ pub(super) fn empty_class(node: &Node) -> Result<()> {
     let page = read_metrics(node)?;
     ensure!(page.contains("boathook_class_errors 0\n"), "{page}");
     install_first(node)
+}
+
+/// The node keeps the configuration that it has, and with it its devices.
+pub(super) fn broken_configuration(node: &Node) -> Result<()> {
+    let classes = [("null.toml", NULL)];
+    install_with(node, &classes, "[class.dummy-npu]\nenabeld = true\n")?;
+    until_message(node, "unknown key `enabeld`")?;
+    Pod::new(Overlay::Cdi, "beside-a-broken-configuration", 1)
+        .run(node)?
+        .number(1)?;
+    install_first(node)
+}
+
+/// The first class serves the resource, and the error of the second is one line.
+pub(super) fn shared_resource(node: &Node) -> Result<()> {
+    let twin = NULL.replace("'null'", "'twin'").replace("NULL", "TWIN");
+    install(node, &[("null.toml", NULL), ("twin.toml", &twin)])?;
+    node.until("the class is counted", || {
+        Ok(read_metrics(node)?.contains("boathook_class_errors 1\n"))
+    })?;
+    let set = "daemonset/boathook";
+    let log = node.kubectl(&["--namespace=boathook-system", "logs", set])?;
+    let errors = log
+        .lines()
+        .filter(|line| line.contains("both use example.com/null"));
+    ensure!(errors.count() == 1, "{log}");
+    let path = "jsonpath={.status.allocatable.example\\.com/null}";
+    let devices = node.kubectl(&["get", "node", NAME, "-o", path])?;
+    ensure!(devices == "1", "{devices} devices");
+    install_first(node)
+}
+
+/// Waits until the message of the init container that installs contains this text. For a moment the
+/// pod of before the update is there as well.
+fn until_message(node: &Node, text: &str) -> Result<()> {
+    let path = "jsonpath={.items[*].status.initContainerStatuses[0].state.terminated.message}";
+    node.until(&format!("the pod's status contains {text}"), || {
+        let messages = node.kubectl(&["--namespace=boathook-system", "get", "pods", "-o", path])?;
+        Ok(messages.contains(text))
+    })
 }
 
 pub(super) fn removed_cdi_directory(node: &Node) -> Result<()> {

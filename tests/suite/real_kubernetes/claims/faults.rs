@@ -10,6 +10,9 @@ use crate::real_kubernetes::node::Node;
 use crate::real_kubernetes::overlay::DEVICES;
 use crate::real_kubernetes::pod::REPORT;
 
+/// The time after which a pod's status must say that its device is gone.
+const MAX_TIME_TO_UNHEALTHY: Duration = Duration::from_secs(5);
+
 pub(super) fn health(node: &Node) -> Result<()> {
     let stays = "trap 'exit 0' TERM; sleep 100000 & wait";
     by_template("ill", "held")
@@ -30,9 +33,11 @@ pub(super) fn health(node: &Node) -> Result<()> {
     node.until("it is healthy", || status("\"Healthy\""))?;
     node.shell("mkdir /run/held && mv /dev/shm/held? /run/held")?;
     let start = Instant::now();
-    node.until("there is a taint", tainted)?;
     node.until("the pod's status says so", || status("\"Unhealthy\""))?;
-    println!("unhealthy {:.1?} after the node was gone", start.elapsed());
+    let reported = start.elapsed();
+    println!("unhealthy {reported:.1?} after the node was gone");
+    ensure!(reported <= MAX_TIME_TO_UNHEALTHY, "after {reported:?}");
+    node.until("there is a taint", tainted)?;
     node.until("the pod's status has a reason", || status("/dev/shm/held"))?;
     node.shell("mv /run/held/held? /dev/shm")?;
     node.until("the taint is gone", || tainted().map(|is_so| !is_so))?;
@@ -170,9 +175,8 @@ pub(super) fn deleted_by_force(node: &Node) -> Result<()> {
     node.delete_pods(&["next"])
 }
 
-/// As a reboot leaves it, but for the boot id and other pods: no specification is there when
-/// the container is started again.
-pub(super) fn rebooted(node: &Node) -> Result<()> {
+/// No specification is there when the container is started again.
+pub(super) fn restarted_without_specifications(node: &Node) -> Result<()> {
     let pod = by_template("rebooted", "one")
         .that_stays()
         .specified("restartPolicy", "Always");
@@ -193,4 +197,45 @@ pub(super) fn rebooted(node: &Node) -> Result<()> {
     before.number(1)?;
     ensure!(before == after, "first {before:?}, then {after:?}");
     Ok(())
+}
+
+/// The driver's pod is started again like all others, so that the kubelet may ask for a claim before
+/// the driver has registered.
+pub(super) fn rebooted(node: &Node) -> Result<()> {
+    let names = ["rebooted", "rebooted-too"];
+    let mut before = Vec::new();
+    for name in names {
+        let pod = by_template(name, "one").that_stays();
+        let pod = pod.specified("restartPolicy", "Always");
+        before.push(pod.start(node)?);
+    }
+    let ids = container_ids(node, &names)?;
+    node.reboot()?;
+    let start = Instant::now();
+    until_published(node, DEVICES)?;
+    let published = start.elapsed();
+    node.until("both pods run again", || {
+        let now = container_ids(node, &names)?;
+        Ok(now.iter().zip(&ids).all(|(now, before)| now != before)
+            && names
+                .iter()
+                .all(|name| node.devices_of(name, "main").is_ok()))
+    })?;
+    println!(
+        "devices published {published:.1?} and pods run {:.1?} after the kubelet's start",
+        start.elapsed()
+    );
+    for (name, before) in names.iter().zip(before) {
+        before.number(1)?;
+        let after = node.reported(name)?;
+        ensure!(before == after, "{name}: first {before:?}, then {after:?}");
+    }
+    node.delete_pods(&names)
+}
+
+/// Returns the ids of the containers of pods with one container.
+fn container_ids(node: &Node, pods: &[&str]) -> Result<Vec<String>> {
+    let path = "jsonpath={.status.containerStatuses[0].containerID}";
+    let id = |pod: &&str| node.kubectl(&["get", "pod", pod, "-o", path]);
+    pods.iter().map(id).collect()
 }

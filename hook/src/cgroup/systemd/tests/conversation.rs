@@ -5,7 +5,7 @@ use std::path::Path;
 use super::fake_systemd::{Answer, GUID, done, list_property, reply, serve, text_property};
 use crate::cgroup::rule::DeviceKind;
 use crate::cgroup::systemd::message::{Call, Writer};
-use crate::cgroup::systemd::reply::{MAX_LEN, Message, parse_length};
+use crate::cgroup::systemd::reply::{MAX_MESSAGE_LEN, Message, parse_length};
 use crate::cgroup::systemd::*;
 
 fn device(kind: DeviceKind, major: u32, minor: u32, access: &str) -> DeviceRule {
@@ -98,7 +98,7 @@ fn greets_a_bus() {
         \x02\x01s\x00\x14\0\0\0org.freedesktop.DBus\0\0\0\0\
         \x06\x01s\x00\x14\0\0\0org.freedesktop.DBus\0\0\0\0";
     if cfg!(target_endian = "little") {
-        assert_eq!(&hello.message(1)[8..], expected);
+        assert_eq!(&hello.to_message(1)[8..], expected);
     }
 
     // systemd's own socket rejects the client, so the client connects to the bus next.
@@ -123,7 +123,7 @@ fn greets_a_bus() {
         .unwrap();
     assert_eq!(report.outcome, UnitOutcome::Unrestricted);
     private.join().unwrap();
-    assert_eq!(bus.join().unwrap()[0], hello.message(1));
+    assert_eq!(bus.join().unwrap()[0], hello.to_message(1));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn strangers_messages_are_let_pass() {
 fn bad_answers_are_errors() {
     let garbage = |bytes: &[u8]| vec![Answer::Bytes(bytes.to_vec())];
     let mut too_long = reply(2, 1, None, "", Writer::default());
-    too_long[4..8].copy_from_slice(&(MAX_LEN as u32).to_ne_bytes());
+    too_long[4..8].copy_from_slice(&(MAX_MESSAGE_LEN as u32).to_ne_bytes());
     let mut huge_fields = reply(2, 1, None, "", Writer::default());
     huge_fields[12..16].copy_from_slice(&u32::MAX.to_ne_bytes());
     let mut cut = reply(2, 1, None, "v", Writer::default());

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use crate::cgroup::systemd::message::{BYTE_ORDER, Writer, field};
-use crate::cgroup::systemd::reply::{FIXED_LEN, parse_length};
+use crate::cgroup::systemd::reply::{FIXED_HEADER_LEN, parse_length};
 
 pub(super) const GUID: &[u8] = b"OK 0123456789abcdef0123456789abcdef\r\n";
 
@@ -39,12 +39,12 @@ pub(super) fn serve(
         }
         assert_eq!(read_until(&mut stream, b"\r\n"), b"BEGIN\r\n");
         for (serial, answer) in (1..).zip(answers) {
-            let mut call = vec![0; FIXED_LEN];
+            let mut call = vec![0; FIXED_HEADER_LEN];
             if stream.read_exact(&mut call).is_err() {
                 break;
             }
             call.resize(parse_length(call[..].try_into().unwrap()).unwrap(), 0);
-            stream.read_exact(&mut call[FIXED_LEN..]).unwrap();
+            stream.read_exact(&mut call[FIXED_HEADER_LEN..]).unwrap();
             calls.push(call);
             // The write fails if the client has closed the connection already.
             let _ = match answer {
@@ -88,7 +88,7 @@ pub(super) fn reply(
     }
     message.u32(body.len() as u32);
     message.u32(77);
-    message.array_of_structs(|fields| {
+    message.write_struct_array(|fields| {
         fields.byte(field::REPLY_SERIAL);
         fields.signature("u");
         fields.u32(serial);
@@ -119,7 +119,7 @@ pub(super) fn text_property(value: &str) -> Answer {
 pub(super) fn list_property(entries: &[(&str, &str)]) -> Answer {
     let mut body = Writer::default();
     body.signature("a(ss)");
-    body.array_of_structs(|list| {
+    body.write_struct_array(|list| {
         for (path, letters) in entries {
             list.begin_struct();
             list.string(path);

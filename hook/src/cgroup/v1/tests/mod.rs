@@ -53,10 +53,10 @@ fn writes_back_what_was_lost() {
     std::fs::write(cgroup.dir.join("devices.allow"), "").unwrap();
 
     let before = DeviceList::parse("c 1:3 rw\nb 8:* r\n").unwrap();
-    assert_eq!(restore_lines(&cgroup, &before).unwrap(), 1);
+    assert_eq!(restore_entries(&cgroup, &before).unwrap(), 1);
     let written = std::fs::read_to_string(cgroup.dir.join("devices.allow")).unwrap();
     assert_eq!(written, "b 8:* r");
-    assert_eq!(restore_lines(&cgroup, &DeviceList::AllowsAll).unwrap(), 0);
+    assert_eq!(restore_entries(&cgroup, &DeviceList::AllowsAll).unwrap(), 0);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn tells_missing_privileges_from_other_failures() {
         let error = io::Error::from_raw_os_error(errno);
         let refusal = explain_refusal(&cgroup, &misc(183, "r"), error).unwrap();
         assert_eq!(
-            matches!(refusal, WriteRefusal::Privilege),
+            matches!(refusal, WriteRefusal::MissingPrivilege),
             privilege,
             "errno {errno}"
         );

@@ -19,7 +19,7 @@ use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::v2::assembler;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::{RequiredChange, change_on};
+use crate::cgroup::v2::{RequiredChange, change_programs_on};
 use crate::sys::bpf::{ALLOW_MULTI, MAX_PROGRAMS};
 
 const ALLOW_OVERRIDE: u32 = 1;
@@ -65,7 +65,7 @@ fn change(
         withdrawn,
         spec: &SpecRules::from_spec(&[(&misc(182, "rw")).into()]),
     };
-    let levels = change_on(kernel, cgroup, required)?;
+    let levels = change_programs_on(kernel, cgroup, required)?;
     Ok(levels
         .into_iter()
         .map(|level| (level.cgroup, level.outcome))

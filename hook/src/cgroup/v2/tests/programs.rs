@@ -35,7 +35,7 @@ fn requests() -> Vec<AccessRequest> {
 
 fn spec(json: &str) -> SpecRules {
     let rules: Vec<oci_spec::runtime::LinuxDeviceCgroup> = serde_json::from_str(json).unwrap();
-    SpecRules::from_spec(&crate::oci::devices::rules(&rules))
+    SpecRules::from_spec(&crate::oci::devices::convert_rules(&rules))
 }
 
 fn device(kind: DeviceKind, major: u32, minor: u32, access: &str) -> DeviceRule {

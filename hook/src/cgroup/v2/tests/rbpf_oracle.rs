@@ -7,7 +7,7 @@ use crate::sys::bpf::Insn;
 /// Returns the value of R0 after the program has run.
 pub(super) fn run_program(program: &[Insn], request: &AccessRequest) -> u64 {
     let bytes = program.concat();
-    let mut context = request.context();
+    let mut context = request.to_context();
     let machine = rbpf::EbpfVmRaw::new(Some(&bytes)).unwrap();
     machine.execute_program(&mut context).unwrap()
 }

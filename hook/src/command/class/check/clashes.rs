@@ -1,5 +1,5 @@
-//! Compares the names of a class with those of the installed classes. Two classes must not use
-//! one variable, resource or CDI kind, because a request would not identify the class.
+//! Compares the names of a class with those of the installed classes. Two classes must not use the
+//! same variable, resource or CDI kind, because a request would not identify the class.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,11 @@ use device_class::strict_toml::FileError;
 
 use crate::command::finding::{Finding, Verdict, no_class_file};
 
-/// The subject of the findings.
 const SUBJECT: &str = "names";
 
-/// Returns a finding for each installed class that uses a name of this one. An installed class of
-/// the same name is left out, because the file replaces it. A class file that cannot be used is
-/// left out too: `boathook check` reports it.
+/// Returns a finding for each installed class that uses the variable or a resource of `class`. An
+/// installed class with the same class name is not compared, because the checked file would replace
+/// it. Invalid class files are ignored, because `boathook check` reports them.
 pub(super) fn find_clashes(
     source: &ClassSource,
     class: &DeviceClass,
@@ -52,7 +51,7 @@ fn is_same_file(one: &ClassSource, other: &ClassSource) -> bool {
     one.is_some() && one == other
 }
 
-/// Returns the resources that the class has on this host and those that its file names.
+/// Returns the resources of the class's devices on this host, and those in its class file.
 fn collect_resources(class: &DeviceClass, inventory: &Inventory) -> BTreeSet<String> {
     let devices = inventory.devices.iter();
     let mut resources = class.spec.fixed_resources();

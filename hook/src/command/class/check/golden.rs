@@ -1,5 +1,5 @@
-//! Compares what a class finds on a recorded host, and what a container gets, with a golden file.
-//! Boathook tests its own classes in the same way.
+//! Compares the devices that a class finds on a recorded host, and the injection plans of
+//! containers, with a golden file. Boathook's own classes are tested in the same way.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,19 +16,20 @@ use crate::command::CommandError;
 use crate::command::finding::{Finding, Verdict};
 use crate::log::chain;
 
-/// The prefix of a line of a golden file with the variables of one container. The container's
-/// injection plan follows.
-const REQUEST: &str = "$ ";
+/// The prefix of the line in a golden file that has the environment variables of a container. The
+/// injection plan of the container follows.
+const REQUEST_PREFIX: &str = "$ ";
 
-/// The result of a comparison.
+/// The result of comparing a class with a golden file.
 pub(super) struct Comparison {
     pub(super) finding: Finding,
-    /// The lines that differ: lines of the golden file begin with `-`, the others with `+`.
+    /// The lines that differ. Lines of the golden file begin with `-`, and lines that describe the
+    /// class with `+`.
     pub(super) difference: Vec<String>,
 }
 
-/// Compares the class with the golden file, or writes the file if `update` is set. The requests in
-/// the file are kept; a new file has one request, for all devices.
+/// Compares the class with the golden file. If they differ and `update` is true, the file is
+/// written: its requests are kept, and a new file has one request for all devices.
 #[expect(
     clippy::disallowed_methods,
     reason = "the user names the file, and waits"
@@ -90,7 +91,7 @@ fn describe(class: &DeviceClass, host: &dyn HostView, golden: &str) -> String {
     let mut text = discover::devices(class, host).to_string();
     let mut requests: Vec<String> = golden
         .lines()
-        .filter_map(|line| line.strip_prefix(REQUEST).map(str::to_owned))
+        .filter_map(|line| line.strip_prefix(REQUEST_PREFIX).map(str::to_owned))
         .collect();
     if requests.is_empty() {
         requests.push(format!("{}=all", class.spec.request.env));
@@ -99,16 +100,16 @@ fn describe(class: &DeviceClass, host: &dyn HostView, golden: &str) -> String {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "\n{REQUEST}{request}\n{}",
-            plan(class, host, &request)
+            "\n{REQUEST_PREFIX}{request}\n{}",
+            describe_plan(class, host, &request)
         );
     }
     text
 }
 
-/// Returns the injection plan of a container that sets these variables, or the reason why it is
-/// refused. The text ends with a line feed.
-fn plan(class: &DeviceClass, host: &dyn HostView, variables: &str) -> String {
+/// Describes the injection plan of a container with the environment variables `variables`, which
+/// are separated by blanks, or the reason why it is refused. The text ends with a line feed.
+fn describe_plan(class: &DeviceClass, host: &dyn HostView, variables: &str) -> String {
     let variables: Vec<&str> = variables.split_whitespace().collect();
     let request = match Request::find(class, &variables.into(), |_| None) {
         Ok(Some(request)) => request,
@@ -135,8 +136,8 @@ fn plan(class: &DeviceClass, host: &dyn HostView, variables: &str) -> String {
     }
 }
 
-/// Returns the lines between the first and the last difference: those of `golden`, then those of
-/// `found`.
+/// Returns the lines from the first to the last difference, first those of `golden` and then those
+/// of `found`.
 fn list_differences(golden: &str, found: &str) -> Vec<String> {
     let (golden, found): (Vec<&str>, Vec<&str>) =
         (golden.lines().collect(), found.lines().collect());

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-/// Returns the lines of `nodes` for the nodes with these names. Each number in a name may be
-/// another one on another host, so that one line is for all nodes that differ in numbers.
+/// Returns the lines of the key `nodes` in a class file for the nodes `names` of a directory. The
+/// numbers in the names may differ on another host, so there is one line for all nodes whose names
+/// differ only in numbers.
 pub(super) fn describe_nodes(directory: &str, names: &[String]) -> String {
     let lines: BTreeSet<String> = names
         .iter()

@@ -1,4 +1,4 @@
-//! Finds the hardware for which a class file is written: by the sysfs of the host.
+//! Finds the hardware for which a class file is written, in sysfs of the host.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use device_class::{DeviceClass, HostView};
 
 use super::Target;
 
-/// The directory of the USB devices.
+/// The directory of sysfs that has a link for each USB device and interface.
 const USB_DEVICES: &str = "/sys/bus/usb/devices";
 
-/// Returns the vendor and product ids of the USB device with the node /dev/bus/usb/BUS/NUMBER.
-/// Returns `None` if the path is not of this form, or if there is no such device.
+/// Returns the vendor and product ids of the USB device with the device node `node`. Returns `None`
+/// if `node` has not the form /dev/bus/usb/BUS/NUMBER, or if there is no such device.
 pub(super) fn find_usb_ids(node: &str, host: &dyn HostView) -> Option<(String, String)> {
     let (bus, number) = parse_usb_node(node)?;
     let names = host.list(Path::new(USB_DEVICES)).ok()?;
@@ -28,7 +28,7 @@ pub(super) fn find_usb_ids(node: &str, host: &dyn HostView) -> Option<(String, S
     Some((vendor?, product?))
 }
 
-/// Returns the numbers of the bus and of the device in the path of a USB device's node.
+/// Parses the path /dev/bus/usb/BUS/NUMBER of a USB device's node into the two numbers.
 pub(super) fn parse_usb_node(node: &str) -> Option<(u32, u32)> {
     let (bus, number) = node.strip_prefix("/dev/bus/usb/")?.split_once('/')?;
     Some((bus.parse().ok()?, number.parse().ok()?))
@@ -40,7 +40,7 @@ fn read_line(path: &Path, host: &dyn HostView) -> Option<String> {
     Some(text.lines().next()?.trim().to_owned())
 }
 
-/// The device of an installed class that is the target, or a part of it.
+/// A device that an installed class already offers for the target of a new class file.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::command::class) struct OfferedDevice {
     pub(in crate::command::class) class: String,
@@ -48,8 +48,8 @@ pub(in crate::command::class) struct OfferedDevice {
     pub(in crate::command::class) variable: String,
 }
 
-/// Finds the devices of these classes that have the target's node, or a node of hardware with
-/// the target's ids.
+/// Finds the devices of `classes` that have the device node of the target, or a device node of
+/// hardware with the target's ids.
 pub(in crate::command::class) fn find_offered_devices(
     target: &Target,
     host: &dyn HostView,
@@ -62,7 +62,7 @@ pub(in crate::command::class) fn find_offered_devices(
         let found = devices.iter().find(|device| {
             let numbers = device.nodes.iter().filter_map(|node| match &node.number {
                 Presence::Found(number) => Some(*number),
-                Presence::Optional | Presence::Unfit(_) => None,
+                Presence::Optional | Presence::Unusable(_) => None,
             });
             numbers
                 .into_iter()
@@ -77,10 +77,10 @@ pub(in crate::command::class) fn find_offered_devices(
     offered
 }
 
-/// The hardware of a target, by which nodes of other classes are recognized.
+/// The hardware of a target, to which the nodes of installed classes are compared.
 enum Hardware {
     Nodes(Vec<DeviceNumber>),
-    /// The directories in sysfs of the devices, without links.
+    /// The directories of the devices in sysfs, with all symbolic links resolved.
     Directories(Vec<PathBuf>),
 }
 
@@ -133,7 +133,7 @@ impl Hardware {
         }
     }
 
-    /// Returns whether a node is one of the hardware.
+    /// Returns whether the device node with the number `number` belongs to this hardware.
     fn has_node(&self, number: DeviceNumber, host: &dyn HostView) -> bool {
         match self {
             Hardware::Nodes(numbers) => numbers.contains(&number),

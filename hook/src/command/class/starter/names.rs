@@ -1,5 +1,5 @@
-//! Chooses the name of a new class. The variable and the resource contain this name, and no
-//! installed class may have one of the three.
+//! Chooses the name of a new class. Its variable and its resource are derived from the name. No
+//! installed class may use one of the three.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use device_class::load;
 use device_class::name::fnv1a;
 use device_class::strict_toml::FileError;
 
-/// The maximum length of a class name, in bytes. The names of the resource and of the variable
-/// contain the class name and have length limits of their own.
+/// The maximum length in bytes of the name of a new class. The name is a part of the variable and
+/// the resource, whose lengths are limited too.
 const MAX_NAME: usize = 40;
 
-/// The length of the hash at the end of a shortened name, in hexadecimal digits.
+/// The number of hexadecimal digits of the hash at the end of a shortened name.
 const HASH: usize = 8;
 
 /// The domain of the resource in a new class file.
@@ -23,7 +23,8 @@ const DOMAIN: &str = "example.com";
 pub(in crate::command::class) struct InstalledNames(BTreeSet<String>);
 
 impl InstalledNames {
-    /// Reads the installed classes. Of a file that cannot be used only the name counts.
+    /// Reads the names of the installed classes. Of an invalid class file only the class name is
+    /// known.
     pub(in crate::command::class) fn read(config: &Config) -> Result<Self, FileError> {
         let mut names = BTreeSet::new();
         for source in load::each_source(&config.classes)?.iter().flatten() {
@@ -36,8 +37,8 @@ impl InstalledNames {
         Ok(InstalledNames(names))
     }
 
-    /// Returns `name`, or the first of `my-NAME`, `my-NAME-2` and so on that no installed class
-    /// uses, also not in its variable or resource.
+    /// Returns the first of `name`, `my-NAME`, `my-NAME-2` and so on for which no installed class
+    /// has the same name, variable or resource.
     pub(super) fn choose_name(&self, name: &str) -> String {
         let name = shorten(name);
         let own = format!("my-{name}");
@@ -61,8 +62,8 @@ pub(super) fn resource(name: &str) -> String {
     format!("{DOMAIN}/{name}")
 }
 
-/// Shortens a long name. Its end is replaced by a hash of the whole: the names of two equal devices
-/// differ at the end, where udev writes the serial number.
+/// Shortens a name of more than [`MAX_NAME`] bytes. The end is replaced by a hash of the whole name,
+/// because the names of two devices of the same model differ only in the serial number at the end.
 fn shorten(name: &str) -> String {
     if name.len() <= MAX_NAME {
         return name.to_owned();

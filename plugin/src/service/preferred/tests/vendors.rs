@@ -67,7 +67,7 @@ fn partitions_and_linked_devices_are_chosen_as_by_the_vendors_plugin() {
         let resource = resource(devices.iter().map(|line| parsed(line)).collect());
         let mut free = free(&resource, taken);
         free.retain(|id| available.is_empty() || ids(available).contains(id));
-        let chosen = preferred(&resource, &free, &ids(must), size).unwrap();
+        let chosen = choose_devices(&resource, &free, &ids(must), size).unwrap();
         assert_eq!(chosen, ids(wanted), "{size} beside {taken} with {must}");
     }
 }
@@ -113,7 +113,7 @@ fn no_choice_of_linked_devices_has_more_links() {
         for must in [0, 1 << free.trailing_zeros()] {
             for size in 1..=free.count_ones() {
                 let size = usize::try_from(size).unwrap();
-                let chosen = preferred(&mesh, &names(free), &names(must), size).unwrap();
+                let chosen = choose_devices(&mesh, &names(free), &names(must), size).unwrap();
                 let chosen = chosen.iter().map(|gpu| 1 << gpu.parse::<u32>().unwrap());
                 let chosen: u32 = chosen.sum();
                 let sets = (1..1u32 << 8).filter(|set| {
@@ -156,7 +156,7 @@ fn devices_with_fewer_hops_between_them_are_chosen() {
         }
     }
     let host = RecordedHost::parse(&(lines.join("\n") + "\n")).unwrap();
-    let found = scanned(std::slice::from_ref(&class), &host).inventory;
+    let found = scan_recorded_host(std::slice::from_ref(&class), &host).inventory;
     let resource = found.values().next().unwrap();
     assert_eq!(chosen(resource, "", "", 2), "0000:11:00.0 0000:21:00.0");
     assert_eq!(

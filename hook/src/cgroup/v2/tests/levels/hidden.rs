@@ -61,7 +61,7 @@ fn what_is_known_stays_however_often_a_program_is_made_again() {
             withdrawn,
             spec: &known,
         };
-        change_on(&kernel, &cgroup, required).unwrap();
+        change_programs_on(&kernel, &cgroup, required).unwrap();
         for minor in 182..=185 {
             let expected = minor == 182 || minor == 184 || allowed == Some(minor);
             assert_eq!(

@@ -1,0 +1,206 @@
+//! Finds the directories in which Boathook is installed on a host. A host whose /opt or /etc cannot
+//! be written to has others than the usual ones, and a file that names them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::read_optional_text;
+use crate::strict_toml::{self, FileError};
+
+/// The file that names the directories. It is absent on a host with the usual ones. `/var/lib` can be
+/// written to on every distribution.
+pub const DIRECTORIES_PATH: &str = "/var/lib/boathook.toml";
+
+/// The directories of an installation, as absolute paths of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstalledDirectories {
+    /// The directory with the programs, the classes and the records of the installation.
+    pub programs: PathBuf,
+    /// The directory with config.toml and the administrator's class files.
+    pub configuration: PathBuf,
+}
+
+impl Default for InstalledDirectories {
+    fn default() -> Self {
+        Self {
+            programs: "/opt/boathook".into(),
+            configuration: "/etc/boathook".into(),
+        }
+    }
+}
+
+impl InstalledDirectories {
+    /// Reads the file at [`DIRECTORIES_PATH`] below `host_root`. Returns the usual directories if
+    /// there is no such file, or if a user may not look into its directory.
+    ///
+    /// # Errors
+    /// The file cannot be read, has a mistake, or others than root can change it.
+    pub fn find(host_root: &Path) -> Result<Self, FileError> {
+        let path = host_root.join(DIRECTORIES_PATH.trim_start_matches('/'));
+        match read_optional_text(&path) {
+            Ok(Some(text)) => Self::parse(&path, &text),
+            Ok(None) => Ok(Self::default()),
+            Err(error) => match fs::metadata(&path) {
+                Err(denied) if denied.kind() == io::ErrorKind::PermissionDenied => {
+                    Ok(Self::default())
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Parses the text of the file at `path`.
+    ///
+    /// # Errors
+    /// The text is no TOML, or lacks a directory.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
+        strict_toml::parse(path, text)
+    }
+
+    /// Returns the link to the version in use.
+    pub fn current(&self) -> PathBuf {
+        self.programs.join("current")
+    }
+
+    /// Returns the path by which engines call a program of the version in use.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.programs.join("current/bin").join(name)
+    }
+
+    /// Returns the hook, as engines call it.
+    pub fn hook(&self) -> PathBuf {
+        self.program("boathook-hook")
+    }
+
+    /// Returns the directory with the records that a removal needs.
+    pub fn state(&self) -> PathBuf {
+        self.programs.join("state")
+    }
+
+    /// Returns the copy of the configuration with which Boathook was installed. A comparison with
+    /// the configuration in use shows whether that one was changed.
+    pub fn given_config(&self) -> PathBuf {
+        self.programs.join("state/config.toml")
+    }
+
+    /// Returns the configuration in use.
+    pub fn config(&self) -> PathBuf {
+        self.configuration.join("config.toml")
+    }
+
+    /// Returns the directory of the administrator's class files.
+    pub fn own_classes(&self) -> PathBuf {
+        self.configuration.join("classes.d")
+    }
+
+    /// Returns the directories of class files that a configuration has by default.
+    pub fn classes(&self) -> [PathBuf; 3] {
+        [
+            self.programs.join("current/classes.d"),
+            "/usr/share/boathook/classes.d".into(),
+            self.own_classes(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use nix::unistd::geteuid;
+
+    use super::*;
+
+    const HOST: &str = "BOATHOOK_TEST_HOST";
+
+    /// Makes a host whose directory `name` has this mode, with the file if it `has_file`.
+    fn host_with_mode(name: &str, mode: u32, has_file: bool) -> tempfile::TempDir {
+        let host = tempfile::tempdir().unwrap();
+        fs::create_dir_all(host.path().join("var/lib")).unwrap();
+        if has_file {
+            let text = "programs = \"/data/boathook\"\nconfiguration = \"/etc/boathook\"\n";
+            fs::write(host.path().join(&DIRECTORIES_PATH[1..]), text).unwrap();
+        }
+        for (name, mode) in [
+            ("", 0o755),
+            ("var", 0o755),
+            ("var/lib", 0o755),
+            (name, mode),
+        ] {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(host.path().join(name), mode).unwrap();
+        }
+        host
+    }
+
+    /// Only a file that exists can be refused.
+    #[test]
+    fn directories_that_others_can_change_matter_only_with_the_file() {
+        for (name, mode) in [("var", 0o775), ("var/lib", 0o777)] {
+            let usual = InstalledDirectories::find(host_with_mode(name, mode, false).path());
+            assert_eq!(usual.unwrap(), InstalledDirectories::default(), "{name}");
+            let refused = InstalledDirectories::find(host_with_mode(name, mode, true).path());
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains("others could change"), "{refused}");
+        }
+        if !geteuid().is_root() {
+            return skip::report("owners of /var", "only root can give files away");
+        }
+        for has_file in [false, true] {
+            let host = host_with_mode("var", 0o755, has_file);
+            chown(host.path().join("var"), Some(4711), None).unwrap();
+            assert_eq!(InstalledDirectories::find(host.path()).is_err(), has_file);
+        }
+    }
+
+    /// The test starts itself as another user, for whom `HOST` is set.
+    #[test]
+    fn a_user_who_may_not_look_into_the_directory_has_the_usual_ones() {
+        if let Some(host) = env::var_os(HOST) {
+            let found = InstalledDirectories::find(Path::new(&host)).unwrap();
+            assert_eq!(found, InstalledDirectories::default());
+            return;
+        }
+        const SKIPPED: &str = "directories for a user";
+        if !geteuid().is_root() {
+            return skip::report(SKIPPED, "only root can become another user");
+        }
+        let host = host_with_mode("var/lib", 0o750, true);
+        let name = "config::directories::tests::\
+                    a_user_who_may_not_look_into_the_directory_has_the_usual_ones";
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", name]).env(HOST, host.path());
+        let Ok(output) = command.uid(65534).gid(65534).current_dir("/").output() else {
+            return skip::report(SKIPPED, "another user cannot execute this program");
+        };
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("1 passed"), "{output:?}");
+    }
+
+    #[test]
+    fn the_directories_of_a_host_are_those_that_its_file_names() {
+        let host = tempfile::tempdir().unwrap();
+        let file = host.path().join(&DIRECTORIES_PATH[1..]);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let find = || InstalledDirectories::find(host.path());
+        assert_eq!(find().unwrap(), InstalledDirectories::default());
+        let text =
+            "programs = \"/home/kubernetes/bin/boathook\"\nconfiguration = \"/data/boathook\"\n";
+        fs::write(&file, text).unwrap();
+        let found = find().unwrap();
+        let hook = "/home/kubernetes/bin/boathook/current/bin/boathook-hook";
+        assert_eq!(found.hook(), Path::new(hook));
+        assert_eq!(found.config(), Path::new("/data/boathook/config.toml"));
+        for mistake in ["programs = \"/a/boathook\"\n", "x = 1\n", "programs"] {
+            fs::write(&file, mistake).unwrap();
+            assert!(find().is_err(), "{mistake}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Finds the network interfaces of a device.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{DeviceError, paths};
+use crate::class::NetDevice;
+use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::name::excerpt;
+use crate::template::Attributes;
+
+/// The longest name of a network interface, in bytes (`IFNAMSIZ` of `include/uapi/linux/if.h`
+/// without the zero byte).
+const MAX_NAME: usize = 15;
+
+/// A network interface of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NetInterface {
+    pub name: String,
+    /// The name that the interface gets in the container.
+    pub name_in_container: String,
+    /// The number by which the kernel knows the interface, whatever its name becomes. Without one
+    /// the interface is not moved.
+    #[serde(skip)]
+    pub index: Option<i32>,
+}
+
+/// The rule by which the network interfaces of one device are found. Each network namespace has a
+/// view of /sys with its own interfaces, so the same rule finds what a container has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetInterfaceSearch {
+    spec: NetDevice,
+    attributes: Attributes,
+}
+
+impl NetInterfaceSearch {
+    pub(super) fn new(spec: &NetDevice, attributes: &Attributes) -> Self {
+        Self {
+            spec: spec.clone(),
+            attributes: attributes.clone(),
+        }
+    }
+
+    /// Returns the interfaces of the device, sorted by their names.
+    ///
+    /// # Errors
+    /// A directory cannot be read, or a name is none that the kernel accepts.
+    pub fn find(&self, host: &dyn HostView) -> Result<Vec<NetInterface>, DeviceError> {
+        let found = paths::matches(&self.spec.path, &self.attributes, host)?;
+        let interfaces = found.into_iter().map(|found| {
+            let name = found.path.file_name().unwrap_or_default();
+            let name = name.to_string_lossy().into_owned();
+            let name_in_container = match &self.spec.name {
+                Some(template) => template.fill(&found.attributes)?,
+                None => name.clone(),
+            };
+            for name in [&name, &name_in_container] {
+                if !is_interface_name(name) {
+                    let name = excerpt(name);
+                    let reason = format!(
+                        "`{name}` is no name that a network interface can be moved by: rename it"
+                    );
+                    return Err(DeviceError(reason));
+                }
+            }
+            Ok(NetInterface {
+                name,
+                name_in_container,
+                index: read_index(&found.path, host),
+            })
+        });
+        interfaces.collect()
+    }
+
+    /// Returns the pattern of the class with the attributes of the device, for messages.
+    pub fn pattern(&self) -> String {
+        let mut pattern = self.spec.path.to_string();
+        for (name, value) in &self.attributes {
+            for capture in [format!("{{{name}}}"), format!("{{{name}:number}}")] {
+                pattern = pattern.replace(&capture, value);
+            }
+        }
+        excerpt(&pattern)
+    }
+}
+
+fn read_index(interface: &Path, host: &dyn HostView) -> Option<i32> {
+    let index = host.read(&interface.join("ifindex"), MAX_ATTRIBUTE).ok()?;
+    String::from_utf8(index).ok()?.trim().parse().ok()
+}
+
+/// Returns whether the kernel accepts a name (`dev_valid_name` of `net/core/dev.c`). A `%` would
+/// make it choose a number. A name that is not UTF-8, which has a replacement character here, cannot
+/// be used.
+fn is_interface_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| !byte.is_ascii_whitespace() && !b"/:%\x0b".contains(&byte);
+    !matches!(name, "" | "." | "..")
+        && name.len() <= MAX_NAME
+        && name.bytes().all(is_allowed)
+        && !name.contains(char::REPLACEMENT_CHARACTER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_the_kernel_accepts() {
+        for name in ["can0", "enp0s20f0u1u2", "a.100", "wwan-0"] {
+            assert!(is_interface_name(name), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a b",
+            "can%d",
+            "a:1",
+            "0123456789abcdef",
+            "can\u{fffd}",
+        ] {
+            assert!(!is_interface_name(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Reduces the crates that `cargo vendor` has copied to what a build for Linux reads, so that a source
+//! package contains no finished program or library.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::components;
+
+/// The file with the checksums of a crate's files, which cargo compares when it compiles the crate.
+const CHECKSUMS: &str = ".cargo-checksum.json";
+/// The file without which cargo cannot read a locked dependency, whether it is compiled or not.
+const MANIFEST: &str = "Cargo.toml";
+/// The extensions of compiled files. Crates have such files for Windows and WebAssembly, and among
+/// their examples.
+const COMPILED: [&str; 8] = ["a", "dll", "exe", "lib", "o", "obj", "so", "wasm"];
+
+/// Removes compiled files from the crates in `vendor`. Of the crates that no build for `targets`
+/// compiles only the manifests stay.
+pub(crate) fn prune(vendor: &Path, targets: &[String]) -> Result<()> {
+    let compiled = components::list_packages(targets)?;
+    let mut has_compiled = false;
+    for entry in fs::read_dir(vendor).with_context(|| vendor.display().to_string())? {
+        let directory = entry?.path();
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        if compiled.contains(&*name) {
+            remove_compiled_files(&directory)?;
+            has_compiled = true;
+        } else {
+            keep_manifest(&directory)?;
+        }
+    }
+    ensure!(
+        has_compiled,
+        "{} has no crate that is compiled: it has to be made by cargo vendor --versioned-dirs",
+        vendor.display()
+    );
+    Ok(())
+}
+
+fn remove_compiled_files(directory: &Path) -> Result<()> {
+    let mut removed = BTreeSet::new();
+    for path in list_files(directory)? {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if extension.is_some_and(|extension| COMPILED.contains(&extension)) {
+            fs::remove_file(&path)?;
+            removed.insert(path.strip_prefix(directory)?.to_string_lossy().into_owned());
+        }
+    }
+    rewrite_checksums(directory, |file| !removed.contains(file))
+}
+
+/// Replaces a crate by its manifest and an empty library.
+fn keep_manifest(directory: &Path) -> Result<()> {
+    let manifest = fs::read(directory.join(MANIFEST))?;
+    rewrite_checksums(directory, |file| file == MANIFEST)?;
+    let checksums = fs::read(directory.join(CHECKSUMS))?;
+    fs::remove_dir_all(directory)?;
+    fs::create_dir_all(directory.join("src"))?;
+    fs::write(directory.join("src/lib.rs"), "")?;
+    fs::write(directory.join(MANIFEST), manifest)?;
+    fs::write(directory.join(CHECKSUMS), checksums)?;
+    Ok(())
+}
+
+fn rewrite_checksums(directory: &Path, is_kept: impl Fn(&str) -> bool) -> Result<()> {
+    let path = directory.join(CHECKSUMS);
+    let text = fs::read(&path).with_context(|| path.display().to_string())?;
+    let mut checksums: Value = serde_json::from_slice(&text)?;
+    let files = checksums["files"].as_object_mut();
+    let files = files.with_context(|| format!("{}: no list of files", path.display()))?;
+    files.retain(|file, _| is_kept(file));
+    fs::write(&path, checksums.to_string())?;
+    Ok(())
+}
+
+fn list_files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            files.extend(list_files(&entry.path())?);
+        } else {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn make_crate() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let files = ["Cargo.toml", "src/code.rs", "lib/code.o", "code.s"];
+        let mut sums = serde_json::Map::new();
+        for file in files {
+            let path = directory.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file).unwrap();
+            sums.insert(file.to_owned(), json!("a sum"));
+        }
+        let checksums = json!({"files": sums, "package": "the crate's sum"});
+        fs::write(directory.path().join(CHECKSUMS), checksums.to_string()).unwrap();
+        directory
+    }
+
+    /// Returns the files of a crate, and those of them that have a checksum.
+    fn content(directory: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
+        let present = list_files(directory).unwrap().into_iter();
+        let present = present.map(|path| path.strip_prefix(directory).unwrap().to_owned());
+        let text = fs::read(directory.join(CHECKSUMS)).unwrap();
+        let checksums: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(checksums["package"], "the crate's sum");
+        let listed = checksums["files"].as_object().unwrap().keys().cloned();
+        let present = present.map(|path| path.to_string_lossy().into_owned());
+        (present.collect(), listed.collect())
+    }
+
+    fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+        names.map(str::to_owned).into()
+    }
+
+    #[test]
+    fn a_compiled_crate_loses_its_finished_files_alone() {
+        let directory = make_crate();
+        remove_compiled_files(directory.path()).unwrap();
+        let (present, listed) = content(directory.path());
+        assert_eq!(listed, names(["Cargo.toml", "src/code.rs", "code.s"]));
+        assert_eq!(&present - &listed, names([CHECKSUMS]));
+    }
+
+    #[test]
+    fn a_crate_of_other_systems_is_a_manifest() {
+        let directory = make_crate();
+        keep_manifest(directory.path()).unwrap();
+        let (present, listed) = content(directory.path());
+        assert_eq!(listed, names([MANIFEST]));
+        assert_eq!(present, names([CHECKSUMS, MANIFEST, "src/lib.rs"]));
+    }
+}

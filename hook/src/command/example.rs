@@ -1,0 +1,66 @@
+//! Chooses the device that commands name in examples: one that a person probably wants.
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover;
+use injection_plan::request::RequestNames;
+
+use super::devices::ListedDevice;
+use crate::planner::{self, DOMAIN_WITHOUT_VENDOR};
+
+/// How probable it is that a person wants devices of a class, from the most probable kind on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ClassKind {
+    /// A vendor's device, such as a GPU, that is offered to pods by default.
+    Vendor,
+    /// A device that a person has plugged in.
+    Followed,
+    OtherVendor,
+    /// A part of most hosts, such as a sound card or an I2C bus.
+    Host,
+    /// A node of the kernel that a host has at most once, such as /dev/fuse.
+    SingleNode,
+    Virtual,
+}
+
+impl ClassKind {
+    pub(super) fn from_class(class: &DeviceClass) -> Self {
+        let spec = &class.spec;
+        let (domain, is_virtual) = (
+            spec.resource.to_string(),
+            spec.discover.iter().all(|source| source.count.is_some()),
+        );
+        let names_devices = spec.discover.iter().any(|source| {
+            let path = source.path.as_ref();
+            path.is_none_or(|path| path.captures().next().is_some())
+        });
+        let has_vendor = !domain.starts_with(DOMAIN_WITHOUT_VENDOR);
+        match () {
+            () if is_virtual => ClassKind::Virtual,
+            () if spec.follow => ClassKind::Followed,
+            () if !names_devices => ClassKind::SingleNode,
+            () if has_vendor && spec.enabled => ClassKind::Vendor,
+            () if has_vendor => ClassKind::OtherVendor,
+            () => ClassKind::Host,
+        }
+    }
+}
+
+/// Returns a healthy device of this host as an example, of the class that has the least value of
+/// `order` and then of the most probable kind.
+pub(super) fn find_example<K: Ord>(
+    classes: &[DeviceClass],
+    order: impl Fn(&DeviceClass) -> K,
+    config: &Config,
+) -> Option<ListedDevice> {
+    let host = planner::open_host(config).ok()?;
+    let mut classes: Vec<&DeviceClass> = classes.iter().collect();
+    classes.sort_by_key(|class| (order(class), ClassKind::from_class(class)));
+    classes.into_iter().find_map(|class| {
+        let inventory = discover::devices(class, &host);
+        let mut devices = inventory.devices.iter();
+        let device = devices.find(|device| device.health.is_healthy())?;
+        let names = RequestNames::new(class, &inventory);
+        Some(ListedDevice::new(class, device, &names))
+    })
+}

@@ -1,0 +1,47 @@
+//! Finds containers that wait for devices while no `boathook follow` runs, which would give them.
+
+use device_class::config::Config;
+use device_class::name::excerpt;
+use injection_plan::follower::{FOLLOWER, START_FOLLOWER, is_running};
+
+use super::finding::{Finding, Verdict};
+use super::log;
+use crate::live::{self, AttachmentRecord};
+
+/// The maximum number of containers that the finding of `check` names.
+const MAX_SHOWN: usize = 4;
+
+/// Returns a finding if no follower runs. Returns `None` if this user cannot know it.
+pub(super) fn find_missing(config: &Config) -> Option<Finding> {
+    let directories = log::list_directories(&config.host_root);
+    let is_absent = directories
+        .iter()
+        .all(|directory| is_running(directory).is_ok_and(|is_running| !is_running));
+    let text = format!("{FOLLOWER} does not run, so nothing gives the device when it comes");
+    let finding = Finding::new(Verdict::Warning, "follow", text).fix(START_FOLLOWER);
+    is_absent.then_some(finding)
+}
+
+/// Returns a finding if no follower runs, and containers have none of the devices that they wait
+/// for.
+pub(super) fn check(config: &Config) -> Option<Finding> {
+    let records = live::read_records(&config.host_root);
+    let waiting = records.iter().filter(|record| lacks_device(record));
+    let names: Vec<String> = waiting.map(|record| excerpt(&record.id)).collect();
+    let finding = (!names.is_empty()).then(|| find_missing(config))??;
+    let shown = &names[..names.len().min(MAX_SHOWN)];
+    let more = match names.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let text = format!("{}{more}: waiting, but {}", shown.join(", "), finding.text);
+    Some(Finding { text, ..finding })
+}
+
+/// Returns whether a container waits for a device that it named, or for all of a class and has none.
+fn lacks_device(record: &AttachmentRecord) -> bool {
+    record.awaited_requests.iter().any(|awaited| {
+        let mut devices = record.devices.iter();
+        !awaited.is_for_all() || !devices.any(|device| device.class == awaited.class)
+    })
+}

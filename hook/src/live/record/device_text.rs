@@ -1,0 +1,239 @@
+//! Converts devices and classes to and from the texts in attachment records. Other versions of
+//! Boathook read these texts: a user is `CLASS ID` for a device, and `CLASS` for a class.
+
+use device_class::name::{ClassName, DeviceId, DeviceRef, NameError};
+use injection_plan::plan::StepUser;
+use injection_plan::request::Item;
+
+/// The character between the class and the id of a device. Neither of them can contain it.
+const SEPARATOR: char = ' ';
+
+/// Parses the id of a device. Earlier versions wrote the name of a device, which may be a path, in
+/// place of its id while another device had that id ([`substitute_id`]).
+fn parse_id(text: &str) -> Result<DeviceId, NameError> {
+    DeviceId::try_from(text.to_owned()).or_else(|_| DeviceId::from_hardware(text))
+}
+
+/// Returns a substitute for the id of a device that is unplugged while another device has its id. It
+/// is made of the name by which the device was requested, so that no other device has it.
+pub(in crate::live) fn substitute_id(name: &Item) -> Option<DeviceId> {
+    parse_id(&name.name_text()).ok()
+}
+
+fn parse_user(text: &str) -> Result<StepUser, NameError> {
+    let Some((class, id)) = text.split_once(SEPARATOR) else {
+        return ClassName::try_from(text.to_owned()).map(StepUser::Class);
+    };
+    let class = ClassName::try_from(class.to_owned())?;
+    let id = parse_id(id)?;
+    Ok(StepUser::Device(DeviceRef { class, id }))
+}
+
+fn format_device(device: &DeviceRef) -> String {
+    format!("{}{SEPARATOR}{}", device.class.as_str(), device.id.as_str())
+}
+
+fn format_user(user: &StepUser) -> String {
+    match user {
+        StepUser::Device(device) => format_device(device),
+        StepUser::Class(class) => class.as_str().to_owned(),
+    }
+}
+
+/// The users of a rule or of a file.
+pub(in crate::live) mod users {
+    use injection_plan::plan::StepUser;
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub(in crate::live) fn serialize<S: Serializer>(
+        users: &[StepUser],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(users.iter().map(super::format_user))
+    }
+
+    pub(in crate::live) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<StepUser>, D::Error> {
+        let texts: Vec<String> = Vec::deserialize(deserializer)?;
+        let users = texts.iter().map(|text| super::parse_user(text));
+        users.collect::<Result<_, _>>().map_err(Error::custom)
+    }
+}
+
+/// The id of one device.
+pub(in crate::live) mod id {
+    use device_class::name::DeviceId;
+    use serde::de::{Deserialize, Deserializer, Error};
+
+    pub(in crate::live) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<DeviceId, D::Error> {
+        super::parse_id(&String::deserialize(deserializer)?).map_err(Error::custom)
+    }
+}
+
+/// The ids of several devices.
+pub(in crate::live) mod ids {
+    use device_class::name::DeviceId;
+    use serde::de::{Deserialize, Deserializer, Error};
+
+    pub(in crate::live) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<DeviceId>, D::Error> {
+        let texts: Vec<String> = Vec::deserialize(deserializer)?;
+        let ids = texts.iter().map(|text| super::parse_id(text));
+        ids.collect::<Result<_, _>>().map_err(Error::custom)
+    }
+}
+
+/// The name by which a device was requested.
+pub(in crate::live) mod name {
+    use injection_plan::request::{Item, item_name};
+    use serde::de::{Deserialize, Deserializer};
+    use serde::ser::{Serialize, Serializer};
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(transparent)]
+    struct Name(#[serde(with = "item_name")] Item);
+
+    pub(in crate::live) fn serialize<S: Serializer>(
+        name: &Option<Item>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        name.clone().map(Name).serialize(serializer)
+    }
+
+    pub(in crate::live) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Item>, D::Error> {
+        let name = Option::<Name>::deserialize(deserializer)?;
+        Ok(name.map(|Name(item)| item))
+    }
+}
+
+/// Values by device.
+pub(in crate::live) mod by_device {
+    use std::collections::BTreeMap;
+
+    use device_class::name::DeviceRef;
+    use injection_plan::plan::StepUser;
+    use serde::Serialize;
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub(in crate::live) fn serialize<S: Serializer, T: Serialize>(
+        values: &BTreeMap<DeviceRef, T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let values = values.iter();
+        serializer.collect_map(values.map(|(device, value)| (super::format_device(device), value)))
+    }
+
+    pub(in crate::live) fn deserialize<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<DeviceRef, T>, D::Error> {
+        let texts: BTreeMap<String, T> = BTreeMap::deserialize(deserializer)?;
+        let values = texts.into_iter().map(|(text, value)| {
+            match super::parse_user(&text).map_err(Error::custom)? {
+                StepUser::Device(device) => Ok((device, value)),
+                StepUser::Class(_) => Err(Error::custom(format_args!("{text:?} is no device"))),
+            }
+        });
+        values.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::live::AttachmentRecord;
+
+    /// Returns a record as a version before devices had a type wrote it.
+    fn record_with(name: &str, device: &str, user: &str) -> String {
+        format!(
+            concat!(
+                r#"{{"id":"c1","pid":7,"started":9,"bundle":"/b","is_init":false,"cgroup":"","#,
+                r#""cgroup_inode":0,"devices":[{{"class":"chips","device":{},"asked":"","#,
+                r#""forced":false,"name":{}}}],"waiting":[{{"class":"chips","awaited":"all","#,
+                r#""detached":["chip-2"]}},{{"class":"chips","awaited":{{"device":{{"name":"\"x 9\"","#,
+                r#""path":"/dev/x"}}}}}}],"rules":[{{"rule":"c 10:183 rw","for":[{},"chips"]}}],"#,
+                r#""made":[{{"path":"/dev/a","how":{{"bound":2743}},"before":null,"for":[{}]}}],"#,
+                r#""whole":false,"was_given_nothing":false,"told":{{{}:[]}}}}"#,
+            ),
+            device, name, user, user, user
+        )
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_is_read_and_written_as_it_was() {
+        for (name, device) in [("A7", "chip-0"), ("\\\"A, 7\\\"", "chip-0"), ("A7", "A7")] {
+            let quoted = |text: &str| format!("\"{text}\"");
+            let user = quoted(&format!("chips {device}"));
+            let text = record_with(&quoted(name), &quoted(device), &user);
+            let record: AttachmentRecord = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&record).unwrap(), text);
+        }
+    }
+
+    /// The device is unplugged, and another device has its id.
+    #[test]
+    fn a_name_in_place_of_an_id_is_the_same_device_everywhere() {
+        let name = r#""\"/dev/serial/by-id/a\"""#;
+        let user = r#""chips \"/dev/serial/by-id/a\"""#;
+        let text = record_with(name, name, user);
+        let mut record: AttachmentRecord = serde_json::from_str(&text).unwrap();
+        assert_eq!(record.devices[0].label(), "\"/dev/serial/by-id/a\"");
+        let device = record.devices[0].device_ref();
+        assert!(record.announced.contains_key(&device));
+        assert_eq!(record.remove_devices(|_| true).files.len(), 1);
+        let text = serde_json::to_string(&record).unwrap();
+        let again: AttachmentRecord = serde_json::from_str(&text).unwrap();
+        assert_eq!(again, record);
+    }
+
+    #[test]
+    fn a_text_that_names_no_device_is_an_error() {
+        let whole = record_with("\"A7\"", "\"chip-0\"", "\"chips chip-0\"");
+        for (right, wrong, reason) in [
+            (
+                "\"chips chip-0\"",
+                "\"ch/ips chip-0\"",
+                "class name `ch/ips`",
+            ),
+            ("\"chips chip-0\"", "\"chips \"", "device id is empty"),
+            ("\"chips\"]", "\"\"]", "class name is empty"),
+            (
+                "\"class\":\"chips\"",
+                "\"class\":\"a b\"",
+                "class name `a b`",
+            ),
+            (
+                "\"device\":\"chip-0\"",
+                "\"device\":\"\"",
+                "device id is empty",
+            ),
+            (
+                "\"name\":\"A7\"",
+                "\"name\":\"A7,A8\"",
+                "not the name of one device",
+            ),
+            (
+                "\"name\":\"\\\"x 9\\\"\"",
+                "\"name\":\"\\\"x\"",
+                "not the name of one device",
+            ),
+            ("c 10:183 rw", "c 10:183", "is no device rule"),
+            (
+                "\"told\":{\"chips chip-0\"",
+                "\"told\":{\"chips\"",
+                "is no device",
+            ),
+        ] {
+            let text = whole.replacen(right, wrong, 1);
+            assert_ne!(text, whole, "{right}");
+            let error = serde_json::from_str::<AttachmentRecord>(&text).unwrap_err();
+            assert!(error.to_string().contains(reason), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Finds the classes that have devices on a host where the requested class has none.
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover;
+use device_class::load::{self, ClassSource};
+use device_class::strict_toml::FileError;
+
+use super::open_host;
+
+/// The domain of resources that have no vendor. It does not relate their classes to each other.
+pub(crate) const DOMAIN_WITHOUT_VENDOR: &str = "devices.boathook.dev";
+
+/// Returns a text that names the other classes with devices on this host whose resources have the
+/// domain of the same vendor. For example, a vendor can have a class for each kind of host, or
+/// one for virtual machines. Returns `None` if no other class has a device.
+///
+/// Only messages about a missing device need the text, because all class files of the vendor are
+/// parsed for it.
+pub(crate) fn describe_other_classes(class: &DeviceClass, config: &Config) -> Option<String> {
+    let vendor = find_vendor(class)?;
+    let host = open_host(config).ok()?;
+    let sources = load::each_source(&config.classes).ok()?;
+    let others = sources
+        .into_iter()
+        .filter_map(|source| load_class(source, config));
+    let others = others.filter(|other| {
+        other.name != class.name && find_vendor(other).as_deref() == Some(vendor.as_str())
+    });
+    let names = others.filter_map(|other| {
+        let count = discover::devices(&other, &host).devices.len();
+        let env = &other.spec.request.env;
+        (count > 0).then(|| format!("class {} has {count} (variable {env})", other.name))
+    });
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "of the devices on this host, {}: request those, or let a class file extend that class \
+             (docs/class-tutorial.md)",
+            names.join(", ")
+        )
+    })
+}
+
+fn load_class(source: Result<ClassSource, FileError>, config: &Config) -> Option<DeviceClass> {
+    config.class(&source.ok()?).ok()
+}
+
+fn find_vendor(class: &DeviceClass) -> Option<String> {
+    let resource = class.spec.resource.to_string();
+    let (vendor, _) = resource.split_once('/')?;
+    (vendor != DOMAIN_WITHOUT_VENDOR).then(|| vendor.to_owned())
+}

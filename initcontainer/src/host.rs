@@ -1,0 +1,108 @@
+//! The host on which Boathook is installed, and the paths of the installation.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use device_class::config::{DIRECTORIES_PATH, InstalledDirectories};
+use runtime_config::{Engine, HostRoot};
+
+use crate::layout::{LOCAL, unfinished_name};
+
+/// A host and the paths of an installation on it. The directories are the recorded or the default
+/// ones.
+#[derive(Debug, Clone)]
+pub struct Host {
+    root: HostRoot,
+    directories: InstalledDirectories,
+}
+
+impl Deref for Host {
+    type Target = HostRoot;
+
+    fn deref(&self) -> &HostRoot {
+        &self.root
+    }
+}
+
+impl Host {
+    /// Opens the host whose root directory is `root`.
+    ///
+    /// # Errors
+    /// Fails if the root cannot be opened, or if the file with the recorded directories has an
+    /// error or is writable by others than root.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self> {
+        let root = HostRoot::open(root)?;
+        let path = Path::new(DIRECTORIES_PATH);
+        let directories = match root.read(path)? {
+            None => InstalledDirectories::default(),
+            Some(text) => {
+                root.check_private(path)?;
+                InstalledDirectories::parse(path, &text)?
+            }
+        };
+        Ok(Self { root, directories })
+    }
+
+    /// Returns the same host with other directories for an installation.
+    #[must_use]
+    pub fn with_directories(&self, directories: InstalledDirectories) -> Self {
+        let root = self.root.clone();
+        Self { root, directories }
+    }
+
+    pub fn directories(&self) -> &InstalledDirectories {
+        &self.directories
+    }
+
+    /// Returns the directory that contains the versions and the state directory.
+    pub fn programs(&self) -> &Path {
+        &self.directories.programs
+    }
+
+    /// Returns the path of the link `current`, which leads to the version in use.
+    pub fn current(&self) -> PathBuf {
+        self.directories.current()
+    }
+
+    /// Returns the state directory, with the records that a removal needs.
+    pub fn state(&self) -> PathBuf {
+        self.directories.state()
+    }
+
+    /// Returns the path of the installation's manifest.
+    pub fn manifest(&self) -> PathBuf {
+        self.state().join("install.json")
+    }
+
+    /// Returns the path of the record of an engine's original files.
+    pub fn record(&self, engine: Engine) -> PathBuf {
+        self.state().join(format!("{engine}.json"))
+    }
+
+    pub(crate) fn version(&self, version: &str) -> PathBuf {
+        self.programs().join(version)
+    }
+
+    /// Returns the temporary directory in which a version is assembled before it is renamed to its
+    /// final name.
+    pub(crate) fn staging(&self, version: &str) -> PathBuf {
+        self.programs().join(unfinished_name(version.as_ref()))
+    }
+
+    /// Returns the target of a link below /usr/local, which is a file of the current version.
+    pub(crate) fn link_target(&self, link: &Path) -> PathBuf {
+        self.current()
+            .join(link.strip_prefix(LOCAL).unwrap_or(link))
+    }
+
+    /// Returns the path of `boathook`, the program with the commands for administrators.
+    pub fn commands(&self) -> PathBuf {
+        self.directories.program("boathook")
+    }
+
+    /// Returns the path of the wrapper runtime, by which engines call it.
+    pub fn runtime(&self) -> PathBuf {
+        self.directories.program("boathook-runtime")
+    }
+}

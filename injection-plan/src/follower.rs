@@ -1,0 +1,99 @@
+//! Whether `boathook follow` runs on a host: it holds a lock (flock(2)) for as long as it runs,
+//! whoever has started it. The kernel releases the lock when the process ends.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rooted_path::{open_lock_file, open_own_file};
+
+/// The command for messages, with the unit that starts it.
+pub const FOLLOWER: &str = "`boathook follow` (boathook-follow.service)";
+
+/// The commands that start it, for messages.
+pub const START_FOLLOWER: &str =
+    "systemctl enable --now boathook-follow.service, or run boathook follow";
+
+/// The name of the lock file, in Boathook's directory of state.
+const LOCK_FILE: &str = "follow.lock";
+
+/// The maximum number of attempts to take the lock. An attempt fails while [`is_running`] looks.
+const ATTEMPTS: usize = 50;
+const RETRY_PAUSE: Duration = Duration::from_millis(2);
+
+/// The lock that a follower holds. Several followers may hold it together. Dropping the value
+/// releases the lock.
+#[derive(Debug)]
+pub struct FollowerLock {
+    _file: File,
+}
+
+impl FollowerLock {
+    /// Takes the lock in Boathook's directory of state, such as `/run/boathook`.
+    pub fn take(directory: &Path) -> io::Result<Self> {
+        let file = open_lock_file(&directory.join(LOCK_FILE))?;
+        for _ in 0..ATTEMPTS {
+            match file.try_lock_shared() {
+                Ok(()) => return Ok(Self { _file: file }),
+                Err(TryLockError::WouldBlock) => sleep(RETRY_PAUSE),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("another process keeps {LOCK_FILE} locked"),
+        ))
+    }
+}
+
+/// Returns whether a follower holds the lock in this directory of state.
+///
+/// # Errors
+/// Returns an error if this user may not open the lock file.
+pub fn is_running(directory: &Path) -> io::Result<bool> {
+    let file = match open_own_file(&directory.join(LOCK_FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file?,
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_follower_is_seen_for_as_long_as_one_holds_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let is_seen = || is_running(directory).unwrap();
+        assert!(!is_seen());
+        let first = FollowerLock::take(directory).unwrap();
+        assert!(is_seen());
+        let second = FollowerLock::take(directory).unwrap();
+        drop(first);
+        assert!(is_seen());
+        drop(second);
+        assert!(!is_seen());
+        assert!(!is_running(&directory.join("none")).unwrap());
+    }
+
+    #[test]
+    fn who_looks_does_not_keep_a_follower_from_its_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| (0..2000).all(|_| is_running(directory).is_ok()));
+            for _ in 0..200 {
+                drop(FollowerLock::take(directory).unwrap());
+            }
+            assert!(looks.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,43 @@
+//! `trivial-plugin DIRECTORY RESOURCE DEVICES`: a device plugin that only registers once and
+//! answers. Beside it `make test-kubernetes` shows what of a restart is the kubelet's own time.
+
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use harness::exit;
+use harness::kubelet::other_plugin;
+use kubelet_api::deviceplugin::RegisterRequest;
+use kubelet_api::deviceplugin::registration_client::RegistrationClient;
+use kubelet_api::{KUBELET_SOCKET, VERSION, connect};
+
+const SOCKET: &str = "trivial.sock";
+
+fn main() -> ExitCode {
+    exit::with("trivial-plugin", run())
+}
+
+fn run() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [directory, resource, devices] = arguments.as_slice() else {
+        anyhow::bail!("usage: trivial-plugin DIRECTORY RESOURCE DEVICES");
+    };
+    let directory = Path::new(directory);
+    let socket = directory.join(SOCKET);
+    let _ = std::fs::remove_file(&socket);
+    let devices = devices.parse().context("DEVICES is a number")?;
+    let runtime = other_plugin::serve_devices(&socket, devices)?;
+    runtime.block_on(async {
+        let channel = connect(&directory.join(KUBELET_SOCKET)).await?;
+        let request = RegisterRequest {
+            version: VERSION.to_owned(),
+            endpoint: SOCKET.to_owned(),
+            resource_name: resource.clone(),
+            options: None,
+        };
+        RegistrationClient::new(channel).register(request).await?;
+        std::future::pending().await
+    })
+}

@@ -1,0 +1,68 @@
+//! A network interface of this machine that a container gets, at `/`.
+
+use std::path::Path;
+use std::process::Command;
+
+use harness::bundle::{Bundle, HookCommand};
+use harness::captured::Captured;
+use harness::rootfs::Rootfs;
+
+use super::ThisHost;
+use crate::lab::{Lab, STAGE, on_each_cgroup_version};
+
+on_each_cgroup_version!(an_interface_of_this_machine_is_moved);
+
+/// A virtual Ethernet interface and its peer.
+struct Ethernet(String);
+
+impl Ethernet {
+    fn new(lab: &Lab) -> Self {
+        let version = lab.runc.view().to_string();
+        let version = version.trim_start_matches("cgroup v");
+        let ethernet = Self(format!("bhn{version}{}", std::process::id()));
+        let (name, peer) = (&ethernet.0, ethernet.peer());
+        ip(&format!("link add {name} type veth peer name {peer}"))
+            .success()
+            .unwrap();
+        ethernet
+    }
+
+    fn peer(&self) -> String {
+        format!("{}p", self.0)
+    }
+}
+
+impl Drop for Ethernet {
+    fn drop(&mut self) {
+        // It went with the network namespace of the container that had it.
+        ip(&format!("link delete {}", self.peer()));
+    }
+}
+
+fn ip(arguments: &str) -> Captured {
+    Captured::run(Command::new("ip").args(arguments.split(' '))).unwrap()
+}
+
+fn an_interface_of_this_machine_is_moved(lab: &Lab) {
+    let ethernet = Ethernet::new(lab);
+    let name = &ethernet.0;
+    let class = format!(
+        "version = 1\nresource = 'example.com/net'\nrequest = {{ env = 'LIVE_NET' }}\n\
+         discover = [{{ path = '/sys/class/net/{{interface}}', require = [{{ value = \
+         '{{interface}}', equals = '{name}' }}] }}]\n\
+         [device]\nid = 'the-one'\nnetdev = {{ path = '/sys/class/net/{{interface}}', name = \
+         'live0' }}\n"
+    );
+    let host = ThisHost::new().class("net", &class);
+    let hook = HookCommand::boathook(STAGE, &host.config_file()).unwrap();
+    let bundle = Bundle::builder(Rootfs::Busybox)
+        .hook(STAGE, hook.with_private_run().unwrap())
+        .env("LIVE_NET", "the-one")
+        .args(["ls", "/sys/class/net"])
+        .build()
+        .unwrap();
+    assert_eq!(host.ids(), ["the-one"]);
+    assert_eq!(lab.run(&bundle), "live0\nlo\n");
+    assert!(!Path::new("/sys/class/net").join(name).exists());
+    assert!(host.ids().is_empty());
+}

@@ -1,0 +1,103 @@
+//! What a rehearsal prepares: everything that would be published.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{Publication, REGISTRY, SOURCES, digest_of_manifest};
+use crate::release::{VERSION, names_in, printed};
+use crate::said::assert_says;
+
+pub(super) fn prepare_all_that_is_published(publication: &Publication) {
+    // Before the tag is set.
+    let rehearsed = publication.rehearse("").success().unwrap();
+    assert_says(
+        &rehearsed.stderr,
+        &[&format!("note: there is no tag v{VERSION}")],
+    );
+    let digest = digest_of_manifest(&publication.published("layouts/boathook"));
+    let install = fs::read_to_string(publication.published("files/install.yaml")).unwrap();
+    let images: Vec<&str> = install
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("image: "))
+        .collect();
+    assert!(images.len() >= 2, "{install}");
+    assert!(
+        images
+            .iter()
+            .all(|image| *image == format!("{REGISTRY}/boathook@{digest}")),
+        "{images:?}"
+    );
+    let imported =
+        fs::read_to_string(publication.published("files/install-imported.yaml")).unwrap();
+    assert_says(&imported, &[&format!("image: boathook:{VERSION}\n")]);
+
+    let sources = publication.published(&format!("files/boathook-{VERSION}-source.tar.gz"));
+    assert_eq!(fs::read_to_string(sources).unwrap(), SOURCES);
+
+    // The sums cover every file, and the signature the sums.
+    let files = names_in(&publication.published("files"));
+    let mut check = Command::new("sha256sum");
+    check
+        .args(["--check", "SHA256SUMS"])
+        .current_dir(publication.published("files"));
+    assert_eq!(printed(&mut check).lines().count(), files.len() - 2);
+    let mut verify = Command::new("openssl");
+    verify
+        .args(["dgst", "-sha256", "-verify", "../rehearsal.pub"])
+        .args(["-signature", "SHA256SUMS.sig", "SHA256SUMS"])
+        .current_dir(publication.published("files"));
+    assert_says(&printed(&mut verify), &["Verified OK"]);
+    // Nobody has the private key.
+    assert!(!files.iter().any(|name| name.contains("key")), "{files:?}");
+
+    let notes = fs::read_to_string(publication.published("notes.md")).unwrap();
+    assert_says(&notes, &["### Hook", "](https://"]);
+    assert!(!notes.contains("](docs/"), "{notes}");
+    assert_chart(publication);
+
+    // The commands that would publish are printed, and none is run.
+    for line in [
+        format!("docker://{REGISTRY}/boathook:{VERSION}\n"),
+        format!("docker://{REGISTRY}/boathook-cluster:{VERSION}\n"),
+        format!("docker://{REGISTRY}/charts/boathook:{VERSION}\n"),
+        format!("+ gh release create v{VERSION} --verify-tag"),
+    ] {
+        assert_says(&rehearsed.stdout, &[&line]);
+    }
+    assert_eq!(publication.commands(), "");
+}
+
+/// The layout of the chart is what `helm push` makes, and its values name the images.
+fn assert_chart(publication: &Publication) {
+    let layout = publication.published("layouts/chart");
+    let blob = |digest: &Value| {
+        let name = digest.as_str().unwrap().trim_start_matches("sha256:");
+        layout.join("blobs/sha256").join(name)
+    };
+    let read = |digest: &Value| -> Value {
+        serde_json::from_slice(&fs::read(blob(digest)).unwrap()).unwrap()
+    };
+    let manifest = read(&Value::from(digest_of_manifest(&layout)));
+    assert_eq!(
+        manifest["config"]["mediaType"],
+        "application/vnd.cncf.helm.config.v1+json"
+    );
+    let metadata = read(&manifest["config"]["digest"]);
+    assert_eq!(metadata["name"], "boathook");
+    assert_eq!(metadata["version"], VERSION);
+    let layers = manifest["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 1);
+    assert_eq!(
+        layers[0]["mediaType"],
+        "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+    );
+    let mut tar = Command::new("tar");
+    tar.arg("--extract").arg("--to-stdout").arg("--gzip");
+    tar.arg("--file").arg(blob(&layers[0]["digest"]));
+    let values = printed(tar.arg("boathook/values.yaml"));
+    for image in ["boathook", "boathook-cluster"] {
+        assert_says(&values, &[&format!("\n  repository: {REGISTRY}/{image}\n")]);
+    }
+}

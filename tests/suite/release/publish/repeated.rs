@@ -1,0 +1,75 @@
+//! Publications that are refused, interrupted, and repeated.
+
+use std::fs;
+
+use super::{Publication, REGISTRY, digest_of_manifest};
+use crate::release::VERSION;
+use crate::said::assert_says;
+
+/// A run after an interrupted one goes on, and what was published is not replaced.
+pub(super) fn publish_once(publication: &Publication) {
+    let arguments = format!("--registry {REGISTRY} --out {{}}/published --key {{}}/release.key");
+    let refuse = |refusals: &[&str]| {
+        let refused = publication.publish(&arguments);
+        assert_eq!(refused.status.code(), Some(1), "{refusals:?}: {refused:?}");
+        assert_says(&refused.stderr, refusals);
+        assert_eq!(publication.commands(), "");
+    };
+    refuse(&[&format!("there is no tag v{VERSION}")]);
+
+    // A commit after the one that the release was made of.
+    let made_of = publication.git("rev-parse HEAD");
+    fs::remove_file(publication.repository.join("dist/release-key.pub")).unwrap();
+    publication.commit();
+    publication.git(&format!("tag v{VERSION}"));
+    refuse(&["dist/release-key.pub", "is missing"]);
+    let reset = format!("reset --quiet --hard {}", made_of.trim());
+    publication.git(&reset);
+    refuse(&["the tag", "check out the tag"]);
+    fs::write(publication.repository.join("more"), "").unwrap();
+    publication.commit();
+    publication.git(&format!("tag --force v{VERSION}"));
+    refuse(&[
+        "the revision of the image boathook is",
+        "make the release again of this commit",
+    ]);
+    publication.git(&reset);
+    publication.git(&format!("tag --force v{VERSION}"));
+
+    publication.publish(&arguments).success().unwrap();
+    let commands = publication.commands();
+    assert_eq!(commands.matches("copy --all --preserve-digests").count(), 3);
+    assert_says(
+        &commands,
+        &["gh release create", "install.yaml", "SHA256SUMS.sig"],
+    );
+    let digest = digest_of_manifest(&publication.published("layouts/boathook"));
+    let images = fs::read_to_string(publication.published("files/images.txt")).unwrap();
+    assert_says(
+        &images,
+        &[&format!("{REGISTRY}/boathook:{VERSION} {digest}\n")],
+    );
+
+    // The second run finds each image, and one that was never pushed is pushed.
+    let stored = |image: &str| {
+        let name = format!("{REGISTRY}/{image}:{VERSION}").replace('/', "+");
+        publication.path("store").join(name)
+    };
+    fs::remove_file(stored("charts/boathook")).unwrap();
+    let again = publication.publish(&arguments).success().unwrap();
+    assert_eq!(again.stderr.matches("is published already").count(), 2);
+    assert_eq!(publication.commands().matches("copy --all").count(), 4);
+    assert_eq!(publication.commands().matches("gh release").count(), 1);
+
+    fs::write(stored("boathook"), "another image").unwrap();
+    let refused = publication.publish(&arguments);
+    assert_says(
+        &refused.stderr,
+        &["nothing published is replaced; release a new version"],
+    );
+    assert_eq!(refused.status.code(), Some(1));
+
+    publication.make_key();
+    let refused = publication.publish(&arguments);
+    assert_says(&refused.stderr, &["is not the key of dist/release-key.pub"]);
+}
