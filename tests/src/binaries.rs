@@ -67,22 +67,30 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     copied.success().map(drop)
 }
 
+/// The files by which cargo's output directory is recognized. Cargo writes the second one only into
+/// a directory that it has created itself, and also into that of each target.
+const OUTPUT_MARKS: [&str; 2] = [".rustc_info.json", "CACHEDIR.TAG"];
+
 /// Returns cargo's output directory, which may have another name than `target`.
 pub fn target_directory() -> Result<PathBuf> {
     let programs = directory()?;
-    // Cargo marks its output directory with this file, and also the directory of each target in it.
-    // The outermost marked directory is the output directory.
-    programs
-        .ancestors()
-        .filter(|directory| directory.join("CACHEDIR.TAG").is_file())
-        .last()
-        .map(Path::to_path_buf)
-        .with_context(|| {
-            format!(
-                "{} is not inside cargo's output directory",
-                programs.display()
-            )
-        })
+    let found = outermost_marked(&programs).with_context(|| {
+        format!(
+            "{} is not inside cargo's output directory",
+            programs.display()
+        )
+    })?;
+    Ok(found.to_path_buf())
+}
+
+/// Returns the outermost directory above `programs` that has one of cargo's files.
+fn outermost_marked(programs: &Path) -> Option<&Path> {
+    let has_mark = |directory: &&Path| {
+        OUTPUT_MARKS
+            .iter()
+            .any(|mark| directory.join(mark).is_file())
+    };
+    programs.ancestors().filter(has_mark).last()
 }
 
 /// Returns the top of the source tree from which this crate was built.
@@ -103,4 +111,31 @@ fn directory() -> Result<PathBuf> {
         _ => parent,
     };
     Ok(directory.to_path_buf())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Scripts create the directory before the first call of cargo.
+    #[test]
+    fn an_output_directory_is_found_whoever_created_it() {
+        for marks in [
+            &["out/.rustc_info.json", "out/triple/CACHEDIR.TAG"][..],
+            &["out/CACHEDIR.TAG", "out/triple/CACHEDIR.TAG"],
+            &["out/.rustc_info.json"],
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let programs = directory.path().join("out/triple/debug");
+            fs::create_dir_all(&programs).unwrap();
+            assert_eq!(outermost_marked(&programs), None);
+            for mark in marks {
+                fs::write(directory.path().join(mark), "").unwrap();
+            }
+            let found = outermost_marked(&programs).unwrap();
+            assert_eq!(found, directory.path().join("out"), "{marks:?}");
+        }
+    }
 }
