@@ -110,4 +110,14 @@ impl HostDirectory {
     pub fn log(&self) -> String {
         fs::read_to_string(self.root().join("run/boathook/log")).unwrap_or_default()
     }
+
+    /// Returns the logged warnings and errors, without the line for each container that was started
+    /// with devices.
+    pub fn logged_problems(&self) -> String {
+        let log = self.log();
+        let problems = log
+            .lines()
+            .filter(|line| !line.contains("boathook: info: "));
+        problems.map(|line| format!("{line}\n")).collect()
+    }
 }

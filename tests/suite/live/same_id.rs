@@ -52,8 +52,12 @@ fn the_other_stays_when_one_is_unplugged(lab: &Lab) {
     done(lab, &host, &["attach", bundle.id(), "twins=npu-3"]);
     let _follower = Follower::start(lab, &host);
     let used = || done(lab, &host, &["list", "--used"]);
-    let count = |text: &str| text.lines().filter(|line| line.contains("npu-3 ")).count();
-    assert_eq!(count(&used()), 2);
+    // The table ends at the first empty line.
+    let count = |text: &str| {
+        let rows = text.lines().take_while(|line| !line.is_empty());
+        rows.filter(|line| line.contains("npu-3 ")).count()
+    };
+    assert_eq!(count(&used()), 2, "{}", used());
     for _ in 0..2 {
         assert_follows(&running, &host, 3, &[None]);
         assert!(has_twin(&running));

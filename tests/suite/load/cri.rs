@@ -33,7 +33,7 @@ fn pods_beside_a_load() {
     });
     assert_eq!(mounts(&root), before);
     assert!(!machine.private.file("/run/boathook").exists());
-    assert_eq!(machine.devices.log(), "");
+    assert_eq!(machine.devices.logged_problems(), "");
 }
 
 /// The mount points in the engine's namespace.

@@ -27,7 +27,7 @@ fn containers_beside_a_load(lab: &Lab) {
         start(lab, &host, lease)
     });
     assert_eq!(logs_of_the_machine(), before);
-    assert_eq!(host.log(), "");
+    assert_eq!(host.logged_problems(), "");
 }
 
 /// Returns the files that a hook leaves on a machine if it is given no place of its own.

@@ -120,7 +120,7 @@ fn behind_the_wrapper_only_the_files_of_the_class_are_visible(lab: &Lab) {
         let mut before = before;
         before.sort();
         assert_eq!(after, before, "{edits} {value}");
-        assert_eq!(host.log(), "", "{edits} {value}");
+        assert_eq!(host.logged_problems(), "", "{edits} {value}");
         lab.assert_nothing_left(&bundle);
     }
 }
@@ -160,7 +160,7 @@ fn the_hook_alone_names_the_mask(lab: &Lab) {
         let ran = lab.runc.run(&bundle).unwrap();
         assert_eq!(ran.stdout, printed, "{edits}: {ran:?}");
         assert!(!host.root().join("proc/bus/new").exists(), "{edits}");
-        let log = host.log();
+        let log = host.logged_problems();
         assert_says(&log, says);
         assert_eq!(log.is_empty(), says.is_empty(), "{edits}: {log}");
         // With the wrapper in front, the directory can be written to.

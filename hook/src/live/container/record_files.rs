@@ -3,12 +3,13 @@
 //! lock is never released.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirEntry};
-use std::io;
+use std::fs::{self, DirEntry, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rooted_path::{UNFINISHED_PREFIX, open_own_file, read_bounded, replace_file};
+use rooted_path::{FileReplacement, UNFINISHED_PREFIX, open_own_file, read_bounded};
 
 use crate::live::container::lock::{ContainerLock, RecordWriteLock};
 use crate::live::record::{AttachedDevice, AttachmentRecord, RecordedRule};
@@ -355,7 +356,14 @@ fn write_record(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
     if text.len() as u64 > MAX_SIZE {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    replace_file(&directory.join(&record.id), 0o600, text.as_bytes())
+    let path = directory.join(&record.id);
+    let mut replacement = FileReplacement::create(&path)?;
+    let file = replacement.file();
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(text.as_bytes())?;
+    // The directory is in memory, and a record is of one boot: there is nothing to flush to disk.
+    // The rename is the last call that can fail, so that after an error the record is unchanged.
+    replacement.put_in_place()
 }
 
 /// Reads a record. Returns `None` only if its file does not exist: a file that cannot be read is
