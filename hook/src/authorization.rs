@@ -25,7 +25,7 @@ pub enum Caller {
     Attach,
 }
 
-/// The place where a request was found.
+/// The source of a request: a part of the container's configuration, or a user's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SourceKind {
     /// A variable of the container, which any image can set.
@@ -50,10 +50,9 @@ pub(crate) enum OriginKind {
     Uncertain,
 }
 
-/// The facts about a container on which the decision depends, in addition to caller and
-/// source.
+/// The properties of a container on which the decision depends, in addition to caller and source.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ContainerFacts {
+pub(crate) struct ContainerProperties {
     pub(crate) origin: OriginKind,
     /// Whether config.json has a Boathook hook that is called for the container's own
     /// requests.
@@ -109,8 +108,9 @@ pub(crate) enum Reason {
     Uncertain,
 }
 
-/// Returns whether a request from this source counts for the caller.
-pub(crate) fn counts(caller: &Caller, source: SourceKind, has_hook: bool) -> bool {
+/// Returns whether a request from this source counts for the caller. All other requests are
+/// ignored.
+pub(crate) fn is_counted(caller: &Caller, source: SourceKind, has_hook: bool) -> bool {
     use SourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
     match (caller, source) {
         (Caller::Engine, Variable | Annotation) => true,
@@ -124,40 +124,45 @@ pub(crate) fn counts(caller: &Caller, source: SourceKind, has_hook: bool) -> boo
     }
 }
 
-/// Returns who authorizes a request from this source.
-pub(crate) fn authorize(caller: &Caller, source: SourceKind, facts: &ContainerFacts) -> Decision {
+/// Decides who authorizes a request from this source, or whether the request is ignored or refused.
+pub(crate) fn authorize(
+    caller: &Caller,
+    source: SourceKind,
+    properties: &ContainerProperties,
+) -> Decision {
     use OriginKind::{NoPod, Pod, Sandbox, Uncertain};
     use SourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
-    if !counts(caller, source, facts.has_hook) {
+    if !is_counted(caller, source, properties.has_hook) {
         return Decision::NotCounted;
     }
     let request = |reason| Decision::Request {
         reason,
         // Outside pods, the variable of an image chooses a capability without anybody's
-        // consent.
-        trusted_capabilities: facts.origin != NoPod || facts.has_sys_admin,
+        // consent, so only a container with CAP_SYS_ADMIN gets the trusted ones.
+        trusted_capabilities: properties.origin != NoPod || properties.has_sys_admin,
     };
-    match (facts.origin, source) {
+    match (properties.origin, source) {
         (Uncertain, _) => Decision::Refused(Reason::Uncertain),
-        // podman copies annotations from the manifest of an image.
+        // podman copies annotations from the manifest of an image, so they prove nothing outside a
+        // pod.
         (NoPod | Sandbox, Annotation) => Decision::NotCounted,
         (NoPod, Attach | ForcedAttach) => request(Reason::Administrator),
         (_, ForcedAttach) => request(Reason::Force),
         (NoPod, Cdi) => request(Reason::Specification),
-        (NoPod, Variable) if facts.allows_variables => request(Reason::NoPod),
+        (NoPod, Variable) if properties.allows_variables => request(Reason::NoPod),
         (NoPod, Variable) => Decision::NoDevice(Reason::NotAllowed),
         (Sandbox, Variable) => Decision::NoDevice(Reason::Sandbox),
         // The request is refused and not ignored, because the engine has already put the nodes
         // into config.json, or a user waits for the result.
         (Sandbox, Cdi | Attach) => Decision::Refused(Reason::Sandbox),
-        (Pod, _) if facts.is_trusted => request(Reason::TrustedPod),
+        (Pod, _) if properties.is_trusted => request(Reason::TrustedPod),
         (Pod, Variable) => Decision::Records(RecordUse::Whole, ClaimUse::None),
         (Pod, Annotation) => Decision::Records(RecordUse::Promised, ClaimUse::None),
         // Only root writes CDI specifications, but users may choose which of their devices a
         // container gets. CRI-O reads the names from the annotations of the pod and of a
         // restored image. containerd before 2.1.9, 2.2.5 and 2.3.2 reads them from a restored
         // image (GHSA-33vj-92qq-66hc), and config.json does not show it.
-        (Pod, Cdi) if facts.names_cdi_devices => {
+        (Pod, Cdi) if properties.names_cdi_devices => {
             Decision::Records(RecordUse::Exact, ClaimUse::Recorded)
         }
         (Pod, Cdi) => Decision::Records(RecordUse::Exact, ClaimUse::WithoutRecord),
@@ -207,8 +212,8 @@ mod tests {
     }
 
     /// Returns the containers of the table, in the order of its rows.
-    fn containers() -> [ContainerFacts; 7] {
-        let no_pod = ContainerFacts {
+    fn containers() -> [ContainerProperties; 7] {
+        let no_pod = ContainerProperties {
             origin: OriginKind::NoPod,
             has_hook: false,
             allows_variables: true,
@@ -216,30 +221,30 @@ mod tests {
             names_cdi_devices: false,
             has_sys_admin: false,
         };
-        let pod = ContainerFacts {
+        let pod = ContainerProperties {
             origin: OriginKind::Pod,
             ..no_pod
         };
         [
             no_pod,
-            ContainerFacts {
+            ContainerProperties {
                 allows_variables: false,
                 ..no_pod
             },
-            ContainerFacts {
+            ContainerProperties {
                 origin: OriginKind::Sandbox,
                 ..no_pod
             },
             pod,
-            ContainerFacts {
+            ContainerProperties {
                 names_cdi_devices: true,
                 ..pod
             },
-            ContainerFacts {
+            ContainerProperties {
                 is_trusted: true,
                 ..pod
             },
-            ContainerFacts {
+            ContainerProperties {
                 origin: OriginKind::Uncertain,
                 ..no_pod
             },
@@ -274,12 +279,12 @@ mod tests {
             for (container, decided) in containers().iter().zip(&of_containers) {
                 for (source, at) in SOURCES.into_iter().zip(1..) {
                     for has_sys_admin in [false, true] {
-                        let facts = ContainerFacts {
+                        let properties = ContainerProperties {
                             has_hook: *has_hook,
                             has_sys_admin,
                             ..*container
                         };
-                        let decision = authorize(caller, source, &facts);
+                        let decision = authorize(caller, source, &properties);
                         let expected = match counted[at].as_str() {
                             "counts" => decided[at].as_str(),
                             uncounted => uncounted,

@@ -184,8 +184,8 @@ pub(crate) enum Command {
     /// It runs until it is stopped, and follows classes with `follow = true`, such as serial
     /// ports and cameras; config.toml can set it for others.
     Follow {
-        // Seconds to wait before a container that could not be changed is tried again.
-        // Tests shorten it.
+        // The number of seconds after which a failed change of a container is tried again. Tests
+        // set a shorter time.
         #[arg(long, hide = true, value_name = "SECONDS", default_value = "10")]
         pause: NonZeroU32,
         /// In a pod that has the node's processes: enter the namespaces of the node's first one

@@ -7,7 +7,7 @@ use dlmalloc::GlobalDlmalloc;
 /// Replaces the allocator of musl, which makes a system call for nearly every allocation and
 /// release.
 #[global_allocator]
-static MEMORY: GlobalDlmalloc = GlobalDlmalloc;
+static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
 
 fn main() -> ExitCode {
     hook::main()

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// The fields of one line that this program uses, still escaped: a space or backslash in a
-/// path is written as an octal code such as `\040`.
+/// The fields of a mountinfo line that this program uses. Their values are still escaped: the
+/// kernel writes a space or backslash in a path as an octal code such as `\040`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountLine<'a> {
     pub(crate) id: u64,
@@ -14,7 +14,7 @@ pub(crate) struct MountLine<'a> {
     /// The directory of the file system that is visible at the mount point.
     pub(crate) root: &'a [u8],
     pub(crate) point: &'a [u8],
-    /// Whether the mount is in a peer group. A mount made in it also appears in its peers.
+    /// True if the mount is in a peer group. A mount that is made in it also appears in its peers.
     pub(crate) shared: bool,
     pub(crate) fs_type: &'a [u8],
     /// The options of the file system, as opposed to those of this mount.
@@ -91,7 +91,7 @@ pub(crate) struct MountEntry {
     pub(crate) id: u64,
     /// The id of the parent mount.
     pub(crate) parent: u64,
-    /// Whether the mount is in a peer group. A mount made in it also appears in its peers.
+    /// True if the mount is in a peer group. A mount that is made in it also appears in its peers.
     pub(crate) shared: bool,
 }
 
@@ -99,11 +99,11 @@ pub(crate) struct MountEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountTable(Vec<MountEntry>);
 
-/// The error of a mount list that does not have the kernel's format.
+/// The error for a line of mountinfo that does not have the kernel's format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} is not a mount")]
+#[error("line {line_number} is not a mount")]
 pub struct MountInfoError {
-    line: usize,
+    line_number: usize,
 }
 
 impl MountTable {
@@ -111,7 +111,11 @@ impl MountTable {
         let lines = text.split(|byte| *byte == b'\n').enumerate();
         lines
             .filter(|(_, line)| !line.is_empty())
-            .map(|(index, line)| entry(line).ok_or(MountInfoError { line: index + 1 }))
+            .map(|(index, line)| {
+                parse_entry(line).ok_or(MountInfoError {
+                    line_number: index + 1,
+                })
+            })
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -120,13 +124,13 @@ impl MountTable {
         self.0.iter().find(|entry| entry.id == id).copied()
     }
 
-    /// Returns whether something is mounted in the mount with this id.
+    /// Returns whether the mount with this id is the parent of another mount.
     pub(crate) fn has_children(&self, id: u64) -> bool {
         self.0.iter().any(|entry| entry.parent == id)
     }
 }
 
-fn entry(line: &[u8]) -> Option<MountEntry> {
+fn parse_entry(line: &[u8]) -> Option<MountEntry> {
     let line = MountLine::split(line)?;
     Some(MountEntry {
         id: line.id,
@@ -220,7 +224,7 @@ mod tests {
         ] {
             assert_eq!(
                 MountTable::parse(text.as_bytes()),
-                Err(MountInfoError { line }),
+                Err(MountInfoError { line_number: line }),
                 "{text}"
             );
         }

@@ -18,7 +18,7 @@ use device_class::strict_toml::FileError;
 use injection_plan::plan::{self, Authority, InjectionPlan, LIBRARY_PATH, PlanError, PlanInput};
 use injection_plan::request::{RefusedRequest, Request, RequestError};
 
-use crate::authorization::{Decision, SourceKind, authorize, counts};
+use crate::authorization::{Decision, SourceKind, authorize, is_counted};
 use crate::exit::ExitCode;
 use crate::oci::Bundle;
 use crate::trust::{self, Origin, OriginError, TrustError};
@@ -26,7 +26,7 @@ use crate::trust::{self, Origin, OriginError, TrustError};
 pub use crate::authorization::Caller;
 pub use container_requests::UnknownClass;
 use container_requests::class_name;
-pub(crate) use container_requests::{ContainerRequests, class_file};
+pub(crate) use container_requests::{ContainerRequests, class_file_path};
 pub(crate) use other_classes::{DOMAIN_WITHOUT_VENDOR, describe_other_classes};
 
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,8 @@ pub enum PlannerError {
 }
 
 impl PlannerError {
-    /// Returns whether two devices, or a device and the container's specification, have one path.
+    /// Returns whether two devices, or a device and the container's specification, need the same
+    /// path in the container.
     pub(crate) fn is_conflict(&self) -> bool {
         let Self::Plan(error) = self else {
             return false;
@@ -92,11 +93,11 @@ struct ClassRequest {
 }
 
 #[derive(Default)]
-struct CountedRequests {
-    wanted: Vec<ClassRequest>,
-    /// Errors of class files that the container does not request. They do not keep the
-    /// container from starting. Only files that were looked at are listed.
-    left_out: Vec<FileError>,
+struct CollectedRequests {
+    requests: Vec<ClassRequest>,
+    /// The errors of class files that the container does not request, so that it starts
+    /// nevertheless. Class files that did not have to be read are not checked.
+    class_file_errors: Vec<FileError>,
 }
 
 /// Returns the injection plan of a container. If the container requests nothing, the plan is
@@ -107,18 +108,27 @@ pub fn plan_for(
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let origin = Origin::from_bundle(bundle);
-    let requested = ContainerRequests::new(bundle, origin.as_ref().ok());
-    let CountedRequests { wanted, left_out } = collect_requests(&requested, caller, config)?;
+    let container_requests = ContainerRequests::new(bundle, origin.as_ref().ok());
+    let CollectedRequests {
+        requests,
+        class_file_errors,
+    } = collect_requests(&container_requests, caller, config)?;
     let mut plan = match origin {
-        Ok(origin) if !wanted.is_empty() => compute_plan(&wanted, bundle, &origin, caller, config)?,
+        Ok(origin) if !requests.is_empty() => {
+            compute_plan(&requests, bundle, &origin, caller, config)?
+        }
         Ok(_) => InjectionPlan::default(),
         // A container that requests nothing is started even if its origin is uncertain.
         Err(error) => {
-            let facts = trust::collect_facts(bundle, None, &[], &config.trust);
-            let annotated = trust::may_be_annotated(bundle).then_some(SourceKind::Annotation);
-            let mut sources = wanted.iter().map(|request| request.source).chain(annotated);
+            let properties = trust::collect_properties(bundle, None, &[], &config.trust);
+            let annotation_source =
+                trust::may_be_annotated(bundle).then_some(SourceKind::Annotation);
+            let mut sources = requests
+                .iter()
+                .map(|request| request.source)
+                .chain(annotation_source);
             let is_refused =
-                |source| matches!(authorize(caller, source, &facts), Decision::Refused(_));
+                |source| matches!(authorize(caller, source, &properties), Decision::Refused(_));
             if sources.any(is_refused) {
                 return Err(error.into());
             }
@@ -137,31 +147,31 @@ pub fn plan_for(
         let host = open_host(config)?;
         masked_paths::apply_masked_paths(&mut plan, &bundle.masked_paths, caller, &host);
     }
-    let left_out = left_out
+    let class_file_errors = class_file_errors
         .iter()
         .map(|error| format!("class left out: {error}"));
-    plan.warnings.extend(left_out);
+    plan.warnings.extend(class_file_errors);
     Ok(plan)
 }
 
 /// Returns whether it is certain that a container requests nothing.
 pub fn requests_nothing(bundle: &Bundle, caller: &Caller, config: &Config) -> bool {
     let origin = Origin::from_bundle(bundle);
-    let requested = ContainerRequests::new(bundle, origin.as_ref().ok());
-    let requests = collect_requests(&requested, caller, config);
-    !trust::may_be_annotated(bundle) && requests.is_ok_and(|requests| requests.wanted.is_empty())
+    let container_requests = ContainerRequests::new(bundle, origin.as_ref().ok());
+    let requests = collect_requests(&container_requests, caller, config);
+    !trust::may_be_annotated(bundle) && requests.is_ok_and(|requests| requests.requests.is_empty())
 }
 
 fn compute_plan(
-    wanted: &[ClassRequest],
+    requests: &[ClassRequest],
     bundle: &Bundle,
     origin: &Origin,
     caller: &Caller,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let host = open_host(config)?;
-    let mut authorized = Vec::new();
-    for request in wanted {
+    let mut authorized_requests = Vec::new();
+    for request in requests {
         if let Some(authority) = find_authority(
             &request.class,
             request.source,
@@ -170,23 +180,22 @@ fn compute_plan(
             caller,
             config,
         )? {
-            authorized.push((request, authority));
+            authorized_requests.push((request, authority));
         }
     }
-    let found = authorized
+    let found_classes = authorized_requests
         .iter()
         .map(|(request, _)| discover::look_up(&request.class, request.request.wanted(), &host))
         .collect::<Result<Vec<FoundClass>, _>>()?;
-    let asked = authorized
-        .iter()
-        .zip(&found)
-        .map(|((wanted, authority), found)| PlanInput {
-            class: &wanted.class,
-            request: &wanted.request,
+    let inputs = authorized_requests.iter().zip(&found_classes).map(
+        |((class_request, authority), found)| PlanInput {
+            class: &class_request.class,
+            request: &class_request.request,
             found,
             authority,
-        });
-    let plan = make_plan(&asked.collect::<Vec<_>>(), bundle);
+        },
+    );
+    let plan = make_plan(&inputs.collect::<Vec<_>>(), bundle);
     plan.map_err(|mut error| {
         if let PlannerError::Plan(PlanError::Request(RefusedRequest {
             error: RequestError::Unknown {
@@ -195,12 +204,13 @@ fn compute_plan(
             ..
         })) = &mut error
         {
-            let mut requested = authorized.iter().zip(&found);
-            let without_device = requested.find(|((wanted, _), found)| {
-                wanted.class.name == *name && found.inventory.devices.is_empty()
+            let mut inputs_with_classes = authorized_requests.iter().zip(&found_classes);
+            let without_device = inputs_with_classes.find(|((class_request, _), found)| {
+                class_request.class.name == *name && found.inventory.devices.is_empty()
             });
-            let others = without_device
-                .and_then(|((wanted, _), _)| describe_other_classes(&wanted.class, config));
+            let others = without_device.and_then(|((class_request, _), _)| {
+                describe_other_classes(&class_request.class, config)
+            });
             known.extend(others.map(|others| format!("; {others}")));
         }
         error
@@ -226,13 +236,13 @@ fn find_authority(
     config: &Config,
 ) -> Result<Option<Authority>, TrustError> {
     let trusted_pods = &class.settings.trusted_pods;
-    let facts = trust::collect_facts(bundle, Some(origin), trusted_pods, &config.trust);
-    let decision = authorize(caller, source, &facts);
+    let properties = trust::collect_properties(bundle, Some(origin), trusted_pods, &config.trust);
+    let decision = authorize(caller, source, &properties);
     trust::determine_authority(decision, origin, &class.name, bundle, &config.trust)
 }
 
-/// Whether the request of a container for devices of a class is sufficient by itself, so that the
-/// container gets what it names.
+/// Returns whether a container's own request authorizes it to have devices of the class, so that it
+/// gets the devices that it names.
 pub(crate) fn may_request(
     class: &DeviceClass,
     bundle: &Bundle,
@@ -259,22 +269,31 @@ pub(crate) fn plan_attached<'l>(
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let origin = Origin::from_bundle(bundle)?;
-    let requested = ContainerRequests::new(bundle, Some(&origin));
-    let mut wanted = Vec::new();
-    for one in classes {
-        for (request, source) in requested.attached_requests(&one.class)? {
+    let container_requests = ContainerRequests::new(bundle, Some(&origin));
+    let mut planned_requests = Vec::new();
+    for scanned_class in classes {
+        for (request, source) in container_requests.attached_requests(&scanned_class.class)? {
             let caller = &Caller::Attach;
-            let authority = find_authority(&one.class, source, bundle, &origin, caller, config)?;
-            wanted.extend(authority.map(|authority| (one, request, authority)));
+            let authority = find_authority(
+                &scanned_class.class,
+                source,
+                bundle,
+                &origin,
+                caller,
+                config,
+            )?;
+            planned_requests.extend(authority.map(|authority| (scanned_class, request, authority)));
         }
     }
-    let asked = wanted.iter().map(|(one, request, authority)| PlanInput {
-        class: &one.class,
-        request,
-        found: &one.found,
-        authority,
-    });
-    make_plan(&asked.collect::<Vec<_>>(), bundle)
+    let inputs = planned_requests
+        .iter()
+        .map(|(scanned_class, request, authority)| PlanInput {
+            class: &scanned_class.class,
+            request,
+            found: &scanned_class.found,
+            authority,
+        });
+    make_plan(&inputs.collect::<Vec<_>>(), bundle)
 }
 
 pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {
@@ -285,20 +304,20 @@ pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {
 }
 
 fn collect_requests(
-    requested: &ContainerRequests<'_>,
+    container_requests: &ContainerRequests<'_>,
     caller: &Caller,
     config: &Config,
-) -> Result<CountedRequests, PlannerError> {
+) -> Result<CollectedRequests, PlannerError> {
     let sources = match load::each_source(&config.classes) {
-        Err(error) if !requested.may_request_any_class() => {
-            return Ok(CountedRequests {
-                wanted: Vec::new(),
-                left_out: vec![error],
+        Err(error) if !container_requests.may_request_any_class() => {
+            return Ok(CollectedRequests {
+                requests: Vec::new(),
+                class_file_errors: vec![error],
             });
         }
         sources => sources?,
     };
-    if let Some(unknown) = requested.unknown_classes(&sources).next() {
+    if let Some(unknown) = container_requests.unknown_classes(&sources).next() {
         let unreadable = sources
             .iter()
             .filter_map(|source| source.as_ref().err().cloned());
@@ -307,80 +326,84 @@ fn collect_requests(
             unreadable: unreadable.collect(),
         });
     }
-    let (mut wanted, mut left_out) = (Vec::new(), Vec::new());
+    let (mut requests, mut class_file_errors) = (Vec::new(), Vec::new());
     let mut claims = NameOwners::default();
     for source in &sources {
-        let file = class_file(source);
+        let file = class_file_path(source);
         let name = class_name(file);
-        let is_granted = requested.is_granted(name);
-        let of_container = if is_granted {
+        let is_granted = container_requests.is_granted(name);
+        let source_kind = if is_granted {
             SourceKind::Cdi
         } else {
             SourceKind::Variable
         };
-        let has_hook = requested.has_request_hook();
-        let counts_own = counts(caller, of_container, has_hook);
-        let counts_attached = counts(caller, SourceKind::Attach, has_hook);
-        let is_asked = counts_own || counts_attached && requested.is_attached(name);
-        let may_request = |source: &ClassSource| requested.may_request(source);
-        if !is_asked || source.as_ref().is_ok_and(|source| !may_request(source)) {
+        let has_hook = container_requests.has_request_hook();
+        let counts_own_request = is_counted(caller, source_kind, has_hook);
+        let counts_attached_requests = is_counted(caller, SourceKind::Attach, has_hook);
+        let is_requested =
+            counts_own_request || counts_attached_requests && container_requests.is_attached(name);
+        let may_request = |source: &ClassSource| container_requests.may_request(source);
+        if !is_requested || source.as_ref().is_ok_and(|source| !may_request(source)) {
             continue;
         }
         let class = source.as_ref().map_err(FileError::clone);
         let class = match class.and_then(|source| config.class(source)) {
             Ok(class) => Rc::new(class),
-            Err(error) if requested.requests_class_of_file(file, &sources, config) => {
+            Err(error) if container_requests.requests_class_of_file(file, &sources, config) => {
                 return Err(error.into());
             }
             Err(error) => {
-                left_out.push(error);
+                class_file_errors.push(error);
                 continue;
             }
         };
-        if counts_attached {
-            for (request, source) in requested.attached_requests(&class)? {
-                wanted.push(ClassRequest {
+        if counts_attached_requests {
+            for (request, source) in container_requests.attached_requests(&class)? {
+                requests.push(ClassRequest {
                     class: Rc::clone(&class),
                     request,
                     source,
                 });
             }
         }
-        let own = counts_own
-            .then(|| requested.request_for(&class))
+        let own_request = counts_own_request
+            .then(|| container_requests.find_own_request(&class))
             .transpose()?;
-        let Some((request, source)) = own.flatten() else {
+        let Some((request, source)) = own_request.flatten() else {
             continue;
         };
         if !is_granted {
             claims.claim_request_variable(&class)?;
         }
-        wanted.push(ClassRequest {
+        requests.push(ClassRequest {
             class,
             request,
             source,
         });
     }
-    Ok(CountedRequests { wanted, left_out })
+    Ok(CollectedRequests {
+        requests,
+        class_file_errors,
+    })
 }
 
 /// Returns the list of class files that cannot be read, as the end of a message.
 fn describe_unreadable(unreadable: &[FileError]) -> String {
-    const SHOWN: usize = 3;
+    const MAX_SHOWN_FILES: usize = 3;
     if unreadable.is_empty() {
         return String::new();
     }
-    let shown: Vec<String> = unreadable
+    let shown_errors: Vec<String> = unreadable
         .iter()
-        .take(SHOWN)
+        .take(MAX_SHOWN_FILES)
         .map(FileError::to_string)
         .collect();
-    let more = match unreadable.len() - shown.len() {
+    let more = match unreadable.len() - shown_errors.len() {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
     format!(
         "; class files that cannot be read: {}{more}",
-        shown.join("; ")
+        shown_errors.join("; ")
     )
 }

@@ -18,7 +18,7 @@ use crate::sys;
 /// - creating device nodes: `MKNOD`
 /// - device programs on cgroup v2: `NET_ADMIN`, and `SYS_RESOURCE` for their memory before
 ///   Linux 5.11; network interfaces: `NET_ADMIN`
-const NEEDED: [Capability; 12] = [
+const REQUIRED_CAPABILITIES: [Capability; 12] = [
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_SYS_CHROOT,
     Capability::CAP_SYS_PTRACE,
@@ -33,32 +33,32 @@ const NEEDED: [Capability; 12] = [
     Capability::CAP_SYS_RESOURCE,
 ];
 
-/// Clears the environment, closes every descriptor except stdio, and drops every capability
-/// that is not in [`NEEDED`].
+/// Clears the environment, closes every descriptor except stdio, and drops every capability that is
+/// not in [`REQUIRED_CAPABILITIES`].
 pub(crate) fn confine() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     sys::process::close_inherited_descriptors();
     drop_capabilities()
 }
 
-/// Clears the environment and drops capabilities, in a process whose descriptors must stay
-/// open.
-pub(crate) fn confine_opened() -> Result<(), caps::errors::CapsError> {
+/// Clears the environment and drops capabilities like [`confine`], but keeps the descriptors of
+/// this process open.
+pub(crate) fn confine_with_descriptors() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     drop_capabilities()
 }
 
 fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
-    // A failed write is easier to report than the death of the process. An error is ignored,
-    // because the limit on file sizes then only has its default effect.
+    // A write that fails at the limit on file sizes is easier to report than the death of the
+    // process by SIGXFSZ. An error is ignored, because the signal then only has its default effect.
     let _ = sys::process::ignore_file_size_signal();
-    let held = caps::read(None, CapSet::Permitted)?;
-    let kept: CapsHashSet = NEEDED
+    let permitted = caps::read(None, CapSet::Permitted)?;
+    let retained: CapsHashSet = REQUIRED_CAPABILITIES
         .into_iter()
-        .filter(|cap| held.contains(cap))
+        .filter(|cap| permitted.contains(cap))
         .collect();
-    caps::set(None, CapSet::Effective, &kept)?;
-    caps::set(None, CapSet::Permitted, &kept)?;
+    caps::set(None, CapSet::Effective, &retained)?;
+    caps::set(None, CapSet::Permitted, &retained)?;
     caps::clear(None, CapSet::Inheritable)
 }
 
@@ -66,11 +66,11 @@ fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
 /// namespace of a rootless engine is the user of that engine. Returns `None` if the id map
 /// cannot be read.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(crate) fn host_user() -> Option<u32> {
+pub(crate) fn host_uid() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let outside = || IdMap::parse(&map).and_then(|map| map.root_id(MapReader::Outside));
+    let root_uid_outside = || IdMap::parse(&map).and_then(|map| map.root_id(MapReader::Outside));
     match geteuid().as_raw() {
-        0 => outside().ok(),
+        0 => root_uid_outside().ok(),
         uid => Some(uid),
     }
 }

@@ -20,8 +20,8 @@ impl DeviceCgroup {
     /// because systemd sets a unit's rules whenever the unit changes. Cgroups that deny
     /// nothing are skipped.
     ///
-    /// `regenerate` holds the rules that the runtime was given. A new program is generated
-    /// from them if the kernel hides the program that enforces them.
+    /// `spec_rules` are the rules that the runtime was given. If the kernel hides the program
+    /// that enforces them, a new program is generated from them.
     ///
     /// The calls need CAP_SYS_ADMIN, for cgroup v2 also CAP_NET_ADMIN, and before Linux 5.11
     /// CAP_SYS_RESOURCE if the limit of locked memory is low. Missing privileges are reported
@@ -37,38 +37,38 @@ impl DeviceCgroup {
     pub(crate) fn allow(
         &self,
         rules: &[DeviceRule],
-        regenerate: &SpecRules,
+        spec_rules: &SpecRules,
     ) -> Result<AllowReport, CgroupError> {
-        self.allow_through_systemd(HostSystemd::default(), rules, regenerate)
+        self.allow_through_systemd(HostSystemd::default(), rules, spec_rules)
     }
 
-    /// Allows `rules` as [`Self::allow`] does, and revokes `stale` as [`Self::revoke`] does,
-    /// except for devices in `keep`. Cgroup v2 does both by replacing each device program once;
-    /// cgroup v1 needs one write for each rule. The stale rules are revoked even if the new
+    /// Allows `rules` as [`Self::allow`] does, and revokes `stale_rules` as [`Self::revoke`] does,
+    /// except for devices in `kept_rules`. Cgroup v2 does both by replacing each device program
+    /// once; cgroup v1 needs one write for each rule. The stale rules are revoked even if the new
     /// rules cannot be allowed. Returns warnings for the administrator.
     pub(crate) fn exchange_rules(
         &self,
-        stale: &[DeviceRule],
-        keep: &[DeviceRule],
+        stale_rules: &[DeviceRule],
+        kept_rules: &[DeviceRule],
         rules: &[DeviceRule],
-        spec: &SpecRules,
+        spec_rules: &SpecRules,
     ) -> Result<Vec<String>, CgroupError> {
-        let revoked = exclude_devices(stale, &[keep, rules].concat());
-        let in_one_step = matches!(self, Self::V2(_)) && !self.is_root();
-        if !in_one_step || revoked.is_empty() || rules.is_empty() {
-            let mut warnings = self.revoke(stale, keep, spec)?;
-            warnings.extend(self.allow(rules, spec)?.warnings());
+        let rules_to_revoke = exclude_devices(stale_rules, &[kept_rules, rules].concat());
+        let can_replace_once = matches!(self, Self::V2(_)) && !self.is_root();
+        if !can_replace_once || rules_to_revoke.is_empty() || rules.is_empty() {
+            let mut warnings = self.revoke(stale_rules, kept_rules, spec_rules)?;
+            warnings.extend(self.allow(rules, spec_rules)?.warnings());
             return Ok(warnings);
         }
-        let mut warnings = self.revoke_in_units(&revoked);
-        match self.change(HostSystemd::default(), &revoked, rules, spec) {
+        let mut warnings = self.revoke_in_units(&rules_to_revoke);
+        match self.change_rules(HostSystemd::default(), &rules_to_revoke, rules, spec_rules) {
             Ok(report) => warnings.extend(report.warnings()),
             Err(error) => {
-                self.revoke(stale, keep, spec)?;
+                self.revoke(stale_rules, kept_rules, spec_rules)?;
                 return Err(error);
             }
         }
-        warnings.extend(self.warn_of_remaining_access(&revoked)?);
+        warnings.extend(self.warn_of_remaining_access(&rules_to_revoke)?);
         Ok(warnings)
     }
 
@@ -78,19 +78,19 @@ impl DeviceCgroup {
         &self,
         systemd: HostSystemd,
         rules: &[DeviceRule],
-        regenerate: &SpecRules,
+        spec_rules: &SpecRules,
     ) -> Result<AllowReport, CgroupError> {
-        self.change(systemd, &[], rules, regenerate)
+        self.change_rules(systemd, &[], rules, spec_rules)
     }
 
     /// Allows the devices of `rules`. On cgroup v2 the same new device program also denies the
-    /// devices of `withdrawn`; cgroup v1 ignores `withdrawn`.
-    fn change(
+    /// devices of `withdrawn_rules`; cgroup v1 ignores `withdrawn_rules`.
+    fn change_rules(
         &self,
         systemd: HostSystemd,
-        withdrawn: &[DeviceRule],
+        withdrawn_rules: &[DeviceRule],
         rules: &[DeviceRule],
-        regenerate: &SpecRules,
+        spec_rules: &SpecRules,
     ) -> Result<AllowReport, CgroupError> {
         let mut report = AllowReport {
             rules: rule::merge(rules),
@@ -121,17 +121,18 @@ impl DeviceCgroup {
             }
             Self::V2(cgroup) => {
                 if !units.is_empty() {
-                    v2::check_enclosing(cgroup, &report.rules)?;
+                    v2::check_enclosing_cgroups(cgroup, &report.rules)?;
                 }
                 report.units = allow_in_units(&report.rules);
-                report.levels = v2::change_programs(cgroup, withdrawn, &report.rules, regenerate)?;
+                report.levels =
+                    v2::change_programs(cgroup, withdrawn_rules, &report.rules, spec_rules)?;
             }
         }
         Ok(report)
     }
 
-    /// Returns the systemd units of the cgroup and of its ancestors that restrict devices. The
-    /// flag of a unit is true if it also has processes of other containers or of the host.
+    /// Returns the systemd units of the cgroup and of its ancestors that restrict devices. The flag
+    /// of a unit is true if the unit also has processes of other containers or of the host.
     fn find_restricting_units(&self) -> Result<Vec<(Unit, bool)>, CgroupError> {
         let (cgroup, restricts): (&CgroupDir, fn(&Path) -> _) = match self {
             Self::V1(cgroup) => (cgroup, v1::restricts),

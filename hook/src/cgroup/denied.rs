@@ -39,20 +39,20 @@ impl DeviceCgroup {
         &self,
         rules: &[DeviceRule],
     ) -> Result<DeniedRules, CgroupError> {
-        let wanted = rule::merge(rules);
+        let merged_rules = rule::merge(rules);
         match self {
             // The kernel never lets a cgroup v1 allow more than its ancestors do, so reading the
             // list of the cgroup itself is sufficient.
             Self::V1(cgroup) => {
                 let list = v1::DeviceList::read(&cgroup.dir)?;
-                let rules = wanted.into_iter().filter(|rule| !list.allows(rule));
+                let rules = merged_rules.into_iter().filter(|rule| !list.allows(rule));
                 Ok(DeniedRules {
                     rules: rules.collect(),
                     unreadable_programs: 0,
                 })
             }
             Self::V2(cgroup) => {
-                let (rules, unreadable_programs) = v2::find_denied_rules(cgroup, &wanted)?;
+                let (rules, unreadable_programs) = v2::find_denied_rules(cgroup, &merged_rules)?;
                 Ok(DeniedRules {
                     rules,
                     unreadable_programs,

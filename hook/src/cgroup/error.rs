@@ -67,7 +67,7 @@ pub(crate) enum CgroupError {
         program: u32,
         name: String,
     },
-    #[error("cannot replace device program {program} of cgroup {cgroup}{}", hint(*.source))]
+    #[error("cannot replace device program {program} of cgroup {cgroup}{}", attach_hint(*.source))]
     Attach {
         cgroup: PathBuf,
         program: u32,
@@ -104,7 +104,7 @@ impl CgroupError {
     }
 }
 
-fn hint(errno: Errno) -> &'static str {
+fn attach_hint(errno: Errno) -> &'static str {
     match errno {
         Errno::E2BIG => ": the cgroup has 64 programs, and the kernel replaces none of so many",
         _ => "",

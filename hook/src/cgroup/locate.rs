@@ -15,10 +15,10 @@ use crate::mountinfo::MountLine;
 
 /// The size limit of `/proc/PID/cgroup` in bytes. The file has a line of at most some 4 KiB
 /// (PATH_MAX) for each of about 15 hierarchies.
-const MEMBERSHIP_LIMIT: u64 = 256 * 1024;
+const MAX_MEMBERSHIP_BYTES: u64 = 256 * 1024;
 /// The size limit of `/proc/PID/mountinfo` in bytes: some 300 bytes for each of the 100,000
 /// mounts that a mount namespace may have (`fs.mount-max`).
-const MOUNTINFO_LIMIT: u64 = 32 * 1024 * 1024;
+const MAX_MOUNTINFO_BYTES: u64 = 32 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KernelMounts {
@@ -68,7 +68,7 @@ impl DeviceCgroup {
     /// Does the same as [`Self::from_pid`] with other mount points of procfs and cgroup v2.
     pub(super) fn find(mounts: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
         let path = mounts.proc.join(pid.to_string()).join("cgroup");
-        Self::find_by_membership(mounts, &read_file(&path, MEMBERSHIP_LIMIT)?)
+        Self::find_by_membership(mounts, &read_file(&path, MAX_MEMBERSHIP_BYTES)?)
     }
 
     fn find_by_membership(
@@ -84,7 +84,10 @@ impl DeviceCgroup {
         mounts: &KernelMounts,
         path: impl FnOnce(Hierarchy) -> Option<&'p Path>,
     ) -> Result<Option<Self>, CgroupError> {
-        let mountinfo = read_file(&mounts.proc.join("thread-self/mountinfo"), MOUNTINFO_LIMIT)?;
+        let mountinfo = read_file(
+            &mounts.proc.join("thread-self/mountinfo"),
+            MAX_MOUNTINFO_BYTES,
+        )?;
         let (hierarchy, version): (_, fn(CgroupDir) -> Self) = if is_cgroup2(&mounts.cgroup) {
             (Hierarchy::Unified, Self::V2)
         } else {
@@ -110,14 +113,14 @@ fn find_directory(
     hierarchy: Hierarchy,
 ) -> Result<CgroupDir, CgroupError> {
     let mounts = parse_mounts(mountinfo, hierarchy);
-    let found = mounts.into_iter().find_map(|mount| {
+    let directory = mounts.into_iter().find_map(|mount| {
         Some(CgroupDir {
             dir: mount.resolve_directory(path)?,
             mount: mount.point,
             path: path.to_owned(),
         })
     });
-    found.ok_or_else(|| CgroupError::NotVisible {
+    directory.ok_or_else(|| CgroupError::NotVisible {
         cgroup: path.to_owned(),
     })
 }
@@ -149,23 +152,23 @@ impl CgroupMount {
 /// first, because it may cover the earlier one.
 fn parse_mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
     let lines = content.split(|byte| *byte == b'\n').rev().enumerate();
-    let by_depth: BTreeMap<_, _> = inserted(lines.filter_map(|(later, line)| {
+    let by_depth: BTreeMap<_, _> = inserted(lines.filter_map(|(index_from_end, line)| {
         let mount = parse_mount(line, hierarchy)?;
-        Some(((mount.root.components().count(), later), mount))
+        Some(((mount.root.components().count(), index_from_end), mount))
     }));
     by_depth.into_values().collect()
 }
 
 fn parse_mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
     let line = MountLine::split(line)?;
-    let found = match hierarchy {
+    let is_match = match hierarchy {
         Hierarchy::Unified => line.fs_type == b"cgroup2",
         Hierarchy::V1Devices => {
             let mut options = line.super_options.split(|byte| *byte == b',');
             line.fs_type == b"cgroup" && options.any(|option| option == b"devices")
         }
     };
-    found.then(|| CgroupMount {
+    is_match.then(|| CgroupMount {
         root: line.root_path(),
         point: line.point_path(),
     })
@@ -174,15 +177,15 @@ fn parse_mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
 /// Reads a file of procfs or cgroupfs. A file of more than `limit` bytes is an error.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, CgroupError> {
-    let fail = |source| CgroupError::Read {
+    let to_read_error = |source| CgroupError::Read {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(fail)?;
+    let file = File::open(path).map_err(to_read_error)?;
     let mut content = Vec::new();
     file.take(limit + 1)
         .read_to_end(&mut content)
-        .map_err(fail)?;
+        .map_err(to_read_error)?;
     if content.len() as u64 > limit {
         return Err(CgroupError::TooLong {
             path: path.to_owned(),

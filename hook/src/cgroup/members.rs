@@ -14,7 +14,7 @@ use rooted_path::{open_regular_file, read_regular_text};
 use super::DeviceCgroup;
 
 /// The size limit of `cgroup.procs`, `cgroup.threads` and `cgroup.events` in bytes.
-const MAX_FILE_SIZE: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The maximum number of cgroup directories that are visited for one container. A container
 /// that has created more of them counts as running.
@@ -35,16 +35,16 @@ impl DeviceCgroup {
     /// Returns whether the cgroup or one of its descendants contains a thread. The result for a
     /// removed cgroup is false.
     pub(crate) fn is_populated(&self) -> io::Result<bool> {
-        let populated = match self {
+        let is_populated = match self {
             Self::V1(cgroup) => has_tasks(&cgroup.dir),
             Self::V2(cgroup) => {
-                let events = read_regular_text(&cgroup.dir.join("cgroup.events"), MAX_FILE_SIZE);
+                let events = read_regular_text(&cgroup.dir.join("cgroup.events"), MAX_FILE_BYTES);
                 events.map(|events| events.lines().any(|line| line == "populated 1"))
             }
         };
-        match populated {
+        match is_populated {
             Err(error) if is_removed(&error) => Ok(false),
-            populated => populated,
+            is_populated => is_populated,
         }
     }
 
@@ -53,10 +53,10 @@ impl DeviceCgroup {
     pub(crate) fn list_processes(&self) -> (BTreeSet<i32>, bool) {
         let mut processes = BTreeSet::new();
         let mut directories = vec![self.directory().to_owned()];
-        let mut visited = 0;
+        let mut visited_count = 0;
         while let Some(directory) = directories.pop() {
-            visited += 1;
-            if visited > MAX_DIRECTORIES {
+            visited_count += 1;
+            if visited_count > MAX_DIRECTORIES {
                 return (processes, false);
             }
             // In a threaded cgroup (cgroup v2), reading `cgroup.procs` fails with EOPNOTSUPP,
@@ -64,7 +64,7 @@ impl DeviceCgroup {
             let files = ["cgroup.procs", "cgroup.threads"].map(|name| directory.join(name));
             let content = files
                 .iter()
-                .find_map(|file| read_regular_text(file, MAX_FILE_SIZE).ok())
+                .find_map(|file| read_regular_text(file, MAX_FILE_BYTES).ok())
                 .unwrap_or_default();
             processes.extend(content.lines().filter_map(|line| line.parse::<i32>().ok()));
             directories.extend(list_child_cgroups(&directory));
@@ -77,15 +77,15 @@ impl DeviceCgroup {
 /// `cgroup.events`, so the `tasks` file of every descendant is read.
 fn has_tasks(directory: &Path) -> io::Result<bool> {
     let mut directories = vec![directory.to_owned()];
-    let mut visited = 0;
+    let mut visited_count = 0;
     while let Some(directory) = directories.pop() {
-        visited += 1;
-        if visited > MAX_DIRECTORIES {
+        visited_count += 1;
+        if visited_count > MAX_DIRECTORIES {
             return Ok(true);
         }
-        let read =
+        let read_result =
             open_regular_file(&directory.join("tasks")).and_then(|mut tasks| tasks.read(&mut [0]));
-        match read {
+        match read_result {
             Ok(0) => directories.extend(list_child_cgroups(&directory)),
             Ok(_) => return Ok(true),
             Err(error) if is_removed(&error) => {}

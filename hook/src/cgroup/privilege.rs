@@ -11,12 +11,13 @@ pub(super) fn can_change_programs() -> bool {
 }
 
 /// Returns whether this process has `capabilities` in the initial user namespace. A process of a
-/// rootless runtime has them only in its own user namespace, where EPERM is expected. With
-/// `capabilities` in the initial one, EPERM has another cause and must be reported as an error.
+/// rootless runtime has them only in its own user namespace, where EPERM is expected. For a process
+/// that has them in the initial user namespace, EPERM has another cause and must be reported.
 pub(super) fn has_capabilities(capabilities: &[Capability]) -> bool {
     let has_capability = |capability: &Capability| {
         caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false)
     };
     capabilities.iter().all(has_capability)
-        && stat("/proc/self/ns/user").is_ok_and(|found| found.st_ino == INITIAL_USER_NAMESPACE)
+        && stat("/proc/self/ns/user")
+            .is_ok_and(|namespace| namespace.st_ino == INITIAL_USER_NAMESPACE)
 }

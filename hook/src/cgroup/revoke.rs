@@ -9,18 +9,18 @@ use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
     /// Revokes `rules` in the container's own cgroup and systemd unit, except for devices in
-    /// `keep`. Slices and services above the container are not changed, because other containers
-    /// may use the same devices. Returns warnings for the administrator.
+    /// `kept_rules`. Slices and services above the container are not changed, because other
+    /// containers may use the same devices. Returns warnings for the administrator.
     ///
-    /// If the kernel hides the cgroup's device program, a new program is generated from `spec`
-    /// and `keep`.
+    /// If the kernel hides the cgroup's device program, a new program is generated from
+    /// `spec_rules` and `kept_rules`.
     pub(crate) fn revoke(
         &self,
         rules: &[DeviceRule],
-        keep: &[DeviceRule],
-        spec: &SpecRules,
+        kept_rules: &[DeviceRule],
+        spec_rules: &SpecRules,
     ) -> Result<Vec<String>, CgroupError> {
-        let rules = exclude_devices(rules, keep);
+        let rules = exclude_devices(rules, kept_rules);
         if rules.is_empty() {
             return Ok(Vec::new());
         }
@@ -43,7 +43,7 @@ impl DeviceCgroup {
             }
             Self::V2(cgroup) => {
                 revoke_in_unit(cgroup, &rules, &mut warnings);
-                v2::change_programs(cgroup, &rules, &[], &spec.with_allowed(keep))?;
+                v2::change_programs(cgroup, &rules, &[], &spec_rules.with_allowed(kept_rules))?;
             }
         }
         warnings.extend(self.warn_of_remaining_access(&rules)?);
@@ -87,10 +87,14 @@ impl DeviceCgroup {
     }
 }
 
-/// Merges `rules` into one rule for each device, and drops the rules of devices in `keep`.
-pub(super) fn exclude_devices(rules: &[DeviceRule], keep: &[DeviceRule]) -> Vec<DeviceRule> {
+/// Merges `rules` into one rule for each device, and drops the rules of devices in `kept_rules`.
+pub(super) fn exclude_devices(rules: &[DeviceRule], kept_rules: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut rules = rule::merge(rules);
-    rules.retain(|rule| keep.iter().all(|kept| kept.number != rule.number));
+    rules.retain(|rule| {
+        kept_rules
+            .iter()
+            .all(|kept_rule| kept_rule.number != rule.number)
+    });
     rules
 }
 
@@ -99,18 +103,18 @@ pub(super) fn exclude_devices(rules: &[DeviceRule], keep: &[DeviceRule]) -> Vec<
 /// of the unit to the cgroup again.
 fn revoke_in_unit(cgroup: &CgroupDir, rules: &[DeviceRule], warnings: &mut Vec<String>) -> bool {
     let mut systemd = Systemd::new(HostSystemd::default());
-    let own = cgroup
+    let own_levels = cgroup
         .levels()
         .filter(|level| level.owner == CgroupOwner::Container);
-    let mut changed = false;
-    for unit in own.filter_map(|level| Unit::from_own_path(level.path)) {
+    let mut has_changed = false;
+    for unit in own_levels.filter_map(|level| Unit::from_own_path(level.path)) {
         match systemd.revoke(&unit, rules) {
-            Ok(done) => changed |= done,
+            Ok(is_unit_changed) => has_changed |= is_unit_changed,
             Err(error) => warnings.push(format!(
                 "unit {unit} still allows the devices, and systemd may allow them again: {}",
                 crate::log::chain(&error)
             )),
         }
     }
-    changed
+    has_changed
 }

@@ -5,14 +5,17 @@ pub(crate) use device_class::device::{Access, DeviceKind, DeviceRule};
 /// Merges `rules` into one rule for each device. The kernel does not combine rules: it allows
 /// `rw` only if a single rule has both letters.
 pub(super) fn merge(rules: &[DeviceRule]) -> Vec<DeviceRule> {
-    let mut merged: Vec<DeviceRule> = Vec::with_capacity(rules.len());
+    let mut merged_rules: Vec<DeviceRule> = Vec::with_capacity(rules.len());
     for rule in rules {
-        match merged.iter_mut().find(|known| known.number == rule.number) {
-            Some(known) => known.access = known.access.union(rule.access),
-            None => merged.push(*rule),
+        match merged_rules
+            .iter_mut()
+            .find(|merged_rule| merged_rule.number == rule.number)
+        {
+            Some(merged_rule) => merged_rule.access = merged_rule.access.union(rule.access),
+            None => merged_rules.push(*rule),
         }
     }
-    merged
+    merged_rules
 }
 
 /// Returns a rule for a misc device (major 10).

@@ -65,12 +65,12 @@ impl DeviceCgroup {
 /// `cgroup.procs` and similar files are left out, because they are also written whenever a
 /// process is started in the container.
 pub(crate) fn list_files_set_with_rules(directory: &Path) -> Vec<PathBuf> {
-    let list = directory.join("devices.deny");
-    if list.exists() {
-        return vec![list];
+    let deny_path = directory.join("devices.deny");
+    if deny_path.exists() {
+        return vec![deny_path];
     }
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let limits = entries.filter(|entry| {
+    let limit_entries = entries.filter(|entry| {
         let is_limit = |name: &str| !name.starts_with("cgroup.") && !name.ends_with(".pressure");
         let is_writable = |file: fs::Metadata| file.permissions().mode() & 0o200 != 0;
         entry.file_name().to_str().is_some_and(is_limit)
@@ -78,5 +78,5 @@ pub(crate) fn list_files_set_with_rules(directory: &Path) -> Vec<PathBuf> {
                 .metadata()
                 .is_ok_and(|entry| entry.is_file() && is_writable(entry))
     });
-    limits.map(|entry| entry.path()).collect()
+    limit_entries.map(|entry| entry.path()).collect()
 }

@@ -53,17 +53,17 @@ impl SpecRules {
 
     #[must_use]
     pub(crate) fn with_allowed(&self, rules: &[DeviceRule]) -> Self {
-        let added = rules.iter().map(SpecRule::from);
-        Self(self.0.iter().copied().chain(added).collect())
+        let added_rules = rules.iter().map(SpecRule::from);
+        Self(self.0.iter().copied().chain(added_rules).collect())
     }
 
     #[must_use]
     pub(crate) fn with_denied(&self, rules: &[DeviceRule]) -> Self {
-        let added = rules.iter().map(|rule| SpecRule {
+        let added_rules = rules.iter().map(|rule| SpecRule {
             allow: false,
             ..SpecRule::from(rule)
         });
-        Self(self.0.iter().copied().chain(added).collect())
+        Self(self.0.iter().copied().chain(added_rules).collect())
     }
 
     /// Returns the members of `rules` whose device number this list allows by a rule without

@@ -58,7 +58,7 @@ fn print_target_and_result(
 /// Attaches devices to a running container. With `--dry-run` the steps are only printed.
 pub(super) fn attach(
     arguments: &AttachArguments,
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let AttachArguments {
@@ -92,17 +92,17 @@ pub(super) fn attach(
             log::warning(&format!("container {}: {warning}", location.id));
         }
         if !plan.steps.is_empty() {
-            log::keep_actions(&config.host_root);
+            log::enable_action_log(&config.host_root);
             log::record_action(&format!("container {}: {devices}, attached", location.id));
         }
         live::prune_records(&config.host_root);
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
-    if *dry_run && !json && !plan.steps.is_empty() {
+    if *dry_run && !as_json && !plan.steps.is_empty() {
         write!(out, "{plan}")?;
         return Ok(ExitCode::Success);
     }
-    report(match (json, plan.steps.is_empty()) {
+    report(match (as_json, plan.steps.is_empty()) {
         (true, _) => print_target_and_result(&target, &plan),
         (false, true) => writeln!(out, "{devices}: {target} has it already").map_err(Into::into),
         (false, false) => writeln!(out, "{devices}: attached to {target}").map_err(Into::into),
@@ -113,7 +113,7 @@ pub(super) fn attach(
 /// Detaches attached devices from a running container.
 pub(super) fn detach(
     arguments: &DetachArguments,
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let (container, target) = find_container(&arguments.container, config)?;
@@ -142,7 +142,7 @@ pub(super) fn detach(
     for warning in warnings {
         log::warning(&format!("container {id}: {warning}"));
     }
-    log::keep_actions(&config.host_root);
+    log::enable_action_log(&config.host_root);
     for device in &devices {
         let (name, class) = (&device.device, &device.class);
         log::record_action(&format!("container {id}: {name} of {class}, detached"));
@@ -151,7 +151,7 @@ pub(super) fn detach(
         log::warning(&process.to_string());
     }
     if !devices.is_empty() {
-        log::warning(IN_FLIGHT);
+        log::warning(IN_FLIGHT_WARNING);
     }
     let not_removed = not_removed.map(|error| log::chain(&error));
     if let Some(error) = &not_removed {
@@ -165,8 +165,8 @@ pub(super) fn detach(
     } else {
         ExitCode::Success
     };
-    if json {
-        let in_flight_warning = (!devices.is_empty()).then_some(IN_FLIGHT);
+    if as_json {
+        let in_flight_warning = (!devices.is_empty()).then_some(IN_FLIGHT_WARNING);
         let result = serde_json::json!({
             "devices": devices, "not_awaited": ended_requests, "open_by": holders, "not_removed": not_removed, "unseen": in_flight_warning,
         });
@@ -195,7 +195,7 @@ pub(super) fn detach(
 }
 
 /// The warning that a scan of `/proc` cannot find all open descriptors of a detached device.
-const IN_FLIGHT: &str = "a descriptor that is on its way between processes, or that io_uring \
+const IN_FLIGHT_WARNING: &str = "a descriptor that is on its way between processes, or that io_uring \
      holds, cannot be seen: only a restart of the container makes sure that no process can use a \
      detached device";
 
@@ -218,7 +218,7 @@ fn check_device_classes(devices: &[CdiGrant], config: &Config) -> Result<(), Com
 /// `--dry-run` the steps are only printed.
 pub(super) fn refresh(
     arguments: &RefreshArguments,
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let (location, target) = locate_container(&arguments.container, &[], config)?;
@@ -234,7 +234,7 @@ pub(super) fn refresh(
             log::warning(&format!("container {}: {warning}", location.id));
         }
         if !plan.steps.is_empty() {
-            log::keep_actions(&config.host_root);
+            log::enable_action_log(&config.host_root);
             let id = &location.id;
             log::record_action(&format!(
                 "container {id}: it has the host's driver files again"
@@ -242,7 +242,7 @@ pub(super) fn refresh(
         }
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
-    report(match (json, plan.steps.is_empty(), arguments.dry_run) {
+    report(match (as_json, plan.steps.is_empty(), arguments.dry_run) {
         (true, ..) => print_target_and_result(&target, &plan),
         (false, true, _) => writeln!(out, "{target} has no file that the host has replaced since")
             .map_err(Into::into),

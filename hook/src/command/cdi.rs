@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{CommandError, cdi_names};
 use crate::cli::{CdiCommand, CdiForm};
 use crate::exit::ExitCode;
-use crate::installation::hook_beside_this_program;
+use crate::installation::adjacent_hook_path;
 use crate::log;
 use crate::planner;
 
@@ -68,45 +68,50 @@ impl Problem {
 /// Generates the CDI specifications and writes those that have changed.
 pub(super) fn run(
     command: &CdiCommand,
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let (classes, output, devices, all_classes, form) = match command {
+    let (classes, output, devices, include_all, form) = match command {
         CdiCommand::Generate {
             classes,
             output,
             devices,
-            all: all_classes,
+            all: include_all,
             form,
-        } => (classes, output, devices, *all_classes, *form),
+        } => (classes, output, devices, *include_all, *form),
         CdiCommand::List { directory } => {
-            return cdi_names::list(directory.as_deref(), json, config);
+            return cdi_names::list(directory.as_deref(), as_json, config);
         }
     };
-    let mut generated = generate(classes, all_classes, form, config)?;
+    let mut generated = generate(classes, include_all, form, config)?;
     if let Some(name) = find_unknown_device(&generated, devices) {
-        let is_all = all_classes || !classes.is_empty();
-        let hint = describe_unknown_device(name, is_all, form, config)?;
+        let searched_all = include_all || !classes.is_empty();
+        let hint = describe_unknown_device(name, searched_all, form, config)?;
         let name = name.clone();
         return Err(CdiError::NoDevice { name, hint }.into());
     }
     retain_devices(&mut generated, devices);
     if output.as_os_str() == STANDARD_OUTPUT {
-        return print_specifications(&generated, json, config);
+        return print_specifications(&generated, as_json, config);
     }
     warn_about_disabled_classes(classes, config)?;
     let is_unrestricted = classes.is_empty() && devices.is_empty();
-    if is_unrestricted && !all_classes {
+    if is_unrestricted && !include_all {
         let earlier_specifications = find_earlier_specifications(output, &generated, form, config)?;
         generated.specifications.extend(earlier_specifications);
     }
-    // A command that names classes or devices must not remove the specifications of others.
-    let is_old = |_: &str| is_unrestricted;
-    let unusable = generated.find_unusable_classes();
-    let user = SpecificationOwner::People;
-    let update = directory::update(output, &generated, user, &unusable, is_old, |text| {
-        Some(directory::kind_without_parser(text))
-    });
+    // A command that names classes or devices must not remove the specifications of other classes.
+    let is_obsolete = |_: &str| is_unrestricted;
+    let unusable_classes = generated.find_unusable_classes();
+    let owner = SpecificationOwner::People;
+    let update = directory::update(
+        output,
+        &generated,
+        owner,
+        &unusable_classes,
+        is_obsolete,
+        |text| Some(directory::kind_without_parser(text)),
+    );
     let update = update.map_err(CdiError::from)?;
     let (conflicts, changes): (Vec<SpecificationChange>, Vec<SpecificationChange>) = update
         .changes
@@ -121,13 +126,13 @@ pub(super) fn run(
         text: format!("{kind} is left out: {}", log::chain(error)),
         is_error: true,
     }));
-    if !json {
+    if !as_json {
         for change in &changes {
             print_line(&change.to_string());
         }
     }
     problems.iter().for_each(Problem::log);
-    if json {
+    if as_json {
         let changes: Vec<Value> = changes.iter().map(change_to_json).collect();
         let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
         super::print_json(&json!({ "changes": changes, "problems": texts }))?;
@@ -170,13 +175,15 @@ fn describe_disabled_classes(config: &Config) -> Option<String> {
     let host = planner::open_host(config).ok()?;
     let sources = load::each_source(&config.classes).ok()?.into_iter();
     let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
-    let disabled = classes.filter(|class| {
-        let mut sources = class.spec.discover.iter();
-        let has_hardware_source = sources.any(|source| source.count.is_none());
+    let disabled_classes = classes.filter(|class| {
+        let mut discovery_sources = class.spec.discover.iter();
+        let has_hardware_source = discovery_sources.any(|source| source.count.is_none());
         let has_device = || !discover::devices(class, &host).devices.is_empty();
         !class.spec.enabled && has_hardware_source && has_device()
     });
-    let names: Vec<String> = disabled.map(|class| class.name.to_string()).collect();
+    let names: Vec<String> = disabled_classes
+        .map(|class| class.name.to_string())
+        .collect();
     (!names.is_empty()).then(|| {
         format!(
             "no class that is enabled has a usable device on this host; others have devices, and \
@@ -186,8 +193,8 @@ fn describe_disabled_classes(config: &Config) -> Option<String> {
     })
 }
 
-/// Removes all devices from the specifications whose names are not in `names`. If `names` is
-/// empty, no device is removed.
+/// Removes the devices whose names are not in `names` from the specifications. If `names` is empty,
+/// no device is removed.
 fn retain_devices(generated: &mut GeneratedSpecifications, names: &[String]) {
     if names.is_empty() {
         return;
@@ -215,12 +222,12 @@ fn find_unknown_device<'a>(
     generated: &GeneratedSpecifications,
     names: &'a [String],
 ) -> Option<&'a String> {
-    let is_known = |name: &&String| find_kind(generated, name).is_some();
+    let is_known = |name: &&String| find_device_kind(generated, name).is_some();
     names.iter().find(|name| !is_known(name))
 }
 
-/// Returns the CDI kind of the device with the name `name`.
-fn find_kind<'a>(generated: &'a GeneratedSpecifications, name: &str) -> Option<&'a str> {
+/// Returns the CDI kind of the device with this name.
+fn find_device_kind<'a>(generated: &'a GeneratedSpecifications, name: &str) -> Option<&'a str> {
     let mut specifications = generated.specifications.iter();
     let specification = specifications.find(|specification| {
         let mut devices = specification.device_names();
@@ -230,36 +237,37 @@ fn find_kind<'a>(generated: &'a GeneratedSpecifications, name: &str) -> Option<&
 }
 
 /// Returns a hint for a user about a device name that no specification has. The device may belong
-/// to a class that is not enabled, unless `is_all` says that all classes were searched already.
+/// to a class that is not enabled, unless `searched_all` says that all classes were searched
+/// already.
 fn describe_unknown_device(
     name: &str,
-    is_all: bool,
+    searched_all: bool,
     form: CdiForm,
     config: &Config,
 ) -> Result<String, CommandError> {
-    let list = "`boathook list --all` shows ids and indices";
-    if is_all {
-        return Ok(list.to_owned());
+    let list_hint = "`boathook list --all` shows ids and indices";
+    if searched_all {
+        return Ok(list_hint.to_owned());
     }
     let all_specifications = generate(&[], true, form, config)?;
-    Ok(match find_kind(&all_specifications, name) {
+    Ok(match find_device_kind(&all_specifications, name) {
         Some(kind) => format!(
             "a class that is not enabled has {kind}={name}: name the class, or add --all",
             name = name.rsplit('=').next().unwrap_or(name)
         ),
-        None => list.to_owned(),
+        None => list_hint.to_owned(),
     })
 }
 
 /// Prints the specifications. No file on the host is changed.
 fn print_specifications(
     generated: &GeneratedSpecifications,
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let problems = find_problems(generated, config);
     problems.iter().for_each(Problem::log);
-    if json {
+    if as_json {
         let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
         let specifications = &generated.specifications;
         super::print_json(&json!({ "specifications": specifications, "problems": texts }))?;
@@ -293,7 +301,7 @@ fn warn_about_disabled_classes(names: &[ClassName], config: &Config) -> Result<(
 /// explicitly are left out.
 fn find_earlier_specifications(
     output: &Path,
-    enabled: &GeneratedSpecifications,
+    enabled_specifications: &GeneratedSpecifications,
     form: CdiForm,
     config: &Config,
 ) -> Result<Vec<Specification>, CommandError> {
@@ -310,7 +318,10 @@ fn find_earlier_specifications(
         .collect();
     let mut specifications = generate(&names, false, form, config)?.specifications;
     specifications.retain(|specification| {
-        let mut enabled_kinds = enabled.specifications.iter().map(|enabled| &enabled.kind);
+        let mut enabled_kinds = enabled_specifications
+            .specifications
+            .iter()
+            .map(|enabled_specifications| &enabled_specifications.kind);
         !enabled_kinds.any(|kind| *kind == specification.kind)
             && output.join(specification.file_name()).exists()
     });
@@ -318,10 +329,10 @@ fn find_earlier_specifications(
 }
 
 /// Generates the specifications of the classes `names`. If `names` is empty, the specifications of
-/// all enabled classes are generated, or of all classes if `all_classes` is true.
+/// all enabled classes are generated, or of all classes if `include_all` is true.
 fn generate(
     names: &[ClassName],
-    all_classes: bool,
+    include_all: bool,
     form: CdiForm,
     config: &Config,
 ) -> Result<GeneratedSpecifications, CommandError> {
@@ -347,7 +358,7 @@ fn generate(
     let classes = sources.into_iter().filter_map(|source| match source {
         // An error in one class does not prevent the specifications of the other classes.
         Ok(source) => Some(config.class(&source)).filter(|class| match class {
-            Ok(class) => all_classes || class.spec.enabled || names.contains(&class.name),
+            Ok(class) => include_all || class.spec.enabled || names.contains(&class.name),
             Err(_) => is_selected(&source),
         }),
         Err(error) => Some(Err(error)),
@@ -373,14 +384,18 @@ fn change_to_json(change: &SpecificationChange) -> Value {
 /// Returns the path of the hook's program in the directory of this program. If that is the
 /// installed hook, the returned path is the one that stays valid after an upgrade.
 fn find_hook_program() -> Result<PathBuf, CdiError> {
-    let hook = hook_beside_this_program();
-    if !hook.is_file() {
-        return Err(CdiError::NoHook(hook));
+    let hook_path = adjacent_hook_path();
+    if !hook_path.is_file() {
+        return Err(CdiError::NoHook(hook_path));
     }
     let directories = InstalledDirectories::find(Path::new("/"));
     let stable_path = directories.map_err(CdiError::Directories)?.hook();
-    let is_same = fs::canonicalize(&stable_path).is_ok_and(|path| path == hook);
-    Ok(if is_same { stable_path } else { hook })
+    let is_installed_hook = fs::canonicalize(&stable_path).is_ok_and(|path| path == hook_path);
+    Ok(if is_installed_hook {
+        stable_path
+    } else {
+        hook_path
+    })
 }
 
 /// Prints a line and ignores errors, so that the remaining specifications are written even if

@@ -16,20 +16,24 @@ use crate::exit::ExitCode;
 use crate::oci::read_json;
 
 /// The greatest size of a specification in bytes.
-const MAX_BYTES: u64 = 16 << 20;
+const MAX_SPECIFICATION_BYTES: u64 = 16 << 20;
 
 /// The directories in which engines read CDI specifications by default (CDI specification,
 /// section "CDI JSON Specification"), relative to the host's root.
-const DIRECTORIES: [&str; 2] = ["etc/cdi", "var/run/cdi"];
+const CDI_DIRECTORIES: [&str; 2] = ["etc/cdi", "var/run/cdi"];
 
 /// Prints each CDI device name with the path of its specification. A file that is no CDI
 /// specification results in a warning.
 pub(super) fn list(
     directory: Option<&Path>,
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let default_directories = || DIRECTORIES.map(|path| config.host_root.join(path)).into();
+    let default_directories = || {
+        CDI_DIRECTORIES
+            .map(|path| config.host_root.join(path))
+            .into()
+    };
     let directories: Vec<PathBuf> =
         directory.map_or_else(default_directories, |directory| vec![directory.to_owned()]);
     let mut rows = vec![["DEVICE".to_owned(), "SPECIFICATION".to_owned()]];
@@ -51,7 +55,7 @@ pub(super) fn list(
             )),
         }
     }
-    if json {
+    if as_json {
         let devices: Vec<Value> = rows[1..]
             .iter()
             .map(|[device, file]| json!({ "device": device, "specification": file }))
@@ -67,12 +71,12 @@ pub(super) fn list(
             directories.join(" or ")
         ));
     } else {
-        Style::of_stdout().table(&mut io::stdout().lock(), &rows)?;
+        Style::of_stdout().write_table(&mut io::stdout().lock(), &rows)?;
     }
     Ok(ExitCode::Success)
 }
 
-/// Returns the paths of the specifications in [`DIRECTORIES`], each with the names of its
+/// Returns the paths of the specifications in [`CDI_DIRECTORIES`], each with the names of its
 /// devices.
 pub(super) fn read_specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)> {
     find_default_files(config)
@@ -83,8 +87,8 @@ pub(super) fn read_specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)
         .collect()
 }
 
-/// Returns the paths of the files in [`DIRECTORIES`] whose names are those of specifications, and
-/// whose texts are none, so that their device names are unknown.
+/// Returns the paths of the files in [`CDI_DIRECTORIES`] that have the extension of a specification
+/// but cannot be parsed as one. The device names in such a file are unknown.
 pub(super) fn find_unreadable_specifications(config: &Config) -> Vec<PathBuf> {
     find_default_files(config)
         .filter(|file| read_device_names(file).is_none())
@@ -92,7 +96,7 @@ pub(super) fn find_unreadable_specifications(config: &Config) -> Vec<PathBuf> {
 }
 
 fn find_default_files(config: &Config) -> impl Iterator<Item = PathBuf> {
-    DIRECTORIES
+    CDI_DIRECTORIES
         .iter()
         .flat_map(|directory| find_specification_files(&config.host_root.join(directory)))
 }
@@ -116,7 +120,7 @@ pub(super) fn read_specification(file: &Path) -> Option<Value> {
     {
         return read_json(file);
     }
-    let bytes = read_regular_file(file, MAX_BYTES).ok()?;
+    let bytes = read_regular_file(file, MAX_SPECIFICATION_BYTES).ok()?;
     cdi_yaml::parse(&String::from_utf8(bytes).ok()?)
 }
 

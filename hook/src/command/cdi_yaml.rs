@@ -1,55 +1,61 @@
 //! Reads a CDI specification in YAML, as other vendors' programs write it.
 //!
-//! Engines read it with Go's `sigs.k8s.io/yaml`, for which the first document counts. The result here
-//! has every scalar as text, because only names and paths are looked at, and engines read a name such
-//! as `0` without quotes as text too.
+//! Engines parse it with Go's `sigs.k8s.io/yaml`, which uses only the first document. This parser
+//! returns every scalar as a string, because its callers need only names and paths, and engines
+//! also read an unquoted name such as `0` as a string.
 
 use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Value};
 
-/// The greatest number of collections within each other. A [`Value`] is dropped recursively.
+/// The maximum nesting depth of collections. A [`Value`] is dropped recursively, so a deeper one
+/// could overflow the stack.
 const MAX_DEPTH: usize = 64;
 
-/// The greatest number of values in a specification, which aliases can multiply.
+/// The maximum number of values in a specification. Aliases can multiply values, so even a small
+/// file could otherwise fill the memory.
 const MAX_VALUES: usize = 200_000;
 
-/// A value, and the number of values in it.
+/// A YAML value, and the number of values in it, including itself.
 #[derive(Clone)]
 struct Node {
     value: Value,
-    count: usize,
+    value_count: usize,
 }
 
-/// A list or mapping whose end was not read yet.
+/// A list or mapping whose end the parser has not reached yet.
 struct Collection {
-    /// The number by which an alias refers to the collection. It is 0 if the collection has no
-    /// anchor.
-    anchor: usize,
+    /// The number of the collection's anchor, by which aliases refer to it. It is 0 if the
+    /// collection has no anchor.
+    anchor_id: usize,
     node: Node,
-    /// The key whose value follows, in a mapping.
-    key: Option<String>,
+    /// In a mapping, the key that was parsed last. Its value follows.
+    pending_key: Option<String>,
 }
 
 impl Collection {
-    fn new(anchor: usize, value: Value) -> Self {
+    fn new(anchor_id: usize, value: Value) -> Self {
         Collection {
-            anchor,
-            node: Node { value, count: 1 },
-            key: None,
+            anchor_id,
+            node: Node {
+                value,
+                value_count: 1,
+            },
+            pending_key: None,
         }
     }
 
     fn add(&mut self, node: Node) {
-        self.node.count += node.count;
-        match (&mut self.node.value, self.key.take()) {
+        self.node.value_count += node.value_count;
+        match (&mut self.node.value, self.pending_key.take()) {
             (Value::Array(list), _) => list.push(node.value),
             (Value::Object(members), Some(key)) => {
                 members.insert(key, node.value);
             }
-            // A key that is a collection has no meaning in a specification.
-            (_, _) => self.key = Some(node.value.as_str().unwrap_or_default().to_owned()),
+            // The node is a key. A collection as a key has no meaning in a specification and is
+            // read as "".
+            (_, _) => self.pending_key = Some(node.value.as_str().unwrap_or_default().to_owned()),
         }
     }
 }
@@ -58,48 +64,54 @@ impl Collection {
 /// or deeper collections than a specification.
 pub(super) fn parse(text: &str) -> Option<Value> {
     let mut anchors: BTreeMap<usize, Node> = BTreeMap::new();
-    let mut open: Vec<Collection> = Vec::new();
-    let mut count = 0;
+    let mut open_collections: Vec<Collection> = Vec::new();
+    let mut value_count = 0;
     // Editors on Windows may write a byte order mark at the beginning of a file.
     for event in Parser::new_from_str(text.trim_start_matches('\u{feff}')) {
         let (event, _) = event.ok()?;
-        if open.len() > MAX_DEPTH || count > MAX_VALUES {
+        if open_collections.len() > MAX_DEPTH || value_count > MAX_VALUES {
             return None;
         }
-        let (anchor, node) = match event {
-            Event::MappingStart(_, anchor, _) => {
-                open.push(Collection::new(anchor, Value::Object(Map::new())));
+        let (anchor_id, node) = match event {
+            Event::MappingStart(_, anchor_id, _) => {
+                open_collections.push(Collection::new(anchor_id, Value::Object(Map::new())));
                 continue;
             }
-            Event::SequenceStart(_, anchor, _) => {
-                open.push(Collection::new(anchor, Value::Array(Vec::new())));
+            Event::SequenceStart(_, anchor_id, _) => {
+                open_collections.push(Collection::new(anchor_id, Value::Array(Vec::new())));
                 continue;
             }
-            Event::Scalar(text, style, anchor, _) => {
+            Event::Scalar(text, style, anchor_id, _) => {
                 let is_null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");
                 let value = if is_null {
                     Value::Null
                 } else {
                     Value::String(text.into_owned())
                 };
-                (anchor, Node { value, count: 1 })
+                (
+                    anchor_id,
+                    Node {
+                        value,
+                        value_count: 1,
+                    },
+                )
             }
-            Event::Alias(anchor) => (0, anchors.get(&anchor)?.clone()),
+            Event::Alias(anchor_id) => (0, anchors.get(&anchor_id)?.clone()),
             Event::MappingEnd | Event::SequenceEnd => {
-                let ended = open.pop()?;
-                if open.is_empty() {
-                    return Some(ended.node.value);
+                let closed_collection = open_collections.pop()?;
+                if open_collections.is_empty() {
+                    return Some(closed_collection.node.value);
                 }
-                (ended.anchor, ended.node)
+                (closed_collection.anchor_id, closed_collection.node)
             }
             _ => continue,
         };
-        count += node.count;
-        if anchor != 0 {
-            anchors.insert(anchor, node.clone());
+        value_count += node.value_count;
+        if anchor_id != 0 {
+            anchors.insert(anchor_id, node.clone());
         }
-        // A document that is no collection is no specification.
-        open.last_mut()?.add(node);
+        // A document whose top level is a scalar has no open collection, and is no specification.
+        open_collections.last_mut()?.add(node);
     }
     None
 }

@@ -33,7 +33,7 @@ use crate::oci::Bundle;
 use crate::trust::Origin;
 
 /// The number of characters of the short container ids that engines print.
-pub(super) const SHORT_ID: usize = 12;
+pub(super) const SHORT_ID_LENGTH: usize = 12;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Container {
@@ -112,7 +112,7 @@ impl Container {
     }
 
     /// Returns the engine that keeps its bundles in the directory of this container's bundle.
-    pub(super) fn engine(&self) -> Option<&'static str> {
+    pub(super) fn engine_name(&self) -> Option<&'static str> {
         if self.ended.is_some() {
             return Some(Engine::Docker.name());
         }
@@ -171,7 +171,7 @@ pub(super) fn find_selected(
         let container = select_by_id_or_name(id, root.as_deref(), &all_containers, host_root)
             .or_else(|unknown| ended::find(id, host_root).ok_or(unknown))
             .map_err(|unknown| match nerdctl::find(id, host_root) {
-                Some(kept) => kept.into_unknown(),
+                Some(container) => container.into_unknown(),
                 None => podman::find(id, host_root).unwrap_or(unknown),
             })?;
         vec![container]
@@ -237,7 +237,7 @@ pub(super) fn find_id(id_or_name: &str, host_root: &Path) -> Option<String> {
         .ok()
         .or_else(|| ended::find(id_or_name, host_root))
         .map(|container| container.id)
-        .or_else(|| nerdctl::find(id_or_name, host_root).map(|kept| kept.id))
+        .or_else(|| nerdctl::find(id_or_name, host_root).map(|container| container.id))
 }
 
 /// Returns the names of the running containers of this host. A container without a name is listed
@@ -246,26 +246,30 @@ pub(super) fn list_names(host_root: &Path) -> Vec<String> {
     let processes = Processes::read();
     let all_containers = find_all(None, host_root, &processes).into_iter();
     let running_containers = all_containers.filter(|container| {
-        let current = with_current_pid(container.clone(), &processes);
-        current.pid.is_some()
+        let container = with_current_pid(container.clone(), &processes);
+        container.pid.is_some()
     });
     running_containers
         .map(|container| container.name(host_root).unwrap_or(container.id))
         .collect()
 }
 
-/// Returns the names of the containers that engines of this host know, by id. The name of a pod's
-/// container has the pod in it.
+/// Returns the names of the containers that engines of this host know, by container id. The name of
+/// a pod's container includes the pod's name.
 pub(super) fn read_names_by_id(host_root: &Path) -> BTreeMap<String, String> {
     let containers = find_all(None, host_root, &Processes::read()).into_iter();
-    let found = containers.filter_map(|container| {
+    let container_names = containers.filter_map(|container| {
         let name = container
             .name(host_root)
             .or_else(|| read_pod_name(&container))?;
         Some((container.id, name))
     });
-    let kept = nerdctl::find_all(host_root).map(|kept| (kept.id, kept.name));
-    inserted(kept.chain(ended::read_names(host_root)).chain(found))
+    let nerdctl_names = nerdctl::find_all(host_root).map(|kept| (kept.id, kept.name));
+    inserted(
+        nerdctl_names
+            .chain(ended::read_names(host_root))
+            .chain(container_names),
+    )
 }
 
 fn read_pod_name(container: &Container) -> Option<String> {
@@ -332,7 +336,7 @@ fn find_by_process(
     })
 }
 
-/// Returns the container with the id of its first process, or without one if that process has
+/// Returns the container with the pid of its first process, or without a pid if that process has
 /// ended.
 fn with_current_pid(container: Container, processes: &Processes) -> Container {
     // The kernel may have given the id of an ended process to another process, which has a later
@@ -345,7 +349,9 @@ fn with_current_pid(container: Container, processes: &Processes) -> Container {
     let pid = match container.pid {
         Some(pid) => Some(pid).filter(still_runs),
         // A shorter id could also be a part of the name of another container's cgroup.
-        None if container.id.len() >= SHORT_ID => processes.find_first_process(&container.id),
+        None if container.id.len() >= SHORT_ID_LENGTH => {
+            processes.find_first_process(&container.id)
+        }
         None => None,
     };
     let start_time = container.start_time.filter(|_| pid == container.pid);
@@ -362,7 +368,9 @@ fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> V
     let containers_by_state = state::find_containers(root, host_root);
     let patterns = Engine::ALL.iter().flat_map(|engine| engine.facts().bundles);
     let bundles = patterns.flat_map(|pattern| find_matching(host_root, pattern));
-    let containers_by_bundle = bundles.chain(processes.bundles()).filter_map(read_bundle);
+    let containers_by_bundle = bundles
+        .chain(processes.find_bundles())
+        .filter_map(read_bundle);
     // An attachment record may exist for a container that no other source has, because its bundle
     // was removed.
     let records = live::read_records(host_root).into_iter();
@@ -457,7 +465,7 @@ mod tests {
                 bundle: Some(bundle.into()),
                 ..Container::default()
             };
-            assert_eq!(container.engine(), engine, "{bundle}");
+            assert_eq!(container.engine_name(), engine, "{bundle}");
         }
     }
 }

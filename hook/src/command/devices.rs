@@ -43,7 +43,7 @@ pub(super) struct ListedDevice {
     pub(super) stable_names: Vec<String>,
     #[serde(skip)]
     pub(super) kind: ClassKind,
-    /// True if a container may wait for the device, which `boathook follow` gives it later.
+    /// True if a container may start without the device and wait until `boathook follow` adds it.
     #[serde(skip)]
     is_followed: bool,
     numa: Option<u32>,
@@ -62,9 +62,9 @@ pub(super) struct ListedDevice {
 impl ListedDevice {
     /// Creates the entry of `device`. Aliases that cannot be used in a request are left out.
     pub(super) fn new(class: &DeviceClass, device: &Device, names: &RequestNames<'_>) -> Self {
-        let aliases = device.aliases.iter();
-        let aliases = aliases.filter_map(|name| names.write_name(device, name));
-        let mut aliases: Vec<WrittenName> = aliases.filter(is_printable).collect();
+        let all_aliases = device.aliases.iter();
+        let written_aliases = all_aliases.filter_map(|name| names.write_name(device, name));
+        let mut aliases: Vec<WrittenName> = written_aliases.filter(is_printable).collect();
         aliases.dedup();
         let own_aliases = aliases.iter().filter(|name| name.is_own);
         let index = device.index.as_ref();
@@ -72,7 +72,10 @@ impl ListedDevice {
             .nodes
             .iter()
             .filter(|node| matches!(node.number, Presence::Found(_)));
-        let interfaces = device.net_interfaces.iter().flat_map(|it| &it.on_host);
+        let interfaces = device
+            .net_interfaces
+            .iter()
+            .flat_map(|interface| &interface.on_host);
         ListedDevice {
             class: class.name.to_string(),
             id: device.id.to_string(),
@@ -98,7 +101,7 @@ impl ListedDevice {
             nodes: present_nodes
                 .map(|node| node.host.display().to_string())
                 .collect(),
-            net_interfaces: interfaces.map(|it| it.name.clone()).collect(),
+            net_interfaces: interfaces.map(|interface| interface.name.clone()).collect(),
             replicas: device.replicas,
             holders: None,
         }
@@ -117,8 +120,13 @@ impl ListedDevice {
     }
 
     /// Returns the text of the table cell with the containers that hold the device.
-    fn holder(&self) -> String {
-        let holders: Vec<_> = self.holders.iter().flatten().map(Holder::text).collect();
+    fn format_holders(&self) -> String {
+        let holders: Vec<_> = self
+            .holders
+            .iter()
+            .flatten()
+            .map(Holder::describe)
+            .collect();
         if holders.is_empty() {
             "-".to_owned()
         } else {
@@ -152,8 +160,8 @@ impl ListedDevice {
 /// Returns whether a name contains no control characters and has at most 255 bytes, so that a user
 /// can copy it from the output into a request.
 fn is_printable(name: &WrittenName) -> bool {
-    const MAX_BYTES: usize = 255;
-    name.text.len() <= MAX_BYTES && printable::line(&name.text) == name.text
+    const MAX_NAME_BYTES: usize = 255;
+    name.text.len() <= MAX_NAME_BYTES && printable::line(&name.text) == name.text
 }
 
 /// Prints a table of devices with a column for their resources.
@@ -183,17 +191,17 @@ pub(super) fn print_table_with(
         .chain(devices.iter().map(|device| device.row(column)))
         .collect();
     if devices.iter().all(|device| device.holders.is_none()) {
-        return style.table(out, &rows);
+        return style.write_table(out, &rows);
     }
     let holders = ["HOLDER".to_owned()]
         .into_iter()
-        .chain(devices.iter().map(ListedDevice::holder));
+        .chain(devices.iter().map(ListedDevice::format_holders));
     let rows: Vec<_> = rows
         .into_iter()
         .zip(holders)
         .map(|([a, b, c, d, e, f, g], holder)| [a, b, c, d, e, f, g, holder])
         .collect();
-    style.table(out, &rows)
+    style.write_table(out, &rows)
 }
 
 /// Returns the names of the device, without names of device nodes. The kernel numbers device nodes

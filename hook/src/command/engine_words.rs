@@ -16,35 +16,35 @@ use crate::oci::read_json;
 
 /// The kubelet's directory for device plugins, relative to the host's root. It exists if the host is
 /// a node of a cluster.
-const KUBELET: &str = "var/lib/kubelet/device-plugins";
+const DEVICE_PLUGIN_DIR: &str = "var/lib/kubelet/device-plugins";
 
 /// The configuration file of Docker's daemon, relative to the host's root.
-const DOCKER_CONFIG: &str = "etc/docker/daemon.json";
+const DOCKER_CONFIG_PATH: &str = "etc/docker/daemon.json";
 
-/// The ways by which engines of this host give devices to containers.
-pub(super) struct InstalledWays {
+/// The methods by which engines of this host can give devices to containers.
+pub(super) struct DeliveryMethods {
     /// The engines that `boathook-init install` has configured.
     engines: Vec<Engine>,
     /// The CDI device names that engines can resolve.
     cdi_names: BTreeSet<String>,
 }
 
-impl InstalledWays {
+impl DeliveryMethods {
     pub(super) fn find(config: &Config) -> Self {
         let host_root = &config.host_root;
         let directories = InstalledDirectories::find(host_root).unwrap_or_default();
-        let records = directories.state();
-        let records = host_root.join(records.strip_prefix("/").unwrap_or(&records));
-        let daemon: Value = read_json(&host_root.join(DOCKER_CONFIG)).unwrap_or_default();
+        let state_dir = directories.state();
+        let record_dir = host_root.join(state_dir.strip_prefix("/").unwrap_or(&state_dir));
+        let daemon: Value = read_json(&host_root.join(DOCKER_CONFIG_PATH)).unwrap_or_default();
         let has_runtime = daemon["runtimes"][HANDLER].is_object();
-        // There is one record for each engine that was configured. A user may have written the
-        // runtime into Docker's file.
+        // `boathook-init` writes one record for each engine that it configures. For Docker, a user
+        // may have added the runtime to daemon.json without it.
         let is_configured = |engine: &Engine| {
-            records.join(format!("{engine}.json")).is_file()
+            record_dir.join(format!("{engine}.json")).is_file()
                 || *engine == Engine::Docker && has_runtime
         };
         let specifications = cdi_names::read_specifications(config).into_iter();
-        InstalledWays {
+        DeliveryMethods {
             engines: Engine::ALL.into_iter().filter(is_configured).collect(),
             cdi_names: specifications.flat_map(|(_, names)| names).collect(),
         }
@@ -57,7 +57,7 @@ pub(super) enum Launcher {
     Pod,
     Docker,
     Podman,
-    /// containerd outside of pods, which users call by nerdctl, or CRI-O.
+    /// containerd outside of pods (with nerdctl), or CRI-O. A user selects a runtime handler.
     Handler,
     /// An OCI runtime that a user calls without an engine.
     Runtime,
@@ -70,7 +70,7 @@ impl Launcher {
         if is_in_a_pod {
             return Launcher::Pod;
         }
-        match container.engine() {
+        match container.engine_name() {
             Some("docker") => Launcher::Docker,
             Some("podman") => Launcher::Podman,
             Some(_) => Launcher::Handler,
@@ -98,20 +98,22 @@ impl Launcher {
         launchers
     }
 
-    /// Describes how to request the devices `value` of the class with the variable `variable` and
-    /// the resource `resource`.
+    /// Describes how to request the devices `value` of a class. `variable` is the environment
+    /// variable of the class, and `resource` its resource for pods.
     pub(super) fn describe_request(self, variable: &str, value: &str, resource: &str) -> String {
-        let shell = quote_for_shell(value);
+        let quoted_value = quote_for_shell(value);
         match self {
             Launcher::Pod => format!("`resources: {{limits: {{{resource}: 1}}}}` in the pod"),
             Launcher::Docker => format!(
-                "`docker run --runtime {HANDLER} -e {variable}={shell} IMAGE`, with compose \
+                "`docker run --runtime {HANDLER} -e {variable}={quoted_value} IMAGE`, with compose \
                  `runtime: {HANDLER}` and `{variable}: {}` below `environment:`",
                 quote_for_yaml(value)
             ),
-            Launcher::Podman => format!("`podman run -e {variable}={shell} IMAGE`"),
+            Launcher::Podman => format!("`podman run -e {variable}={quoted_value} IMAGE`"),
             Launcher::Handler => {
-                format!("the runtime handler {HANDLER} and the variable `{variable}={shell}`")
+                format!(
+                    "the runtime handler {HANDLER} and the variable `{variable}={quoted_value}`"
+                )
             }
             Launcher::Runtime => format!("`{variable}={value}` in process.env of config.json"),
         }
@@ -164,10 +166,15 @@ impl Launcher {
         }
     }
 
-    /// Describes how to request a device with what is installed on this host. If the engine is not
-    /// configured, the text has a CDI device name, or the command that is needed before.
-    pub(super) fn describe_request_by(self, ways: &InstalledWays, device: &ListedDevice) -> String {
-        let by_variable = self.describe_request(
+    /// Describes how to request `device` with what is installed on this host. If the engine is not
+    /// configured, the text recommends a CDI device name, or the command that configures the
+    /// engine.
+    pub(super) fn describe_available_request(
+        self,
+        methods: &DeliveryMethods,
+        device: &ListedDevice,
+    ) -> String {
+        let variable_request = self.describe_request(
             &device.variable,
             &device.suggest_request(),
             &device.resource,
@@ -175,19 +182,22 @@ impl Launcher {
         let (engine, program) = match self {
             Launcher::Docker => (Engine::Docker, "docker"),
             Launcher::Podman => (Engine::Podman, "podman"),
-            Launcher::Pod | Launcher::Handler | Launcher::Runtime => return by_variable,
+            Launcher::Pod | Launcher::Handler | Launcher::Runtime => return variable_request,
         };
-        if ways.engines.contains(&engine) {
-            return by_variable;
+        if methods.engines.contains(&engine) {
+            return variable_request;
         }
         let name = format!("{}={}", device.resource, device.id);
-        let by_name = format!("`{program} run --device {} IMAGE`", quote_for_shell(&name));
+        let cdi_request = format!("`{program} run --device {} IMAGE`", quote_for_shell(&name));
         match self {
-            _ if ways.cdi_names.contains(&name) => by_name,
+            _ if methods.cdi_names.contains(&name) => cdi_request,
             Launcher::Podman => {
-                format!("after `boathook cdi generate {}`: {by_name}", device.class)
+                format!(
+                    "after `boathook cdi generate {}`: {cdi_request}",
+                    device.class
+                )
             }
-            _ => format!("after `boathook-init install --engine {engine}`: {by_variable}"),
+            _ => format!("after `boathook-init install --engine {engine}`: {variable_request}"),
         }
     }
 
@@ -228,8 +238,8 @@ impl Launcher {
 
 /// Returns whether this host is a node of a Kubernetes cluster.
 pub(super) fn is_node(config: &Config) -> bool {
-    let configured = config.trust.kubelet_checkpoint.parent();
-    configured.is_some_and(Path::is_dir) || config.host_root.join(KUBELET).is_dir()
+    let configured_dir = config.trust.kubelet_checkpoint.parent();
+    configured_dir.is_some_and(Path::is_dir) || config.host_root.join(DEVICE_PLUGIN_DIR).is_dir()
 }
 
 fn is_installed(engine: Engine, host_root: &Path) -> bool {

@@ -8,7 +8,8 @@ use injection_plan::request::RequestNames;
 use super::devices::ListedDevice;
 use crate::planner::{self, DOMAIN_WITHOUT_VENDOR};
 
-/// How probable it is that a person wants devices of a class, from the most probable kind on.
+/// The kind of a class. The kinds are ordered by how probable it is that a person wants such a
+/// device, and the most probable kind comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClassKind {
     /// A vendor's device, such as a GPU, that is offered to pods by default.
@@ -46,16 +47,16 @@ impl ClassKind {
     }
 }
 
-/// Returns a healthy device of this host as an example, of the class that has the least value of
-/// `order` and then of the most probable kind.
+/// Returns a healthy device of this host as an example. The classes are tried in the order of
+/// `rank`, and classes with the same rank in the order of their kinds.
 pub(super) fn find_example<K: Ord>(
     classes: &[DeviceClass],
-    order: impl Fn(&DeviceClass) -> K,
+    rank: impl Fn(&DeviceClass) -> K,
     config: &Config,
 ) -> Option<ListedDevice> {
     let host = planner::open_host(config).ok()?;
     let mut classes: Vec<&DeviceClass> = classes.iter().collect();
-    classes.sort_by_key(|class| (order(class), ClassKind::from_class(class)));
+    classes.sort_by_key(|class| (rank(class), ClassKind::from_class(class)));
     classes.into_iter().find_map(|class| {
         let inventory = discover::devices(class, &host);
         let mut devices = inventory.devices.iter();

@@ -31,7 +31,7 @@ struct ClassFacts {
 /// writes the driver facts.
 pub(super) fn run(
     names: &[ClassName],
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let root = &config.host_root;
@@ -66,7 +66,7 @@ pub(super) fn run(
         });
     }
     let has_fault = lines.iter().any(|line| !line.faults.is_empty());
-    if json {
+    if as_json {
         print_json(&serde_json::json!({ "classes": lines }))?;
     } else {
         let out = &mut io::stdout().lock();

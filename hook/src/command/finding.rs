@@ -26,7 +26,7 @@ pub(super) struct Finding {
     pub(super) text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fix: Option<String>,
-    /// The exit code of `boathook doctor` because of this finding, or `None` if it is no fault.
+    /// The exit code that `boathook doctor` returns for this finding, or `None` if it is no fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<ExitCode>,
 }
@@ -46,14 +46,14 @@ impl Finding {
         }
     }
 
-    /// Creates an error because of which `boathook doctor` returns the exit code `code`.
+    /// Creates an error for which `boathook doctor` returns the exit code `code`.
     pub(super) fn fault(
-        fault: ExitCode,
+        code: ExitCode,
         subject: impl Into<String>,
         text: impl Into<String>,
     ) -> Self {
         Finding {
-            fault: Some(fault),
+            fault: Some(code),
             ..Finding::new(Verdict::Error, subject, text)
         }
     }
@@ -72,8 +72,9 @@ impl Finding {
         )
     }
 
-    /// Creates an error about a file that a class needs and that the host does not have.
-    pub(super) fn unfit(subject: &str, reason: &str) -> Self {
+    /// Creates an error with the reason `reason`. If the reason is a missing file, the finding has
+    /// a fix.
+    pub(super) fn error_with_hint(subject: &str, reason: &str) -> Self {
         let finding = Finding::new(Verdict::Error, subject, reason);
         if reason.ends_with("does not exist") {
             finding.fix("install what has it, or add `optional = true` in the class")
@@ -87,7 +88,7 @@ impl Finding {
         self
     }
 
-    /// Returns the rows of the finding in the printed table, of which the second has the fix.
+    /// Returns the rows of the finding in the printed table. The fix, if any, has a row of its own.
     fn rows(&self) -> impl Iterator<Item = [String; 3]> {
         let verdict = match self.verdict {
             Verdict::Ok => "ok",
@@ -122,5 +123,5 @@ pub(super) fn exit_code(findings: &[Finding]) -> ExitCode {
 
 pub(super) fn print_table(out: &mut impl Write, findings: &[Finding]) -> io::Result<()> {
     let rows: Vec<_> = findings.iter().flat_map(Finding::rows).collect();
-    Style::of_stdout().table(out, &rows)
+    Style::of_stdout().write_table(out, &rows)
 }

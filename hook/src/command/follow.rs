@@ -22,8 +22,8 @@ use crate::sys::uevent::Uevents;
 /// after `pause` seconds.
 pub(super) fn run(pause: NonZeroU32, config: &Config) -> Result<ExitCode, CommandError> {
     let events = Uevents::open().map_err(CommandError::Uevents)?;
-    crate::process::confine_opened()?;
-    log::keep_actions(&config.host_root);
+    crate::process::confine_with_descriptors()?;
+    log::enable_action_log(&config.host_root);
     let mut follower = Follower::new(pause, events, config)?;
     let _lock = take_lock(config);
     follower.update_all();
@@ -35,8 +35,8 @@ pub(super) fn run(pause: NonZeroU32, config: &Config) -> Result<ExitCode, Comman
     }
 }
 
-/// Takes the lock by which `doctor` and `check` see that a follower runs. Without it they say that
-/// none runs, and this process follows nevertheless.
+/// Takes the lock by which `doctor` and `check` see that a follower runs. Without the lock, this
+/// process follows devices nevertheless, but those commands report that no follower runs.
 fn take_lock(config: &Config) -> Option<FollowerLock> {
     let directory = log::list_directories(&config.host_root)
         .into_iter()

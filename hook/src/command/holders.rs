@@ -16,7 +16,7 @@ use nix::unistd::geteuid;
 use serde::Serialize;
 
 use super::CommandError;
-use super::containers::{self, SHORT_ID};
+use super::containers::{self, SHORT_ID_LENGTH};
 use super::devices::ListedDevice;
 use super::running_root::{self, RunningRoot};
 use crate::apply;
@@ -28,14 +28,14 @@ use crate::trust::Origin;
 
 /// The kubelet's log directory, which has a directory `NAMESPACE_NAME_UID` for each pod (Kubernetes,
 /// pkg/kubelet/kuberuntime, `BuildPodLogsDirectory`).
-const POD_LOGS: &str = "var/log/pods";
+const POD_LOG_DIR: &str = "var/log/pods";
 
-/// The maximum number of pods whose names are read from [`POD_LOGS`]. Containers of further
+/// The maximum number of pods whose names are read from [`POD_LOG_DIR`]. Containers of further
 /// pods are listed without the name of the pod.
-const MAX_PODS: usize = 4096;
+const MAX_POD_NAMES: usize = 4096;
 
 /// The name of a class or of a resource, and the id of a device.
-type Key = (String, String);
+type DeviceKey = (String, String);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Holder {
@@ -52,53 +52,53 @@ pub(super) struct Holder {
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<String>,
     /// The event by which the container got the device, or `None` if the kubelet allocated it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<Since>,
+    #[serde(rename = "since", skip_serializing_if = "Option::is_none")]
+    acquired_by: Option<Acquisition>,
 }
 
 /// The event by which a container got a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Since {
+enum Acquisition {
     Start,
     Attached,
 }
 
-/// Returns the devices of an attachment record that the container may use, or that have a node for
-/// which `is_present` returns true. An unplugged device is not returned: `follow` has removed its
-/// nodes but keeps the device in the record.
-fn held_devices(
+/// Returns the devices of an attachment record that the container holds. A device is held if a user
+/// attached it, if it has a device rule, or if `is_present` returns true for one of its files. Of
+/// an unplugged device only the entry in the record remains, so it is not returned.
+fn find_held_devices(
     record: &live::AttachmentRecord,
     is_present: impl Fn(&Path) -> bool,
-) -> impl Iterator<Item = (Key, Since)> {
+) -> impl Iterator<Item = (DeviceKey, Acquisition)> {
     let is_held = move |device: &&live::AttachedDevice| {
         let own_users = [StepUser::Device(device.device_ref())];
         let has_device = |users: &[StepUser]| users.contains(&own_users[0]);
         let mut files = record.files.iter().filter(|file| has_device(&file.users));
-        // The record has no rules and files of a device that the container could use already before
-        // `attach`.
+        // A device that the container could already use before `attach` has no rules and files in
+        // the record, so every attached device counts.
         device.given_by.is_user()
             || record.rules.iter().any(|rule| rule.users == own_users)
             || files.any(|file| is_present(&file.path))
     };
     record.devices.iter().filter(is_held).map(|device| {
-        let since = match device.given_by {
-            GivenBy::Hook => Since::Start,
-            GivenBy::User { .. } => Since::Attached,
+        let acquired_by = match device.given_by {
+            GivenBy::Hook => Acquisition::Start,
+            GivenBy::User { .. } => Acquisition::Attached,
         };
-        ((device.class.to_string(), device.label()), since)
+        ((device.class.to_string(), device.label()), acquired_by)
     })
 }
 
 impl Holder {
-    pub(super) fn text(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let name = match (self.pod.as_ref().or(self.pod_uid.as_ref()), &self.name) {
             (Some(pod), name) => format!("{pod}/{}", name.as_ref().unwrap_or(&self.container)),
             (None, Some(name)) => name.clone(),
-            (None, None) => self.container.chars().take(SHORT_ID).collect(),
+            (None, None) => self.container.chars().take(SHORT_ID_LENGTH).collect(),
         };
-        match self.since {
-            Some(Since::Attached) => name + " (attached)",
+        match self.acquired_by {
+            Some(Acquisition::Attached) => name + " (attached)",
             _ => name,
         }
     }
@@ -107,11 +107,11 @@ impl Holder {
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     /// The containers with devices that the kubelet allocated, by resource and device id.
-    by_resource: BTreeMap<Key, Vec<Holder>>,
+    by_resource: BTreeMap<DeviceKey, Vec<Holder>>,
     /// The containers that got devices in another way, by class and device id.
-    by_class: BTreeMap<Key, Vec<Holder>>,
+    by_class: BTreeMap<DeviceKey, Vec<Holder>>,
     /// The containers that wait for devices.
-    waiting: Vec<WaitingContainer>,
+    waiting_containers: Vec<WaitingContainer>,
 }
 
 /// A container that waits for devices of a class.
@@ -127,7 +127,7 @@ pub(super) struct WaitingContainer {
     /// The name of a device of the host that was probably meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     did_you_mean: Option<String>,
-    /// The awaited name, of a path the last component. `None` if it is `all`.
+    /// The awaited name, or its last component if it is a path. `None` if all devices are awaited.
     #[serde(skip)]
     awaited_name: Option<String>,
     #[serde(skip)]
@@ -135,20 +135,20 @@ pub(super) struct WaitingContainer {
 }
 
 impl WaitingContainer {
-    /// Finds the device of the host that was probably meant.
-    pub(super) fn with_similar(mut self, devices: &[ListedDevice]) -> Self {
-        let of_class = devices.iter().filter(|device| device.class == self.class);
-        let names = of_class.flat_map(|device| {
+    /// Sets `did_you_mean` to the device of the host that the user probably meant.
+    pub(super) fn with_suggestion(mut self, devices: &[ListedDevice]) -> Self {
+        let class_devices = devices.iter().filter(|device| device.class == self.class);
+        let names = class_devices.flat_map(|device| {
             let aliases = device.own_aliases.iter().map(String::as_str);
             std::iter::once(&*device.id).chain(aliases)
         });
-        let chosen = self.awaited_name.as_deref();
-        let intended = chosen.and_then(|chosen| similar::find_intended(chosen, names));
+        let awaited_name = self.awaited_name.as_deref();
+        let intended = awaited_name.and_then(|name| similar::find_intended(name, names));
         self.did_you_mean = intended.map(str::to_owned);
         self
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let WaitingContainer {
             class,
             device,
@@ -175,7 +175,7 @@ impl Holders {
                 container: record.id.clone(),
                 ..Holder::default()
             };
-            holders.add(&holder, held_devices(&record, |_| true));
+            holders.add(&holder, find_held_devices(&record, |_| true));
         }
         match KubeletCheckpoint::read(path) {
             Ok(record) => {
@@ -209,7 +209,8 @@ impl Holders {
             let inspection = running_root::run_in_child(|| {
                 let inspection = InspectedContainer::inspect(&id, pid, &directory, config);
                 let devices = inspection.devices.into_iter();
-                let devices = devices.map(|(key, since)| (key, since == Since::Attached));
+                let devices =
+                    devices.map(|(key, acquired_by)| (key, acquired_by == Acquisition::Attached));
                 (
                     devices.collect::<Vec<_>>(),
                     inspection.pod,
@@ -222,9 +223,9 @@ impl Holders {
             });
             let devices = devices.into_iter().map(|(key, is_attached)| {
                 if is_attached {
-                    (key, Since::Attached)
+                    (key, Acquisition::Attached)
                 } else {
-                    (key, Since::Start)
+                    (key, Acquisition::Start)
                 }
             });
             if let Some(fault) = fault {
@@ -240,7 +241,10 @@ impl Holders {
                 pod,
                 ..Holder::default()
             };
-            if let Some(record) = all_records.iter().find(|it| it.id == holder.container) {
+            if let Some(record) = all_records
+                .iter()
+                .find(|record| record.id == holder.container)
+            {
                 holders.add_waiting(&holder, record);
             }
             holders.add(&holder, devices);
@@ -252,7 +256,7 @@ impl Holders {
                 ..Holder::default()
             };
             holders.add_waiting(&holder, &record);
-            holders.add(&holder, held_devices(&record, |_| true));
+            holders.add(&holder, find_held_devices(&record, |_| true));
         }
         holders
     }
@@ -274,12 +278,12 @@ impl Holders {
     }
 
     /// Returns the containers that wait for devices of the given classes.
-    pub(super) fn find_waiting(
+    pub(super) fn find_waiting_containers(
         &self,
         classes: &[String],
     ) -> impl Iterator<Item = &WaitingContainer> {
-        let waiting = self.waiting.iter();
-        waiting.filter(|waiting| classes.contains(&waiting.class))
+        let waiting_containers = self.waiting_containers.iter();
+        waiting_containers.filter(|container| classes.contains(&container.class))
     }
 
     fn add_waiting(&mut self, holder: &Holder, record: &live::AttachmentRecord) {
@@ -291,19 +295,23 @@ impl Holders {
                     class: awaited_device.class.to_string(),
                     container: holder.container.clone(),
                     name: holder.name.clone(),
-                    label: holder.text(),
+                    label: holder.describe(),
                     device: excerpt(&awaited_device.awaited.to_request()),
                     awaited_name: awaited_device.awaited.last_component().map(str::to_owned),
                     did_you_mean: None,
                 });
-        self.waiting.extend(waiting_containers);
+        self.waiting_containers.extend(waiting_containers);
     }
 
-    fn add(&mut self, holder: &Holder, devices: impl IntoIterator<Item = (Key, Since)>) {
-        for (key, since) in devices {
+    fn add(
+        &mut self,
+        holder: &Holder,
+        devices: impl IntoIterator<Item = (DeviceKey, Acquisition)>,
+    ) {
+        for (key, acquired_by) in devices {
             let holder = Holder {
                 device: key.1.clone(),
-                since: Some(since),
+                acquired_by: Some(acquired_by),
                 ..holder.clone()
             };
             self.by_class.entry(key).or_default().push(holder);
@@ -314,7 +322,7 @@ impl Holders {
 /// The devices that an inspection of a running container has found.
 #[derive(Default)]
 struct InspectedContainer {
-    devices: Vec<(Key, Since)>,
+    devices: Vec<(DeviceKey, Acquisition)>,
     /// The pod as `NAMESPACE/NAME`, and the container's name in the pod.
     pod: Option<(String, String)>,
     /// The reason why the inspection is incomplete, or `None` if it is complete.
@@ -326,16 +334,16 @@ impl InspectedContainer {
         let record = live::find_record(&config.host_root, id).ok().flatten();
         let record = record.filter(|record| !record.has_ended());
         let root = RunningRoot::from_pid(pid);
-        let is_present = |path: &Path| matches!(root.look(path), Ok(Some(_)));
+        let is_present = |path: &Path| matches!(root.look_up(path), Ok(Some(_)));
         let devices = record
             .iter()
-            .flat_map(|record| held_devices(record, is_present));
+            .flat_map(|record| find_held_devices(record, is_present));
         let mut inspection = InspectedContainer {
             devices: devices.collect(),
             ..InspectedContainer::default()
         };
         // The container's root cannot be opened if its first process has ended.
-        if root.look(Path::new("/")).is_err() {
+        if root.look_up(Path::new("/")).is_err() {
             return inspection;
         }
         match inspection.add_injected_devices(&root, directory, config) {
@@ -345,9 +353,9 @@ impl InspectedContainer {
         inspection
     }
 
-    /// Adds the devices that the hook gave to the container at its start. They follow from the
-    /// injection plan, which is computed again. It may have more devices now than at the start, so
-    /// only devices whose nodes the container has are added.
+    /// Adds the devices that the hook gave to the container at its start. The injection plan is
+    /// computed again to find them. The new plan may have more devices than the plan at the start,
+    /// so only devices whose nodes exist in the container are added.
     fn add_injected_devices(
         &mut self,
         root: &RunningRoot,
@@ -362,20 +370,20 @@ impl InspectedContainer {
             return Ok(());
         }
         let plan = planner::plan_for(&bundle, &Caller::Inspect, config)?;
-        let look = |path: &Path| root.look(path);
+        let look_up = |path: &Path| root.look_up(path);
         // The plan may have no step for a device that was unplugged.
         let is_present = |device: &DeviceRef| {
             let is_step_of_device =
                 |step: &&InjectionStep| step.users.iter().any(|user| user.is_device(device));
             let mut steps = plan.steps.iter().filter(is_step_of_device).peekable();
             steps.peek().is_some()
-                && steps.all(|step| apply::find_missing_file(&step.action, &look) == Ok(None))
+                && steps.all(|step| apply::find_missing_file(&step.action, &look_up) == Ok(None))
         };
         for grant in &plan.grants {
             for device in grant.device_refs().filter(is_present) {
                 let key = (device.class.to_string(), device.id.to_string());
                 if !self.devices.iter().any(|(known_key, _)| *known_key == key) {
-                    self.devices.push((key, Since::Start));
+                    self.devices.push((key, Acquisition::Start));
                 }
             }
         }
@@ -387,8 +395,8 @@ impl InspectedContainer {
 fn read_allocations(
     checkpoint: &KubeletCheckpoint,
     host_root: &Path,
-) -> BTreeMap<Key, Vec<Holder>> {
-    let pods = read_pod_names(&host_root.join(POD_LOGS));
+) -> BTreeMap<DeviceKey, Vec<Holder>> {
+    let pods = read_pod_names(&host_root.join(POD_LOG_DIR));
     let mut holders: BTreeMap<_, Vec<Holder>> = BTreeMap::new();
     for allocation in checkpoint.allocations() {
         for device in allocation.devices {
@@ -408,7 +416,7 @@ fn read_allocations(
 /// Returns the names `NAMESPACE/NAME` of the pods that have a log directory on this node, by uid.
 fn read_pod_names(directory: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let names = entries.take(MAX_PODS).filter_map(|entry| {
+    let names = entries.take(MAX_POD_NAMES).filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         let mut parts = name.split('_');
         let (namespace, pod, uid) = (parts.next()?, parts.next()?, parts.next()?);

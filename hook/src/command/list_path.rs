@@ -28,7 +28,7 @@ use crate::planner;
 struct NamedDevice {
     path: PathBuf,
     #[serde(flatten)]
-    listed: ListedDevice,
+    listed_device: ListedDevice,
     enabled: bool,
     follow: bool,
     /// The names that belong to this device alone and do not change when it is plugged in again.
@@ -41,7 +41,7 @@ struct NamedDevice {
 /// Prints the device of each path. A path that belongs to no device of a class is an error.
 pub(super) fn run(
     paths: &[PathBuf],
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let host = planner::open_host(config)?;
@@ -70,7 +70,7 @@ pub(super) fn run(
             code = ExitCode::Request;
         }
     }
-    if json {
+    if as_json {
         print_json(&json!({ "devices": devices }))?;
         return Ok(code);
     }
@@ -96,27 +96,27 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Name
         return None;
     };
     let names = RequestNames::new(class, &inventory);
-    let listed = ListedDevice::new(class, device, &names);
-    let names = listed.stable_names.clone();
+    let listed_device = ListedDevice::new(class, device, &names);
+    let names = listed_device.stable_names.clone();
     let is_node = device.nodes.iter().any(|node| node.host == path);
     let name = match is_node {
         false => text.to_owned(),
-        true => names.first().unwrap_or(&listed.id).clone(),
+        true => names.first().unwrap_or(&listed_device.id).clone(),
     };
     Some(NamedDevice {
         path: path.to_owned(),
         enabled: class.spec.enabled,
         follow: class.spec.follow,
-        request: listed.suggest_request_by(&name),
+        request: listed_device.suggest_request_by(&name),
         names,
-        listed,
+        listed_device,
     })
 }
 
 fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), CommandError> {
     let NamedDevice {
         path,
-        listed,
+        listed_device,
         enabled,
         follow,
         names,
@@ -124,18 +124,22 @@ fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), Comman
     } = device;
     let style = Style::of_stdout();
     let path = excerpt(&path.to_string_lossy());
-    let (id, class, variable) = (&listed.id, &listed.class, &listed.variable);
-    style.text(out, &format!("{path} is {id} of class {class}"))?;
+    let (id, class, variable) = (
+        &listed_device.id,
+        &listed_device.class,
+        &listed_device.variable,
+    );
+    style.write_paragraph(out, &format!("{path} is {id} of class {class}"))?;
     let own_names = [id.clone(), path];
-    let others = listed.own_aliases.iter().chain(&own_names);
+    let others = listed_device.own_aliases.iter().chain(&own_names);
     let all_names: Vec<&str> = others.map(String::as_str).collect();
-    style.text(
+    style.write_paragraph(
         out,
         &format!("its names in a request: {}", all_names.join(", ")),
     )?;
     if names.is_empty() {
         let text = "none of them stays when it is plugged in elsewhere";
-        style.text(out, text)?;
+        style.write_paragraph(out, text)?;
     }
     let (shell, yaml) = (quote_for_shell(request), quote_for_yaml(request));
     let value = request.replace('%', "%%");
@@ -158,19 +162,19 @@ fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), Comman
         ),
         (
             "pod",
-            format!("resources: {{limits: {{{}: 1}}}}", listed.resource),
+            format!("resources: {{limits: {{{}: 1}}}}", listed_device.resource),
         ),
     ] {
-        style.text(out, &format!("  {program:<11} {line}"))?;
+        style.write_paragraph(out, &format!("  {program:<11} {line}"))?;
     }
     if !enabled {
         let text = format!("pods get it with `enabled = true` in [class.{class}] of config.toml");
-        style.text(out, &text)?;
+        style.write_paragraph(out, &text)?;
     }
     if *follow {
         let text = "`?`: the container starts without it, too, and `boathook follow` gives it when it \
                     comes";
-        style.text(out, text)?;
+        style.write_paragraph(out, text)?;
     }
     Ok(())
 }

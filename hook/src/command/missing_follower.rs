@@ -9,27 +9,27 @@ use super::log;
 use crate::live::{self, AttachmentRecord};
 
 /// The maximum number of containers that the finding of `check` names.
-const MAX_SHOWN: usize = 4;
+const MAX_SHOWN_CONTAINERS: usize = 4;
 
-/// Returns a finding if no follower runs. Returns `None` if this user cannot know it.
-pub(super) fn find_missing(config: &Config) -> Option<Finding> {
+/// Returns a finding if no follower runs. Returns `None` if one runs, or if this user cannot know
+/// it.
+pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
     let directories = log::list_directories(&config.host_root);
-    let is_absent = directories
+    let is_follower_missing = directories
         .iter()
         .all(|directory| is_running(directory).is_ok_and(|is_running| !is_running));
     let text = format!("{FOLLOWER} does not run, so nothing gives the device when it comes");
     let finding = Finding::new(Verdict::Warning, "follow", text).fix(START_FOLLOWER);
-    is_absent.then_some(finding)
+    is_follower_missing.then_some(finding)
 }
 
-/// Returns a finding if no follower runs, and containers have none of the devices that they wait
-/// for.
+/// Returns a finding if no follower runs while containers wait for devices.
 pub(super) fn check(config: &Config) -> Option<Finding> {
     let records = live::read_records(&config.host_root);
-    let waiting = records.iter().filter(|record| lacks_device(record));
-    let names: Vec<String> = waiting.map(|record| excerpt(&record.id)).collect();
-    let finding = (!names.is_empty()).then(|| find_missing(config))??;
-    let shown = &names[..names.len().min(MAX_SHOWN)];
+    let waiting_records = records.iter().filter(|record| lacks_device(record));
+    let names: Vec<String> = waiting_records.map(|record| excerpt(&record.id)).collect();
+    let finding = (!names.is_empty()).then(|| find_missing_follower(config))??;
+    let shown = &names[..names.len().min(MAX_SHOWN_CONTAINERS)];
     let more = match names.len() - shown.len() {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -38,7 +38,8 @@ pub(super) fn check(config: &Config) -> Option<Finding> {
     Some(Finding { text, ..finding })
 }
 
-/// Returns whether a container waits for a device that it named, or for all of a class and has none.
+/// Returns whether a container waits for a device that it requested by name, or has no device of a
+/// class of which it requested all.
 fn lacks_device(record: &AttachmentRecord) -> bool {
     record.awaited_requests.iter().any(|awaited| {
         let mut devices = record.devices.iter();

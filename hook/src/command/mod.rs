@@ -253,10 +253,10 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             }
             let options = ListOptions {
                 names: &names,
-                all: *all,
-                used: *used,
+                include_all: *all,
+                only_used: *used,
                 verbose: cli.verbose,
-                json: cli.json,
+                as_json: cli.json,
             };
             if *watch {
                 return list::watch(&options, &config);
@@ -288,21 +288,21 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Returns the path of the configuration that is read without an option.
+/// Returns the path of the configuration file that is read if no option names one.
 fn find_default_config() -> PathBuf {
-    let usual = Path::new(DEFAULT_PATH);
-    if usual.exists() {
-        return usual.to_owned();
+    let default_path = Path::new(DEFAULT_PATH);
+    if default_path.exists() {
+        return default_path.to_owned();
     }
     let directories = InstalledDirectories::find(Path::new("/"));
     directories.unwrap_or_default().config()
 }
 
-/// Starts the log for a user's command, and reads the configuration. The hook does this in its own
-/// way, because an engine reads its messages.
+/// Starts the log for a user's command, and reads the configuration. The hook does not call this
+/// function, because an engine reads the hook's messages.
 fn load_config(cli: &Cli) -> Result<Config, CommandError> {
     log::start(LogReader::User, None, cli.log_level());
-    let config = installation::configuration(cli.config.as_deref())?;
+    let config = installation::load_configuration(cli.config.as_deref())?;
     log::info(|| {
         let directories: Vec<String> = config
             .classes
@@ -326,20 +326,20 @@ fn load_config(cli: &Cli) -> Result<Config, CommandError> {
 
 /// Adds a warning for each requested class without a device on this host, if other classes of the
 /// same vendor have some. The container starts without a device if it requests all of them.
-fn name_other_classes(plan: &mut InjectionPlan, config: &Config) {
-    let is_without = |grant: &&Grant| grant.available == 0 && grant.waiting.is_empty();
-    let names = plan.grants.iter().filter(is_without);
+fn warn_about_other_classes(plan: &mut InjectionPlan, config: &Config) {
+    let lacks_devices = |grant: &&Grant| grant.available == 0 && grant.waiting.is_empty();
+    let names = plan.grants.iter().filter(lacks_devices);
     let names: Vec<&str> = names.map(|grant| grant.class.as_str()).collect();
     let sources = load::each_source(&config.classes).unwrap_or_default();
-    let of_names = sources.iter().flatten();
-    let of_names = of_names.filter(|source| names.contains(&source.name.as_str()));
-    let classes = of_names.filter_map(|source| config.class(source).ok());
-    let others = classes.filter_map(|class| planner::describe_other_classes(&class, config));
-    plan.warnings.extend(others);
+    let all_sources = sources.iter().flatten();
+    let requested_sources = all_sources.filter(|source| names.contains(&source.name.as_str()));
+    let classes = requested_sources.filter_map(|source| config.class(source).ok());
+    let descriptions = classes.filter_map(|class| planner::describe_other_classes(&class, config));
+    plan.warnings.extend(descriptions);
 }
 
-/// Prints the injection plan for a bundle, and what keeps the hook from making it. Nothing is
-/// changed.
+/// Prints the injection plan for a bundle, and warns if the container lacks the hook or the
+/// variables that the plan needs. Nothing is changed.
 fn explain(directory: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, CommandError> {
     let mut bundle = Bundle::read(directory)?;
     live::add_attached(&mut bundle, directory, &config.host_root);
@@ -364,7 +364,7 @@ fn explain(directory: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, Com
 fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPlan, CommandError> {
     leave_out_unplanned_patterns();
     let mut plan = planner::plan_for(bundle, &Caller::Inspect, config)?;
-    name_other_classes(&mut plan, config);
+    warn_about_other_classes(&mut plan, config);
     if cli.json {
         print_json(&plan)?;
     } else {

@@ -17,14 +17,14 @@ use crate::exit::ExitCode;
 use crate::log::{self, names_container};
 
 /// The time between two reads of the log files with `--follow`.
-const PAUSE: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The conditions that a line of the log must meet to be printed.
 struct Filter<'a> {
     /// The name of the container on the command line, and its id. The id of a container that no
     /// longer exists is unknown, unless the user has given it.
     container: Option<(&'a str, Option<String>)>,
-    since: Option<&'a str>,
+    min_time: Option<&'a str>,
 }
 
 impl<'a> Filter<'a> {
@@ -32,7 +32,7 @@ impl<'a> Filter<'a> {
         let name = arguments.container.as_deref();
         Filter {
             container: name.map(|name| (name, containers::find_id(name, &config.host_root))),
-            since: arguments.since.as_deref(),
+            min_time: arguments.since.as_deref(),
         }
     }
 
@@ -40,7 +40,7 @@ impl<'a> Filter<'a> {
         let is_about_container = self.container.as_ref().is_none_or(|(name, id)| {
             id.as_ref().is_some_and(|id| names_container(line, id)) || names_container(line, name)
         });
-        is_about_container && self.since.is_none_or(|since| line >= since)
+        is_about_container && self.min_time.is_none_or(|min_time| line >= min_time)
     }
 }
 
@@ -58,22 +58,22 @@ impl<'a> ContainerNames<'a> {
         }
     }
 
-    /// Adds its name to each container in `lines`. The names are read again if the id of a container
-    /// has none yet, because the container may be new.
-    fn add_to(&mut self, lines: &mut [String]) {
+    /// Adds the container's name to each line that has the id of a container. The names are read
+    /// again if an id is unknown, because the container may be new.
+    fn add_names_to(&mut self, lines: &mut [String]) {
         let mut ids = lines.iter().filter_map(|line| find_container_id(line));
         if ids.any(|id| !self.by_id.contains_key(id)) {
             self.by_id = containers::read_names_by_id(self.host_root);
         }
         for line in lines {
-            let named = find_container_id(line).and_then(|id| {
+            let named_line = find_container_id(line).and_then(|id| {
                 let name = self.by_id.get(id).filter(|name| *name != id)?;
-                let short: String = id.chars().take(containers::SHORT_ID).collect();
+                let short: String = id.chars().take(containers::SHORT_ID_LENGTH).collect();
                 let (before, after) = line.split_once(id)?;
                 Some(format!("{before}{} ({short}){after}", excerpt(name)))
             });
-            if let Some(named) = named {
-                *line = named;
+            if let Some(named_line) = named_line {
+                *line = named_line;
             }
         }
     }
@@ -95,7 +95,7 @@ fn find_container_id(line: &str) -> Option<&str> {
 /// stopped.
 pub(super) fn run(
     arguments: &LogArguments,
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let filter = Filter::new(arguments, config);
@@ -103,33 +103,33 @@ pub(super) fn run(
     let (mut lines, mut follower) =
         log::read_lines_to_follow(&config.host_root).map_err(CommandError::Log)?;
     lines.retain(|line| filter.matches_line(line));
-    if !json {
-        names.add_to(&mut lines);
+    if !as_json {
+        names.add_names_to(&mut lines);
     }
     if !arguments.follow {
-        if json {
+        if as_json {
             print_json(&json!({ "lines": lines }))?;
         } else {
-            print_lines(&lines, json)?;
+            print_lines(&lines, as_json)?;
         }
         return Ok(ExitCode::Success);
     }
     loop {
-        print_lines(&lines, json)?;
-        sleep(PAUSE);
+        print_lines(&lines, as_json)?;
+        sleep(POLL_INTERVAL);
         lines = follower.read_lines().map_err(CommandError::Log)?;
         lines.retain(|line| filter.matches_line(line));
-        if !json {
-            names.add_to(&mut lines);
+        if !as_json {
+            names.add_names_to(&mut lines);
         }
     }
 }
 
 /// Prints each line of the log as text or as a JSON object.
-fn print_lines(lines: &[String], json: bool) -> Result<(), CommandError> {
+fn print_lines(lines: &[String], as_json: bool) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     for line in lines {
-        if json {
+        if as_json {
             writeln!(out, "{}", json!({ "line": line }))?
         } else {
             writeln!(out, "{line}")?

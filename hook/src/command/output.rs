@@ -5,39 +5,40 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 
 /// The assumed width, in columns, of a terminal that does not report its width.
-const COLUMNS: usize = 80;
+const DEFAULT_COLUMNS: usize = 80;
 /// The minimum width of a table's last column in characters. On a narrow terminal a line may
 /// therefore be wider than the terminal.
-const MIN_LAST: usize = 24;
+const MIN_LAST_COLUMN_CHARS: usize = 24;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Style {
     /// The width in columns at which lines are wrapped, or `None` if the output goes to a program or
     /// a file and lines are not wrapped.
     width: Option<usize>,
-    color: bool,
+    is_colored: bool,
 }
 
 impl Style {
     /// Returns the style for stdout of this process. As in ps(1), the variable COLUMNS sets the width
     /// even without a terminal. NO_COLOR (no-color.org) and TERM=dumb disable colours.
     pub(super) fn of_stdout() -> Self {
-        let terminal = io::stdout().is_terminal();
+        let is_terminal = io::stdout().is_terminal();
         let columns = env::var("COLUMNS")
             .ok()
             .and_then(|text| text.parse().ok())
             .filter(|columns| *columns > 0);
-        let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
-        let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb_terminal = env::var_os("TERM").is_some_and(|term| term == "dumb");
         Style {
-            width: columns.or(terminal.then_some(COLUMNS)),
-            color: !set("NO_COLOR") && (set("CLICOLOR_FORCE") || terminal && !dumb),
+            width: columns.or(is_terminal.then_some(DEFAULT_COLUMNS)),
+            is_colored: !is_set("NO_COLOR")
+                && (is_set("CLICOLOR_FORCE") || is_terminal && !is_dumb_terminal),
         }
     }
 
     /// Writes a table. Each column is as wide as its widest cell, and the cells of the last column
     /// are wrapped. The first cell of a row is coloured if it is a verdict.
-    pub(super) fn table<const N: usize>(
+    pub(super) fn write_table<const N: usize>(
         self,
         out: &mut impl Write,
         rows: &[[String; N]],
@@ -52,20 +53,22 @@ impl Style {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        let before = widths.iter().take(N - 1).map(|width| width + 2).sum();
+        let indent = widths.iter().take(N - 1).map(|width| width + 2).sum();
         for row in &rows {
             let mut line = String::new();
-            for (at, (cell, width)) in row.iter().zip(widths).take(N - 1).enumerate() {
+            for (index, (cell, width)) in row.iter().zip(widths).take(N - 1).enumerate() {
                 let padding = " ".repeat(width + 2 - cell.chars().count());
-                match self.code(cell).filter(|_| at == 0) {
-                    Some(code) => line += &format!("\x1b[{code}m{cell}\x1b[0m{padding}"),
+                match self.color_code(cell).filter(|_| index == 0) {
+                    Some(color_code) => {
+                        line += &format!("\x1b[{color_code}m{cell}\x1b[0m{padding}")
+                    }
                     None => line += &format!("{cell}{padding}"),
                 }
             }
             let last = row.last().map_or("", String::as_str);
-            for (at, part) in self.wrapped(last, before).iter().enumerate() {
-                if at > 0 {
-                    line = " ".repeat(before);
+            for (index, part) in self.wrap_text(last, indent).iter().enumerate() {
+                if index > 0 {
+                    line = " ".repeat(indent);
                 }
                 writeln!(out, "{}", format!("{line}{part}").trim_end())?;
             }
@@ -74,18 +77,18 @@ impl Style {
     }
 
     /// Writes a paragraph, whose lines are wrapped at the width of the style.
-    pub(super) fn text(self, out: &mut impl Write, text: &str) -> io::Result<()> {
-        let lines = self.wrapped(&printable::line(text), 0);
+    pub(super) fn write_paragraph(self, out: &mut impl Write, text: &str) -> io::Result<()> {
+        let lines = self.wrap_text(&printable::line(text), 0);
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// Splits a text into lines that begin after `before` columns and end at the width of the style.
-    /// A word that is longer than a line, such as a path, is not split.
-    fn wrapped(self, text: &str, before: usize) -> Vec<String> {
+    /// Splits a text into lines that begin after `indent` columns and end at the width of the
+    /// style. A word that is longer than a line, such as a path, is not split.
+    fn wrap_text(self, text: &str, indent: usize) -> Vec<String> {
         let Some(width) = self.width else {
             return vec![text.to_owned()];
         };
-        let width = width.saturating_sub(before).max(MIN_LAST);
+        let width = width.saturating_sub(indent).max(MIN_LAST_COLUMN_CHARS);
         let mut lines = vec![String::new()];
         for word in text.split(' ') {
             let length = word.chars().count();
@@ -103,14 +106,14 @@ impl Style {
     }
 
     /// Returns the colour code of a verdict (ECMA-48, SGR), or `None` if colours are disabled.
-    fn code(self, verdict: &str) -> Option<u8> {
-        let code = match verdict {
+    fn color_code(self, verdict: &str) -> Option<u8> {
+        let color_code = match verdict {
             "ok" => 32,
             "warning" => 33,
             "error" => 31,
             _ => return None,
         };
-        self.color.then_some(code)
+        self.is_colored.then_some(color_code)
     }
 }
 
@@ -129,7 +132,7 @@ mod tests {
         ];
         let mut out = Vec::new();
         let rows = rows.map(|row| row.map(str::to_owned));
-        style.table(&mut out, &rows).unwrap();
+        style.write_table(&mut out, &rows).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -137,7 +140,7 @@ mod tests {
     fn a_table_fits_its_width_or_is_not_wrapped() {
         let narrow = Style {
             width: Some(40),
-            color: false,
+            is_colored: false,
         };
         let expected = "ok     a        short\n\
                         error  subject  a text of several words\n                \
@@ -151,7 +154,7 @@ mod tests {
     fn only_verdicts_are_coloured() {
         let style = Style {
             width: None,
-            color: true,
+            is_colored: true,
         };
         let colored = written(style);
         assert!(colored.starts_with("\x1b[32mok\x1b[0m     a"), "{colored}");

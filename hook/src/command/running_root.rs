@@ -11,12 +11,14 @@ use crate::log::chain;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 
-/// Calls `look` in a child process, and returns its result. Returns `None` if the child does not
+/// Calls `inspect` in a child process, and returns its result. Returns `None` if the child does not
 /// answer within the time limit, because a container can mount a file system that never answers.
-pub(super) fn run_in_child<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T) -> Option<T> {
+pub(super) fn run_in_child<T: Serialize + DeserializeOwned>(
+    inspect: impl FnOnce() -> T,
+) -> Option<T> {
     let answer = sys::process::run_in_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
-        serde_json::to_string(&look()).unwrap_or_default()
+        serde_json::to_string(&inspect()).unwrap_or_default()
     });
     serde_json::from_str(&answer.ok()??).ok()
 }
@@ -35,7 +37,7 @@ impl RunningRoot {
     }
 
     /// Resolves a path in the container. Returns `None` if there is no file at the path.
-    pub(super) fn look(&self, path: &Path) -> Result<Option<Handle>, String> {
+    pub(super) fn look_up(&self, path: &Path) -> Result<Option<Handle>, String> {
         let root = RootDir::open(&self.path, Resolver::Openat2);
         root.and_then(|root| root.lookup(path))
             .map_err(|error| chain(&error))
@@ -43,10 +45,13 @@ impl RunningRoot {
 
     /// Returns a line for each step of the injection plan whose file or node is missing in the
     /// container.
-    pub(super) fn missing(&self, plan: &InjectionPlan) -> Result<Vec<String>, String> {
-        let lacks =
-            |step: &InjectionStep| apply::find_missing_file(&step.action, &|path| self.look(path));
+    pub(super) fn find_missing_files(&self, plan: &InjectionPlan) -> Result<Vec<String>, String> {
+        let describe_missing_file = |step: &InjectionStep| {
+            apply::find_missing_file(&step.action, &|path| self.look_up(path))
+        };
         let steps = plan.steps.iter();
-        steps.filter_map(|step| lacks(step).transpose()).collect()
+        steps
+            .filter_map(|step| describe_missing_file(step).transpose())
+            .collect()
     }
 }

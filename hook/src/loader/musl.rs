@@ -9,10 +9,10 @@ use super::LibraryDir;
 
 /// The directories that musl searches without a configuration file, in their order
 /// (`ldso/dynlink.c`).
-const BUILT_IN: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
+const BUILT_IN_LIST: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
 
 /// Returns the path of the configuration file for `arch`, musl's name of an architecture.
-pub(crate) fn path_file(arch: &str) -> String {
+pub(crate) fn config_file_path(arch: &str) -> String {
     format!("/etc/ld-musl-{arch}.path")
 }
 
@@ -22,21 +22,21 @@ pub(crate) fn path_file(arch: &str) -> String {
 /// Missing directories are inserted at the beginning, in their order, and the rest is kept byte
 /// for byte. An empty file gets only the missing directories.
 pub(crate) fn update_path_file(
-    existing: Option<&[u8]>,
+    existing_content: Option<&[u8]>,
     directories: &[LibraryDir],
 ) -> Option<Vec<u8>> {
-    let rest = existing.unwrap_or(BUILT_IN);
+    let rest = existing_content.unwrap_or(BUILT_IN_LIST);
     // musl's loader reads the file as a C string, which ends at the first NUL byte.
     let text = rest.split(|byte| *byte == 0).next().unwrap_or_default();
-    let listed: Vec<&[u8]> = text.split(|byte| matches!(byte, b'\n' | b':')).collect();
-    let missing: Vec<&LibraryDir> = directories
+    let listed_dirs: Vec<&[u8]> = text.split(|byte| matches!(byte, b'\n' | b':')).collect();
+    let missing_dirs: Vec<&LibraryDir> = directories
         .iter()
-        .filter(|directory| !listed.contains(&directory.as_bytes()))
+        .filter(|directory| !listed_dirs.contains(&directory.as_bytes()))
         .collect();
-    if missing.is_empty() {
+    if missing_dirs.is_empty() {
         return None;
     }
-    let missing_lines = missing
+    let missing_lines = missing_dirs
         .iter()
         .flat_map(|directory| [directory.as_bytes(), b"\n"]);
     Some(missing_lines.chain([rest]).flatten().copied().collect())

@@ -5,11 +5,11 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use super::node::{NAME, PREVIOUS};
+use super::node::{FILE_NAME, PREVIOUS_FILE_NAME};
 use crate::oci::open_regular;
 
 /// The position in a log file up to which lines were read.
-pub(super) struct Position {
+pub(super) struct LogPosition {
     pub(super) directory: PathBuf,
     /// The inode number of the file, or 0 if there was no file.
     pub(super) inode: u64,
@@ -19,7 +19,7 @@ pub(super) struct Position {
 
 /// Reads lines that are added to the logs of the node and of this user after the value was
 /// created.
-pub(crate) struct LogFollower(pub(super) Vec<Position>);
+pub(crate) struct LogFollower(pub(super) Vec<LogPosition>);
 
 impl LogFollower {
     /// Returns the complete lines that were added since the last call.
@@ -32,20 +32,20 @@ impl LogFollower {
     }
 }
 
-impl Position {
+impl LogPosition {
     fn read_lines(&mut self, lines: &mut Vec<String>) -> io::Result<()> {
-        let file = match open_regular(&self.directory.join(NAME)) {
+        let file = match open_regular(&self.directory.join(FILE_NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             file => file?,
         };
         let inode = file.metadata()?.ino();
         if inode != self.inode {
-            // A full log file was renamed, and may have got more lines before that.
-            let previous = open_regular(&self.directory.join(PREVIOUS));
-            if let Ok(previous) = previous
-                && previous.metadata()?.ino() == self.inode
+            // A full log file was renamed. Lines may have been added to it after the last call.
+            let previous_file = open_regular(&self.directory.join(PREVIOUS_FILE_NAME));
+            if let Ok(previous_file) = previous_file
+                && previous_file.metadata()?.ino() == self.inode
             {
-                self.read_rest(previous, lines)?;
+                self.read_rest(previous_file, lines)?;
             }
             (self.inode, self.offset) = (inode, 0);
         }
@@ -55,7 +55,8 @@ impl Position {
     fn read_rest(&mut self, mut file: File, lines: &mut Vec<String>) -> io::Result<()> {
         file.seek(SeekFrom::Start(self.offset))?;
         let mut bytes = Vec::new();
-        file.take(super::node::MAX_READ).read_to_end(&mut bytes)?;
+        file.take(super::node::MAX_READ_BYTES)
+            .read_to_end(&mut bytes)?;
         // The last line is left for the next call if its end has not been written yet.
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(());
@@ -85,7 +86,10 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         let add = |text: &str| {
             let mut options = OpenOptions::new();
-            let file = options.create(true).append(true).open(directory.join(NAME));
+            let file = options
+                .create(true)
+                .append(true)
+                .open(directory.join(FILE_NAME));
             file.unwrap().write_all(text.as_bytes()).unwrap();
         };
         add("old\n");
@@ -98,7 +102,11 @@ mod tests {
         add("one\ntw");
         assert_eq!(follower.read_lines().unwrap(), ["one"]);
         add("o\nthree\n");
-        fs::rename(directory.join(NAME), directory.join(PREVIOUS)).unwrap();
+        fs::rename(
+            directory.join(FILE_NAME),
+            directory.join(PREVIOUS_FILE_NAME),
+        )
+        .unwrap();
         add("four\n");
         assert_eq!(follower.read_lines().unwrap(), ["two", "three", "four"]);
         assert!(follower.read_lines().unwrap().is_empty());

@@ -13,15 +13,15 @@ pub(crate) fn names_container(line: &str, id: &str) -> bool {
 /// format of the log, of which the end may be missing, such as `2026-11-28`. Returns the time in
 /// the format of the log, so that a comparison of texts finds the lines that are not older.
 pub(crate) fn parse_since(text: &str) -> Result<String, String> {
-    const SECONDS: [(char, i64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
-    let mut units = SECONDS.iter();
+    const SECONDS_PER_UNIT: [(char, i64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
+    let mut units = SECONDS_PER_UNIT.iter();
     let unit = units.find(|(unit, _)| text.ends_with(*unit));
     let span = unit.and_then(|(unit, seconds)| {
         let count: u32 = text.strip_suffix(*unit)?.parse().ok()?;
         Some(i64::from(count) * seconds)
     });
     if let Some(span) = span {
-        return Ok(time::before_now(span));
+        return Ok(time::format_time_ago(span));
     }
     let is_time_character = |c: char| c.is_ascii_digit() || "-:TZ".contains(c);
     if text.starts_with("20") && text.len() >= 10 && text.chars().all(is_time_character) {

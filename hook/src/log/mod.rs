@@ -93,19 +93,19 @@ pub(crate) fn info(message: impl FnOnce() -> String) {
     }
 }
 
-/// The root of the host whose log gets the actions of this process, if a user or a service manager
-/// has started it.
-static ACTION_LOG: OnceLock<PathBuf> = OnceLock::new();
+/// The root directory of the host whose log gets the actions of this process. It is set if a user
+/// or a service manager has started the process.
+static ACTION_LOG_ROOT: OnceLock<PathBuf> = OnceLock::new();
 
-/// From now on, [`report_action`] and [`record_action`] also write to the log of the host whose root
-/// directory is `host_root`. They are called in the host's mount namespace only.
-pub(crate) fn keep_actions(host_root: &Path) {
-    ACTION_LOG.get_or_init(|| host_root.to_owned());
+/// Makes [`report_action`] and [`record_action`] also write to the log of the host whose root
+/// directory is `host_root`. Both functions are called in the host's mount namespace only.
+pub(crate) fn enable_action_log(host_root: &Path) {
+    ACTION_LOG_ROOT.get_or_init(|| host_root.to_owned());
 }
 
-/// Writes a message about a change that a service has made without a user's command, so that its
-/// journal contains the change, and the node's log after [`keep_actions`]. The message is left out
-/// only if the level is limited to errors.
+/// Writes a message about a change that a service has made without a user's command. The service's
+/// journal then contains the change, and also the node's log after [`enable_action_log`]. The
+/// message is left out only if the level is limited to errors.
 pub(crate) fn report_action(message: &str) {
     if LOG.get().is_none_or(|log| log.level >= LogLevel::Warning) {
         write_line(LogLevel::Info, message);
@@ -114,8 +114,8 @@ pub(crate) fn report_action(message: &str) {
 }
 
 /// Writes a message about a container that was changed as requested, so that `boathook log` shows
-/// it. Only with informational messages is it written to stderr too, because the program has
-/// succeeded. The message is left out if the level is limited to errors.
+/// it. The message goes to stderr only at the level of informational messages, because the program
+/// has succeeded. It is left out if the level is limited to errors.
 pub(crate) fn record_action(message: &str) {
     let level = LOG.get().map_or(LogLevel::default(), |log| log.level);
     match level {
@@ -129,8 +129,8 @@ pub(crate) fn record_action(message: &str) {
 }
 
 fn append_action(message: &str) {
-    if let Some(root) = ACTION_LOG.get() {
-        node::append(root, &to_line(LogLevel::Info, message));
+    if let Some(root) = ACTION_LOG_ROOT.get() {
+        node::append_line(root, &to_line(LogLevel::Info, message));
     }
 }
 

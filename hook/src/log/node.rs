@@ -15,28 +15,28 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
-use super::follower::{LogFollower, Position};
+use super::follower::{LogFollower, LogPosition};
 use super::now;
 use crate::oci::open_regular;
 use crate::process;
 
 /// The path of the log's directory, relative to the root of the host. Only root can read the
 /// directory, because messages name containers and their devices.
-const DIRECTORY: &str = "run/boathook";
-pub(super) const NAME: &str = "log";
-/// The name of the previous log file. The one before it is deleted.
-pub(super) const PREVIOUS: &str = "log.1";
-/// The size in bytes from which a log file is full. It is then renamed to [`PREVIOUS`], and a new
-/// file is created.
-const MAX_FILE_SIZE: u64 = 256 * 1024;
-/// The maximum number of bytes that are read of a log file, which can exceed [`MAX_FILE_SIZE`] by
-/// the messages of one process.
-pub(super) const MAX_READ: u64 = 2 * MAX_FILE_SIZE;
+const LOG_DIR: &str = "run/boathook";
+pub(super) const FILE_NAME: &str = "log";
+/// The name of the previous log file. A file that already has this name is replaced.
+pub(super) const PREVIOUS_FILE_NAME: &str = "log.1";
+/// The size in bytes at which a log file is full. A full file is renamed to [`PREVIOUS_FILE_NAME`],
+/// and a new file is created.
+const MAX_FILE_BYTES: u64 = 256 * 1024;
+/// The maximum number of bytes that are read of a log file. A log file can exceed
+/// [`MAX_FILE_BYTES`] by the messages of one process.
+pub(super) const MAX_READ_BYTES: u64 = 2 * MAX_FILE_BYTES;
 
 /// The path of the socket of syslog or journald, relative to the root of the host.
-const SYSLOG: &str = "dev/log";
+const SYSLOG_SOCKET_PATH: &str = "dev/log";
 /// The code of the facility `LOG_DAEMON` (syslog(3)), to which the code of the severity is added.
-const FACILITY: u8 = 3 << 3;
+const LOG_DAEMON: u8 = 3 << 3;
 
 pub(super) struct NodeLog {
     file: Option<File>,
@@ -53,7 +53,7 @@ impl NodeLog {
         }
         let syslog = UnixDatagram::unbound().and_then(|socket| {
             socket.set_nonblocking(true)?;
-            socket.connect(root.join(SYSLOG))?;
+            socket.connect(root.join(SYSLOG_SOCKET_PATH))?;
             Ok(socket)
         });
         NodeLog {
@@ -73,7 +73,7 @@ impl NodeLog {
                 LogLevel::Warning => 4,
                 LogLevel::Info => 6,
             };
-            let _ = syslog.send(format!("<{}>{line}", FACILITY | severity).as_bytes());
+            let _ = syslog.send(format!("<{}>{line}", LOG_DAEMON | severity).as_bytes());
         }
     }
 }
@@ -81,7 +81,7 @@ impl NodeLog {
 /// Appends a line with the time to the log file of the host whose root directory is `root`. The
 /// file is opened for each line, because a process that runs for long would otherwise write to a
 /// file that hooks have renamed and deleted.
-pub(super) fn append(root: &Path, line: &str) {
+pub(super) fn append_line(root: &Path, line: &str) {
     if let Some(file) = open_first_log(root) {
         write_line(&file, line);
     }
@@ -103,8 +103,8 @@ fn open_first_log(root: &Path) -> Option<File> {
 /// the user who runs a rootless engine: this user's processes may not write to the first, even as
 /// root of a user namespace.
 pub(crate) fn list_directories(root: &Path) -> Vec<PathBuf> {
-    let mut directories = vec![root.join(DIRECTORY)];
-    if let Some(uid) = process::host_user().filter(|uid| *uid != 0) {
+    let mut directories = vec![root.join(LOG_DIR)];
+    if let Some(uid) = process::host_uid().filter(|uid| *uid != 0) {
         directories.push(root.join(format!("run/user/{uid}/boathook")));
     }
     directories
@@ -133,16 +133,16 @@ pub(crate) fn create_own_directory(directory: &Path) -> io::Result<()> {
 /// created.
 fn open_log(directory: &Path) -> io::Result<File> {
     create_own_directory(directory)?;
-    let path = directory.join(NAME);
+    let path = directory.join(FILE_NAME);
     let file = open_for_appending(&path)?;
     let metadata = file.metadata()?;
-    if metadata.len() < MAX_FILE_SIZE {
+    if metadata.len() < MAX_FILE_BYTES {
         return Ok(file);
     }
     // A concurrent hook may have renamed the full file already. Then the new file has its name
     // and must not be renamed.
     if fs::symlink_metadata(&path).is_ok_and(|current| current.ino() == metadata.ino()) {
-        fs::rename(&path, directory.join(PREVIOUS))?;
+        fs::rename(&path, directory.join(PREVIOUS_FILE_NAME))?;
     }
     open_for_appending(&path)
 }
@@ -191,9 +191,9 @@ pub(crate) fn read_lines_to_follow(root: &Path) -> io::Result<(Vec<String>, LogF
                     "{error}; run as root to see the messages of root's engines"
                 ));
             }
-            read => {
-                let (added, position) = read?;
-                lines.extend(added);
+            read_result => {
+                let (added_lines, position) = read_result?;
+                lines.extend(added_lines);
                 positions.push(position);
             }
         }
@@ -203,21 +203,21 @@ pub(crate) fn read_lines_to_follow(root: &Path) -> io::Result<(Vec<String>, LogF
 
 /// Returns the complete lines of a directory's two log files, and the position up to which the
 /// current file was read.
-fn read_lines_in(directory: &Path) -> io::Result<(Vec<String>, Position)> {
+fn read_lines_in(directory: &Path) -> io::Result<(Vec<String>, LogPosition)> {
     let mut lines = Vec::new();
-    let mut position = Position {
+    let mut position = LogPosition {
         directory: directory.to_owned(),
         inode: 0,
         offset: 0,
     };
-    for name in [PREVIOUS, NAME] {
+    for name in [PREVIOUS_FILE_NAME, FILE_NAME] {
         let path = directory.join(name);
         match open_regular(&path) {
             Ok(file) => {
                 let inode = file.metadata()?.ino();
                 let mut bytes = Vec::new();
-                file.take(MAX_READ).read_to_end(&mut bytes)?;
-                if name == NAME {
+                file.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
+                if name == FILE_NAME {
                     // A line whose end has not been written yet is left for the follower.
                     let end = bytes.iter().rposition(|byte| *byte == b'\n');
                     bytes.truncate(end.map_or(0, |end| end + 1));
@@ -260,12 +260,12 @@ mod tests {
         }
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
         assert_eq!(mode(&directory), 0o700);
-        assert_eq!(mode(&directory.join(NAME)), 0o600);
+        assert_eq!(mode(&directory.join(FILE_NAME)), 0o600);
         let mut size = 0;
         for entry in fs::read_dir(&directory).unwrap() {
             size += entry.unwrap().metadata().unwrap().len();
         }
-        assert!(size <= 2 * (MAX_FILE_SIZE + 2048), "{size}");
+        assert!(size <= 2 * (MAX_FILE_BYTES + 2048), "{size}");
         let printed = printed(&directory);
         let numbers: Vec<&str> = printed.lines().map(|line| &line[..4]).collect();
         assert!(numbers.is_sorted() && numbers.last() == Some(&"0699"));
@@ -287,10 +287,10 @@ mod tests {
         assert!(open_log(&directory).is_err(), "writable by others");
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
 
-        symlink("../target", directory.join(NAME)).unwrap();
+        symlink("../target", directory.join(FILE_NAME)).unwrap();
         assert!(open_log(&directory).is_err(), "a link as the file");
-        fs::remove_file(directory.join(NAME)).unwrap();
-        nix::unistd::mkfifo(&directory.join(NAME), Mode::from_bits_truncate(0o600)).unwrap();
+        fs::remove_file(directory.join(FILE_NAME)).unwrap();
+        nix::unistd::mkfifo(&directory.join(FILE_NAME), Mode::from_bits_truncate(0o600)).unwrap();
         assert!(open_log(&directory).is_err(), "a FIFO");
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         assert!(!top.path().join("target").exists());
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn what_was_written_by_others_is_printed_safely() {
         let top = tempfile::tempdir().unwrap();
-        fs::write(top.path().join(NAME), b"a\x1b[2J\xff\n").unwrap();
+        fs::write(top.path().join(FILE_NAME), b"a\x1b[2J\xff\n").unwrap();
         assert_eq!(printed(top.path()), "a\\u{1b}[2J\u{fffd}\n");
     }
 }

@@ -4,22 +4,23 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Returns the current time in UTC, in the format of RFC 3339.
 pub(crate) fn now() -> String {
-    before_now(0)
+    format_time_ago(0)
 }
 
 /// Returns the time `seconds` seconds ago in UTC, in the format of RFC 3339.
-pub(super) fn before_now(seconds: i64) -> String {
-    let since_epoch = clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec());
-    format_rfc3339(since_epoch - seconds)
+pub(super) fn format_time_ago(seconds: i64) -> String {
+    let seconds_since_epoch =
+        clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec());
+    format_rfc3339(seconds_since_epoch - seconds)
 }
 
-fn format_rfc3339(since_epoch: i64) -> String {
-    let (year, month, day) = convert_day(since_epoch.div_euclid(86_400));
-    let since_midnight = since_epoch.rem_euclid(86_400);
+fn format_rfc3339(seconds_since_epoch: i64) -> String {
+    let (year, month, day) = convert_day(seconds_since_epoch.div_euclid(86_400));
+    let seconds_since_midnight = seconds_since_epoch.rem_euclid(86_400);
     let (hour, minute, second) = (
-        since_midnight / 3600,
-        since_midnight / 60 % 60,
-        since_midnight % 60,
+        seconds_since_midnight / 3600,
+        seconds_since_midnight / 60 % 60,
+        seconds_since_midnight % 60,
     );
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
@@ -30,9 +31,9 @@ fn format_rfc3339(since_epoch: i64) -> String {
 fn convert_day(day: i64) -> (i64, i64, i64) {
     const DAYS_BEFORE_1970: i64 = 719_468;
     const DAYS_OF_400_YEARS: i64 = 146_097;
-    let since_year_0 = day + DAYS_BEFORE_1970;
-    let era = since_year_0.div_euclid(DAYS_OF_400_YEARS);
-    let day_of_era = since_year_0.rem_euclid(DAYS_OF_400_YEARS);
+    let days_since_year_0 = day + DAYS_BEFORE_1970;
+    let era = days_since_year_0.div_euclid(DAYS_OF_400_YEARS);
+    let day_of_era = days_since_year_0.rem_euclid(DAYS_OF_400_YEARS);
     let year_of_era =
         (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
@@ -53,7 +54,7 @@ mod tests {
 
     #[test]
     fn as_date_prints_it() {
-        for (since_epoch, expected) in [
+        for (seconds_since_epoch, expected) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_399, "2000-02-28T23:59:59Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),
@@ -61,7 +62,7 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
             (-1, "1969-12-31T23:59:59Z"),
         ] {
-            assert_eq!(format_rfc3339(since_epoch), expected);
+            assert_eq!(format_rfc3339(seconds_since_epoch), expected);
         }
     }
 }

@@ -45,8 +45,8 @@ pub struct Bundle {
     pub has_user_namespace: bool,
     /// The devices that `boathook attach` adds to those of config.json.
     pub attached: Vec<AttachRequest>,
-    /// What `boathook detach` ended of the container's own request. It is known only for commands
-    /// that inspect a running container.
+    /// The parts of the container's own request that `boathook detach` has ended. They are known
+    /// only to commands that inspect a running container.
     pub detached: Vec<DetachedRequest>,
 }
 
@@ -66,7 +66,7 @@ pub enum BundleError {
         #[source]
         error: io::Error,
     },
-    #[error("{} is larger than {} bytes", .0.display(), Bundle::MAX)]
+    #[error("{} is larger than {} bytes", .0.display(), Bundle::MAX_CONFIG_BYTES)]
     TooLarge(PathBuf),
     #[error("{} is not an OCI configuration", path.display())]
     Json {
@@ -78,7 +78,7 @@ pub enum BundleError {
         "everyone may write to {}, where the runtime says that config.json is; run: chmod o-w {}",
         .0.display(), .0.display()
     )]
-    Everyones(PathBuf),
+    WorldWritable(PathBuf),
     #[error("{} names no root, so there is no container to put devices into", .0.display())]
     NoRoot(PathBuf),
 }
@@ -215,7 +215,7 @@ where
 
 impl Bundle {
     /// The size limit of config.json in bytes.
-    pub const MAX: usize = 10 << 20;
+    pub const MAX_CONFIG_BYTES: usize = 10 << 20;
 
     /// Reads the bundle of a container that is being created. crun 1.20 to 1.29 may pass its
     /// working directory instead of the bundle; if that has no config.json, the parent of the
@@ -236,10 +236,10 @@ impl Bundle {
     /// Reads config.json in `directory`. The call fails if every user may write to `directory`.
     pub fn read(directory: &Path) -> Result<Self, BundleError> {
         if is_world_writable(directory) {
-            return Err(BundleError::Everyones(directory.to_owned()));
+            return Err(BundleError::WorldWritable(directory.to_owned()));
         }
         let path = directory.join(CONFIG_NAME);
-        match read_file_capped(&path, Self::MAX) {
+        match read_file_capped(&path, Self::MAX_CONFIG_BYTES) {
             Ok(Some(bytes)) => Bundle::parse(directory, &path, &bytes),
             Ok(None) => Err(BundleError::TooLarge(path)),
             Err(error) => Err(BundleError::Read { path, error }),

@@ -13,13 +13,13 @@ use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 /// The conversion never fails, because the runtime has accepted the list already. An invalid
 /// entry that denies access denies it for every device that the entry could mean. An invalid
 /// entry that allows access is ignored.
-pub(crate) fn convert_rules(spec: &[LinuxDeviceCgroup]) -> Vec<SpecRule> {
-    spec.iter().filter_map(convert_rule).collect()
+pub(crate) fn convert_rules(spec_rules: &[LinuxDeviceCgroup]) -> Vec<SpecRule> {
+    spec_rules.iter().filter_map(convert_rule).collect()
 }
 
 /// Converts `linux.devices` to the device nodes that a runtime creates. An entry that is no
 /// device node is ignored.
-pub(crate) fn convert_nodes(spec: &[LinuxDevice]) -> Vec<SpecNode> {
+pub(crate) fn convert_nodes(spec_devices: &[LinuxDevice]) -> Vec<SpecNode> {
     let convert_node = |device: &LinuxDevice| {
         Some(SpecNode {
             path: device.path().clone(),
@@ -30,7 +30,7 @@ pub(crate) fn convert_nodes(spec: &[LinuxDevice]) -> Vec<SpecNode> {
             },
         })
     };
-    spec.iter().filter_map(convert_node).collect()
+    spec_devices.iter().filter_map(convert_node).collect()
 }
 
 /// Converts a rule to an entry of `linux.resources.devices`.
@@ -78,7 +78,7 @@ fn parse_permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule>
 }
 
 fn parse_denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
-    let all = SpecRule {
+    let all_devices = SpecRule {
         allow: false,
         kind: None,
         major: None,
@@ -87,7 +87,7 @@ fn parse_denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     };
     // runc and cgroup v1 interpret the type `a` as all devices, and ignore the numbers.
     let Some(kind) = convert_kind(rule.typ().unwrap_or_default()) else {
-        return Some(all);
+        return Some(all_devices);
     };
     Some(SpecRule {
         kind: Some(kind),
@@ -95,7 +95,7 @@ fn parse_denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
         major: parse_number(rule.major()).ok()?,
         minor: parse_number(rule.minor()).ok()?,
         access: Access::parse(letters).unwrap_or(Access::ALL),
-        ..all
+        ..all_devices
     })
 }
 

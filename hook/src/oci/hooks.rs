@@ -19,14 +19,14 @@ pub(crate) const CDI_OPTION: &str = "--cdi";
 pub(crate) const MASKED_PATH_OPTION: &str = "--masked-path";
 
 /// The file name of the hook's program.
-pub(crate) const FILE_NAME: &str = "boathook-hook";
+pub(crate) const HOOK_FILE_NAME: &str = "boathook-hook";
 
 /// The file names of the hook's program in all versions of Boathook. In the first versions,
 /// `boathook` was the hook.
-const KNOWN_FILE_NAMES: [&str; 2] = [FILE_NAME, "boathook"];
+const KNOWN_HOOK_FILE_NAMES: [&str; 2] = [HOOK_FILE_NAME, "boathook"];
 
-/// The devices that one hook of a CDI specification grants. Their text is `CLASS=DEVICE`, or
-/// `CLASS=DEVICES@CLAIM` for a resource claim.
+/// The devices that one hook of a CDI specification grants. The hook's argument has the form
+/// `CLASS=DEVICE`, or `CLASS=DEVICES@CLAIM` for a resource claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdiGrant {
     pub class: ClassName,
@@ -109,8 +109,8 @@ impl Hook {
     /// name of Boathook's hook. `boathook-init install --as` creates such a link with the name of
     /// a vendor's hook, by which Docker calls it.
     fn is_boathook_hook(&self) -> bool {
-        has_own_name(&self.path)
-            || fs::read_link(&self.path).is_ok_and(|target| has_own_name(&target))
+        has_hook_file_name(&self.path)
+            || fs::read_link(&self.path).is_ok_and(|target| has_hook_file_name(&target))
     }
 
     /// Returns the value of [`CDI_OPTION`], or `None` if no CDI specification added the hook. The
@@ -138,8 +138,10 @@ impl Hook {
     }
 }
 
-fn has_own_name(path: &Path) -> bool {
-    KNOWN_FILE_NAMES.iter().any(|name| path.ends_with(name))
+fn has_hook_file_name(path: &Path) -> bool {
+    KNOWN_HOOK_FILE_NAMES
+        .iter()
+        .any(|name| path.ends_with(name))
 }
 
 impl Hooks {

@@ -34,7 +34,10 @@ pub enum StateError {
     Read(#[from] io::Error),
     #[error("stdin contains no container state; only a container runtime runs this command")]
     Empty,
-    #[error("the container's state on stdin is larger than {} bytes", State::MAX)]
+    #[error(
+        "the container's state on stdin is larger than {} bytes",
+        State::MAX_STATE_BYTES
+    )]
     TooLarge,
     #[error("stdin contains no container state")]
     Json(#[from] serde_json::Error),
@@ -51,10 +54,10 @@ pub enum StateError {
 
 impl State {
     /// The size limit of a state in bytes.
-    pub const MAX: usize = 1 << 20;
+    pub const MAX_STATE_BYTES: usize = 1 << 20;
 
-    pub fn read(from: impl Read) -> Result<Self, StateError> {
-        let bytes = read_capped(from, Self::MAX)?.ok_or(StateError::TooLarge)?;
+    pub fn read(source: impl Read) -> Result<Self, StateError> {
+        let bytes = read_capped(source, Self::MAX_STATE_BYTES)?.ok_or(StateError::TooLarge)?;
         if bytes.trim_ascii().is_empty() {
             return Err(StateError::Empty);
         }
@@ -68,8 +71,8 @@ impl State {
         if !matches!(major, "0" | "1") {
             return Err(StateError::Version(self.oci_version.clone()));
         }
-        // crun passes `created` to createRuntime hooks, and not `creating`, as the specification
-        // demands.
+        // crun passes `created` to createRuntime hooks, although the specification demands
+        // `creating`.
         if !matches!(&*self.status, "creating" | "created") {
             return Err(StateError::Status(self.status.clone()));
         }
@@ -108,7 +111,7 @@ mod tests {
     fn what_is_no_state_is_refused_with_its_reason() {
         let me = std::process::id();
         let whole = text("1.0.2", "creating", me);
-        let large = format!("{}{}", " ".repeat(State::MAX), whole);
+        let large = format!("{}{}", " ".repeat(State::MAX_STATE_BYTES), whole);
         for (given, reason) in [
             (
                 "",

@@ -18,14 +18,15 @@ use crate::oci::hooks::group_by_class;
 use crate::oci::{AttachRequest, Bundle};
 use crate::trust::Origin;
 
-/// The places in which a container requests devices.
+/// The sources of a container's requests: its variables, its annotations, and the CDI grants in the
+/// arguments of its hooks.
 pub(crate) struct ContainerRequests<'b> {
     bundle: &'b Bundle,
-    /// The annotations that count. `None` if no annotation counts.
+    /// The annotations by which the container may request devices. `None` if no annotation counts.
     annotations: Option<&'b BTreeMap<String, String>>,
     /// The devices of each class that CDI specifications grant. For a class in this map,
     /// variables and annotations do not count.
-    granted: BTreeMap<ClassName, DeviceList>,
+    granted_devices: BTreeMap<ClassName, DeviceList>,
 }
 
 /// A class that is requested but has no file on this host.
@@ -51,12 +52,14 @@ impl<'b> ContainerRequests<'b> {
         ContainerRequests {
             bundle,
             annotations: origin.and_then(Origin::annotations),
-            granted: group_by_class(&bundle.cdi),
+            granted_devices: group_by_class(&bundle.cdi),
         }
     }
 
     pub(super) fn is_granted(&self, class: &str) -> bool {
-        self.granted.keys().any(|name| name.as_str() == class)
+        self.granted_devices
+            .keys()
+            .any(|name| name.as_str() == class)
     }
 
     /// Returns whether the hook was called for the requests of the container itself.
@@ -98,9 +101,12 @@ impl<'b> ContainerRequests<'b> {
     /// the directory of class files cannot be read.
     pub(super) fn may_request_any_class(&self) -> bool {
         let env = &self.bundle.env;
-        let is_set = |name: &str| env.get(name).is_some_and(|it| !Selection::is_nothing(it));
+        let is_set = |name: &str| {
+            env.get(name)
+                .is_some_and(|value| !Selection::is_nothing(value))
+        };
         let mut variables = env.names().filter(|name| load::has_request_form(name));
-        !self.granted.is_empty()
+        !self.granted_devices.is_empty()
             || !self.bundle.attached.is_empty()
             || self.annotated_classes().next().is_some()
             || variables.any(is_set)
@@ -116,8 +122,8 @@ impl<'b> ContainerRequests<'b> {
         &self,
         class: &DeviceClass,
     ) -> Result<Vec<(Request, SourceKind)>, RefusedRequest> {
-        let of_class = |attached: &&AttachRequest| attached.grant.class == class.name;
-        let attached = self.bundle.attached.iter().filter(of_class);
+        let is_of_class = |attached: &&AttachRequest| attached.grant.class == class.name;
+        let attached = self.bundle.attached.iter().filter(is_of_class);
         let requests = attached.map(|attached| {
             let devices = attached.grant.devices.clone();
             let source = RequestSource::Attach { devices };
@@ -132,15 +138,14 @@ impl<'b> ContainerRequests<'b> {
         requests.filter_map(Result::transpose).collect()
     }
 
-    /// Returns the request of the container itself for a class, and the place where it was
-    /// found.
-    pub(crate) fn request_for(
+    /// Returns the container's own request for a class, and the source of the request.
+    pub(crate) fn find_own_request(
         &self,
         class: &DeviceClass,
     ) -> Result<Option<(Request, SourceKind)>, RefusedRequest> {
         let env = &self.bundle.env;
         let annotation = |key: &str| self.annotations?.get(key).map(String::as_str);
-        let request = match self.granted.get(&class.name).cloned() {
+        let request = match self.granted_devices.get(&class.name).cloned() {
             Some(devices) => Request::parse(class, env, RequestSource::Cdi { devices }),
             None => Request::find(class, env, annotation),
         };
@@ -160,16 +165,16 @@ impl<'b> ContainerRequests<'b> {
         &self,
         sources: &[Result<ClassSource, FileError>],
     ) -> impl Iterator<Item = UnknownClass> {
-        let files = sources.iter().map(class_file);
+        let files = sources.iter().map(class_file_path);
         let is_known = move |name: &str| files.clone().any(|file| class_name(file) == name);
-        let granted = self
-            .granted
+        let granted_devices = self
+            .granted_devices
             .keys()
             .map(|name| (name.as_str(), UnknownClass::Cdi(name.clone())));
         let annotated = self.annotated_classes();
         annotated
             .map(|name| (name, UnknownClass::Annotation(name.to_owned())))
-            .chain(granted)
+            .chain(granted_devices)
             .filter_map(move |(name, unknown)| (!is_known(name)).then_some(unknown))
     }
 
@@ -180,14 +185,14 @@ impl<'b> ContainerRequests<'b> {
     }
 }
 
-/// Returns the path of a class file, even of one that cannot be read.
-pub(crate) fn class_file(source: &Result<ClassSource, FileError>) -> &Path {
+/// Returns the path of a class file, even if the file cannot be read.
+pub(crate) fn class_file_path(source: &Result<ClassSource, FileError>) -> &Path {
     source
         .as_ref()
         .map_or_else(FileError::path, |source| &source.path)
 }
 
-/// Returns the class of a file: its file name without `.toml`.
+/// Returns the name of the class in a class file, which is the file name without `.toml`.
 pub(super) fn class_name(file: &Path) -> &str {
     let name = file.file_stem().and_then(OsStr::to_str);
     name.unwrap_or_default()

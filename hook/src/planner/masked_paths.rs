@@ -9,8 +9,8 @@ use crate::authorization::Caller;
 use crate::oci::MaskedPaths;
 
 /// Masks the paths that the runtime does not mask any more, and adds a warning for each path that
-/// hides files or directories of the plan. In a container that runs, the mask is there already, and
-/// nothing can be created below it: the plan loses the files that it hides.
+/// hides files or directories of the plan. In a running container the mask exists already and
+/// nothing can be created below it, so hidden files are removed from the plan.
 pub(super) fn apply_masked_paths(
     plan: &mut InjectionPlan,
     paths: &MaskedPaths,
@@ -19,19 +19,19 @@ pub(super) fn apply_masked_paths(
 ) {
     resolve_kernel_links(plan, paths, host);
     plan.cover_masked_paths(&paths.covered_by_hook);
-    for (masked, steps) in plan.find_masked_steps(&paths.masked) {
+    for (masked_path, steps) in plan.find_masked_steps(&paths.masked) {
         let users = Vec::from_iter(steps.users).join(", ");
-        let hidden: Vec<String> = steps
+        let hidden_paths: Vec<String> = steps
             .paths
             .iter()
             .map(|path| path.display().to_string())
             .collect();
-        let (hidden, masked) = (hidden.join(", "), masked.display());
+        let (hidden_paths, masked_path) = (hidden_paths.join(", "), masked_path.display());
         let wrapper = advise_wrapper(caller, "which shows only that");
         plan.warnings.push(format!(
-            "{users}: the container does not see {hidden}, because config.json masks {masked}: \
+            "{users}: the container does not see {hidden_paths}, because config.json masks {masked_path}: \
              {wrapper}remove the mask (Docker: --security-opt systempaths=unconfined, podman: \
-             --security-opt unmask={masked})"
+             --security-opt unmask={masked_path})"
         ));
     }
     if matches!(caller, Caller::ChangeRunning | Caller::Attach) {
@@ -48,8 +48,8 @@ pub(super) fn apply_masked_paths(
     }
 }
 
-/// Returns the advice to use `boathook-runtime`, for a request that it reads. It leaves devices that
-/// a CDI specification grants to the hook.
+/// Returns the advice to use `boathook-runtime`. There is no advice for devices that a CDI
+/// specification grants, because `boathook-runtime` leaves these to the hook.
 fn advise_wrapper(caller: &Caller, effect: &str) -> String {
     match caller {
         Caller::Cdi(_) => String::new(),
@@ -57,14 +57,15 @@ fn advise_wrapper(caller: &Caller, effect: &str) -> String {
     }
 }
 
-/// Replaces paths in /proc and /sys by those to which the kernel's own links lead, such as
-/// /proc/device-tree, if that is a path that is masked. The links are the same in the container.
+/// Resolves the plan's paths in /proc and /sys that lead by the kernel's own links, such as
+/// /proc/device-tree, to a masked path. The links are the same in the container and on the host.
 fn resolve_kernel_links(plan: &mut InjectionPlan, paths: &MaskedPaths, host: &dyn HostView) {
-    let masked: Vec<&PathBuf> = paths.masked.iter().chain(&paths.covered_by_hook).collect();
-    let is_masked = |path: &Path| masked.iter().any(|masked| path.starts_with(masked));
+    let masked_paths: Vec<&PathBuf> = paths.masked.iter().chain(&paths.covered_by_hook).collect();
+    let is_masked = |path: &Path| masked_paths.iter().any(|masked| path.starts_with(masked));
     for mount in plan.file_mounts_mut() {
-        let is_of_kernel = mount.path.starts_with("/proc") || mount.path.starts_with("/sys");
-        if !is_of_kernel || is_masked(&mount.path) {
+        let is_in_kernel_file_system =
+            mount.path.starts_with("/proc") || mount.path.starts_with("/sys");
+        if !is_in_kernel_file_system || is_masked(&mount.path) {
             continue;
         }
         if let Ok(path) = host.canonical(&mount.path)

@@ -46,7 +46,7 @@ pub(super) fn run(
 /// calling runtime is right.
 fn read_state() -> Result<State, StateError> {
     let mut state = State::read(io::stdin().lock())?;
-    if let Some(bundle) = wrapper::bundle_of_caller(&state.id)
+    if let Some(bundle) = wrapper::find_caller_bundle(&state.id)
         && fs::canonicalize(&bundle).ok() != fs::canonicalize(&state.bundle).ok()
     {
         state.bundle = bundle;
@@ -65,7 +65,7 @@ pub(super) fn handle_config_error(
         return Err(error.into());
     };
     let is_without_request = |bundle: &Bundle| {
-        let config = installation::config_despite_error(&error);
+        let config = installation::parse_config_despite_error(&error);
         config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
     };
     // A path that boathook-runtime has taken out of config.json must not stay visible.

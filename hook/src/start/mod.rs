@@ -86,7 +86,7 @@ pub(crate) fn start(options: &StartOptions) -> Result<ExitCode, StartError> {
     let deadline = Deadline::start(options.deadline.map_or(deadline::SECONDS, NonZeroU32::get));
     // The deadline also limits the report of an error, which is written after this function.
     let mut deadline = deadline.map(ManuallyDrop::new);
-    let mut config = installation::configuration(options.config.as_deref());
+    let mut config = installation::load_configuration(options.config.as_deref());
     if let Ok(config) = &mut config {
         config.classes.extend(options.also_classes.clone());
     }

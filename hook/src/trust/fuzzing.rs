@@ -10,14 +10,14 @@ use super::checkpoint::find_allocated_devices;
 use super::origin::Origin;
 use crate::oci::Bundle;
 
-const UID: &str = "0c7b7a4e-17b7-4f3b-8d4d-8a5d3f6b1a01";
+const POD_UID: &str = "0c7b7a4e-17b7-4f3b-8d4d-8a5d3f6b1a01";
 /// The annotations that name the pod and the container, each with its key in CRI-O, its key in
 /// containerd, and its value.
-const POD: [(&str, &str, &str); 4] = [
+const POD_ANNOTATIONS: [(&str, &str, &str); 4] = [
     (
         "io.kubernetes.pod.uid",
         "io.kubernetes.cri.sandbox-uid",
-        UID,
+        POD_UID,
     ),
     (
         "io.kubernetes.pod.namespace",
@@ -54,20 +54,21 @@ pub fn forged_annotations(bytes: &[u8]) {
     let (mut annotations, cgroup) = if is_crio {
         write_early_crio_annotations()
     } else {
-        (Default::default(), format!("/kubepods/pod{UID}/c"))
+        (Default::default(), format!("/kubepods/pod{POD_UID}/c"))
     };
     annotations.extend(forged);
-    let mut set = |key: &str, value: &str| annotations.insert(key.to_owned(), value.into());
+    let mut set_annotation =
+        |key: &str, value: &str| annotations.insert(key.to_owned(), value.into());
     if !is_crio {
-        set("io.kubernetes.cri.container-type", "container");
+        set_annotation("io.kubernetes.cri.container-type", "container");
     }
-    for (crio_key, containerd_key, value) in POD {
+    for (crio_key, containerd_key, value) in POD_ANNOTATIONS {
         if is_crio {
-            set(crio_key, value)
-        } else if value == UID && engine == "containerd-1.6" {
+            set_annotation(crio_key, value)
+        } else if value == POD_UID && engine == "containerd-1.6" {
             None
         } else {
-            set(containerd_key, value)
+            set_annotation(containerd_key, value)
         };
     }
     let config = json!({
@@ -89,32 +90,35 @@ pub fn forged_annotations(bytes: &[u8]) {
     }
 }
 
-/// Returns the annotations that CRI-O writes before it adds those of the image and of the pod, so
-/// that they can be replaced. The second value is the path of the container's cgroup.
+/// Returns the annotations that CRI-O writes before it adds those of the image and of the pod,
+/// which can replace them. The second value is the path of the container's cgroup.
 fn write_early_crio_annotations() -> (serde_json::Map<String, Value>, String) {
-    let labels: serde_json::Map<String, Value> = POD
+    let labels: serde_json::Map<String, Value> = POD_ANNOTATIONS
         .into_iter()
         .map(|(key, _, value)| (key.to_owned(), value.into()))
         .collect();
-    let before = [
+    let early_annotations = [
         ("io.kubernetes.cri-o.ContainerType", "container".to_owned()),
         ("io.kubernetes.cri-o.Labels", json!(labels).to_string()),
         ("io.kubernetes.cri-o.Annotations", "{}".to_owned()),
     ]
     .map(|(key, value)| (key.to_owned(), value.into()));
-    let slice = format!("kubepods-pod{}.slice", UID.replace('-', "_"));
-    (before.into_iter().collect(), format!("{slice}:crio:c"))
+    let slice = format!("kubepods-pod{}.slice", POD_UID.replace('-', "_"));
+    (
+        early_annotations.into_iter().collect(),
+        format!("{slice}:crio:c"),
+    )
 }
 
 /// Returns a kubelet checkpoint with allocations for the tested container, for another container
 /// of its pod, and for another pod.
 fn create_checkpoint() -> KubeletCheckpoint {
     let entry = |pod: &str, container: &str, id: &str| json!({"PodUID": pod, "ContainerName": container, "ResourceName": "vendor.com/npu", "DeviceIDs": {"0": [id]}});
-    let other = UID.replace('a', "b");
+    let other_uid = POD_UID.replace('a', "b");
     let entries = [
-        entry(UID, "main", "own-0"),
-        entry(UID, "beside", "other-0"),
-        entry(&other, "main", "other-1"),
+        entry(POD_UID, "main", "own-0"),
+        entry(POD_UID, "beside", "other-0"),
+        entry(&other_uid, "main", "other-1"),
     ];
     let text = json!({"Data": {"PodDeviceEntries": entries}}).to_string();
     KubeletCheckpoint::parse(text.as_bytes()).expect("written here")

@@ -26,7 +26,7 @@ pub use checkpoint::fuzzing::checkpoint;
 pub use fuzzing::forged_annotations;
 pub(crate) use origin::{Origin, OriginError, may_be_annotated};
 
-use crate::authorization::{ClaimUse, ContainerFacts, Decision, OriginKind, Reason};
+use crate::authorization::{ClaimUse, ContainerProperties, Decision, OriginKind, Reason};
 use crate::oci::Bundle;
 use checkpoint::find_allocated_devices;
 use pod_uid::PodUid;
@@ -58,20 +58,20 @@ pub enum TrustError {
     },
 }
 
-/// Collects the facts about a container on which the authorization of its requests depends.
-/// `class` has the patterns of the class's trusted pods.
-pub(crate) fn collect_facts(
+/// Collects the properties of a container on which the authorization of its requests depends.
+/// `class_patterns` are the patterns of the class's trusted pods.
+pub(crate) fn collect_properties(
     bundle: &Bundle,
     origin: Option<&Origin>,
-    class: &[PodPattern],
+    class_patterns: &[PodPattern],
     trust: &Trust,
-) -> ContainerFacts {
+) -> ContainerProperties {
     let is_trusted = |pod: &origin::Pod| {
-        let mut patterns = class.iter().chain(&trust.trusted_pods);
+        let mut patterns = class_patterns.iter().chain(&trust.trusted_pods);
         patterns.any(|pattern| pattern.matches(&pod.namespace, &pod.name))
     };
     let mut keys = bundle.annotations.keys();
-    ContainerFacts {
+    ContainerProperties {
         origin: match origin {
             Some(Origin::NoPod) => OriginKind::NoPod,
             Some(Origin::Sandbox) => OriginKind::Sandbox,
@@ -150,30 +150,32 @@ fn read_recorded_devices(
     trust: &Trust,
 ) -> Result<RecordedDevices, TrustError> {
     let path = &trust.kubelet_checkpoint;
-    let mut recorded = RecordedDevices {
+    let mut recorded_devices = RecordedDevices {
         holder: pod.to_string(),
         record_use,
         ..RecordedDevices::default()
     };
     match KubeletCheckpoint::read(path) {
         Ok(checkpoint) => {
-            recorded.devices = find_allocated_devices(&checkpoint, &pod.uid, &pod.container);
+            recorded_devices.devices =
+                find_allocated_devices(&checkpoint, &pod.uid, &pod.container);
         }
-        Err(error) if error.is_absent() => recorded.absent_file = Some(path.clone()),
+        Err(error) if error.is_absent() => recorded_devices.absent_file = Some(path.clone()),
         Err(error) => {
             let path = path.clone();
             return Err(TrustError::Record { path, error });
         }
     }
     let is_record_optional = match claim_use {
-        ClaimUse::None => return Ok(recorded),
+        ClaimUse::None => return Ok(recorded_devices),
         ClaimUse::Recorded => false,
         ClaimUse::WithoutRecord => true,
     };
-    let (claims, claimed) = read_recorded_claims(class, bundle, pod, trust, is_record_optional)?;
-    recorded.claimed = BTreeMap::from([(class.clone(), claimed)]);
-    recorded.claims = claims;
-    Ok(recorded)
+    let (claims, claimed_ids) =
+        read_recorded_claims(class, bundle, pod, trust, is_record_optional)?;
+    recorded_devices.claimed = BTreeMap::from([(class.clone(), claimed_ids)]);
+    recorded_devices.claims = claims;
+    Ok(recorded_devices)
 }
 
 /// Returns the names of the claims that the kubelet recorded for `pod`, and the ids of their

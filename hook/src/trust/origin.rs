@@ -74,12 +74,14 @@ pub enum OriginError {
          the pod's container; supported are containerd and CRI-O"
     )]
     NoName(PodUid),
-    #[error("the engine names the pod {annotated}, but the cgroup is that of the pod {of_cgroup}")]
+    #[error(
+        "the engine names the pod {annotated_uid}, but the cgroup is that of the pod {cgroup_uid}"
+    )]
     TwoUids {
         /// The uid in an annotation of the engine.
-        annotated: PodUid,
+        annotated_uid: PodUid,
         /// The uid in the path of the container's cgroup.
-        of_cgroup: PodUid,
+        cgroup_uid: PodUid,
     },
     /// A label has different values in two annotations. CRI-O writes the labels of the kubelet
     /// as one annotation, and each label as an annotation of its own. A checkpoint image, from
@@ -87,12 +89,12 @@ pub enum OriginError {
     #[error(
         "the annotation {key} is `{}` and in {CRIO_LABELS} `{}`, and CRI-O writes the same: one \
          of the two is forged",
-        excerpt(flat),
+        excerpt(annotation_value),
         excerpt(label)
     )]
     TwoLabels {
         key: &'static str,
-        flat: String,
+        annotation_value: String,
         label: String,
     },
     #[error(
@@ -182,26 +184,33 @@ fn check_origin_outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, Orig
 /// `…/libpod-payload-ID`, or `SLICE:libpod:ID` with systemd. podman starts no pods of Kubernetes,
 /// and its users can choose only the part of the path before `libpod`.
 fn is_podman_cgroup(path: &str) -> bool {
-    let last = path.rsplit('/').next().unwrap_or_default();
-    last.starts_with("libpod-") || path.split(':').nth(1) == Some("libpod")
+    let last_component = path.rsplit('/').next().unwrap_or_default();
+    last_component.starts_with("libpod-") || path.split(':').nth(1) == Some("libpod")
 }
 
-fn parse_crio_pod(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
+fn parse_crio_pod(bundle: &Bundle, cgroup_uid: PodUid) -> Result<Pod, OriginError> {
     let labels: BTreeMap<String, String> = parse_json(bundle, CRIO_LABELS)?.unwrap_or_default();
     let read_label = |key: &'static str| {
-        let flat = bundle.annotations.get(key).cloned().unwrap_or_default();
+        let annotation_value = bundle.annotations.get(key).cloned().unwrap_or_default();
         let label = labels.get(key).cloned().unwrap_or_default();
-        if flat != label {
-            Err(OriginError::TwoLabels { key, flat, label })
-        } else if flat.is_empty() {
-            Err(OriginError::Malformed { key, value: flat })
+        if annotation_value != label {
+            Err(OriginError::TwoLabels {
+                key,
+                annotation_value,
+                label,
+            })
+        } else if annotation_value.is_empty() {
+            Err(OriginError::Malformed {
+                key,
+                value: annotation_value,
+            })
         } else {
-            Ok(flat)
+            Ok(annotation_value)
         }
     };
     let annotations = parse_json(bundle, CRIO_ANNOTATIONS)?.unwrap_or_default();
     Ok(Pod {
-        uid: confirm_uid(CRIO_LABELS, &read_label(POD_UID)?, of_cgroup)?,
+        uid: confirm_uid(CRIO_LABELS, &read_label(POD_UID)?, cgroup_uid)?,
         namespace: read_label(POD_NAMESPACE)?,
         name: read_label(POD_NAME)?,
         container: read_label(CONTAINER_NAME)?,
@@ -209,11 +218,11 @@ fn parse_crio_pod(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError
     })
 }
 
-fn parse_containerd_pod(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
+fn parse_containerd_pod(bundle: &Bundle, cgroup_uid: PodUid) -> Result<Pod, OriginError> {
     // containerd 1.6 does not write an annotation with the uid of the pod.
     let uid = match bundle.annotations.get(CRI_UID) {
-        None => of_cgroup,
-        Some(annotated) => confirm_uid(CRI_UID, annotated, of_cgroup)?,
+        None => cgroup_uid,
+        Some(annotated_uid) => confirm_uid(CRI_UID, annotated_uid, cgroup_uid)?,
     };
     let read_annotation = |key| bundle.annotations.get(key).cloned().unwrap_or_default();
     Ok(Pod {
@@ -242,19 +251,19 @@ fn parse_json<T: for<'a> Deserialize<'a>>(
 
 fn confirm_uid(
     key: &'static str,
-    annotated: &str,
-    of_cgroup: PodUid,
+    annotated_uid: &str,
+    cgroup_uid: PodUid,
 ) -> Result<PodUid, OriginError> {
-    let annotated = PodUid::parse(annotated).ok_or_else(|| OriginError::Malformed {
+    let annotated_uid = PodUid::parse(annotated_uid).ok_or_else(|| OriginError::Malformed {
         key,
-        value: annotated.to_owned(),
+        value: annotated_uid.to_owned(),
     })?;
-    if annotated == of_cgroup {
-        Ok(of_cgroup)
+    if annotated_uid == cgroup_uid {
+        Ok(cgroup_uid)
     } else {
         Err(OriginError::TwoUids {
-            annotated,
-            of_cgroup,
+            annotated_uid,
+            cgroup_uid,
         })
     }
 }

@@ -35,12 +35,12 @@ pub(super) enum Action {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Update {
     /// The number of arguments before the word `update`.
-    pub(super) global_arguments: usize,
+    pub(super) global_argument_count: usize,
     pub(super) id: OsString,
     /// The file with the new resources, or `-` for stdin.
-    pub(super) resources: PathBuf,
-    /// The index of the argument that ends with the path `resources`.
-    pub(super) argument: usize,
+    pub(super) resources_path: PathBuf,
+    /// The index of the argument that ends with `resources_path`.
+    pub(super) resources_index: usize,
 }
 
 /// The container that the command `create` or `run` creates.
@@ -55,24 +55,24 @@ pub(super) struct NewContainer {
 /// The options that a command of an OCI runtime accepts.
 struct KnownOptions {
     /// The long names of the options with a value, separated by blanks.
-    long: &'static str,
+    long_names: &'static str,
     /// The letters of options with a value, with the long name of each.
-    short: &'static [(u8, &'static str)],
+    short_names: &'static [(u8, &'static str)],
     /// The long names of the options without a value, separated by blanks.
     flags: &'static str,
 }
 
 /// The options that runc 1.5, crun 1.29 and youki 0.7 accept before the subcommand.
-const GLOBAL: KnownOptions = KnownOptions {
-    long: "cgroup-manager criu log log-format log-level root rootless",
-    short: &[(b'l', "log"), (b'r', "root")],
+const GLOBAL_OPTIONS: KnownOptions = KnownOptions {
+    long_names: "cgroup-manager criu log log-format log-level root rootless",
+    short_names: &[(b'l', "log"), (b'r', "root")],
     flags: "debug help systemd-cgroup version",
 };
 
 /// The options that runc, crun and youki accept after `create` and `run`.
-const CONTAINER: KnownOptions = KnownOptions {
-    long: "bundle config console-socket pid-file pidfd-socket preserve-fds",
-    short: &[
+const CREATE_OPTIONS: KnownOptions = KnownOptions {
+    long_names: "bundle config console-socket pid-file pidfd-socket preserve-fds",
+    short_names: &[
         (b'b', "bundle"),
         (b'c', "console-socket"),
         (b'f', "config"),
@@ -82,44 +82,48 @@ const CONTAINER: KnownOptions = KnownOptions {
 };
 
 /// The options that runc, crun and youki accept after `update`.
-const UPDATE: KnownOptions = KnownOptions {
-    long: "\
+const UPDATE_OPTIONS: KnownOptions = KnownOptions {
+    long_names: "\
         blkio-weight cpu-burst cpu-idle cpu-period cpu-quota cpu-rt-period \
         cpu-rt-runtime cpu-share cpuset-cpus cpuset-mems kernel-memory kernel-memory-tcp \
         l3-cache-schema mem-bw-schema memory memory-reservation memory-swap pids-limit \
         resources",
-    short: &[(b'r', "resources")],
+    short_names: &[(b'r', "resources")],
     flags: "help",
 };
 
 impl CommandLine {
     /// Parses the arguments of a command line without the name of the program.
     pub(super) fn parse(arguments: &[OsString]) -> Self {
-        let mut words = Words::new(arguments, &GLOBAL);
+        let mut parsed_arguments = ParsedArguments::new(arguments, &GLOBAL_OPTIONS);
         let mut log_path = None;
         let mut is_json = false;
         let mut subcommand = None;
-        for word in words.by_ref() {
-            match word {
-                Word::Option("log", Some(value)) => log_path = Some(value),
-                Word::Option("log-format", Some(value)) => is_json = value == "json",
-                Word::Option("help", _) => break,
-                Word::Option(..) => {}
-                Word::Operand(operand) => {
+        for parsed_argument in parsed_arguments.by_ref() {
+            match parsed_argument {
+                ParsedArgument::Option("log", Some(value)) => log_path = Some(value),
+                ParsedArgument::Option("log-format", Some(value)) => is_json = value == "json",
+                ParsedArgument::Option("help", _) => break,
+                ParsedArgument::Option(..) => {}
+                ParsedArgument::Operand(operand) => {
                     subcommand = Some(operand);
                     break;
                 }
             }
         }
-        let parsed_count = arguments.len() - words.arguments.len();
+        let parsed_count = arguments.len() - parsed_arguments.arguments.len();
         let action = match subcommand.and_then(OsStr::to_str) {
             Some("create" | "run") => {
-                parse_container(words.with_options(&CONTAINER)).map(Action::Create)
+                parse_container(parsed_arguments.with_options(&CREATE_OPTIONS)).map(Action::Create)
             }
             Some("update") => {
-                let global_arguments = parsed_count - 1;
-                parse_update(arguments, global_arguments, words.with_options(&UPDATE))
-                    .map(Action::Update)
+                let global_argument_count = parsed_count - 1;
+                parse_update(
+                    arguments,
+                    global_argument_count,
+                    parsed_arguments.with_options(&UPDATE_OPTIONS),
+                )
+                .map(Action::Update)
             }
             _ => None,
         };
@@ -137,55 +141,55 @@ impl CommandLine {
 /// help is requested.
 fn parse_update(
     arguments: &[OsString],
-    global_arguments: usize,
-    words: Words<'_>,
+    global_argument_count: usize,
+    parsed_arguments: ParsedArguments<'_>,
 ) -> Option<Update> {
     let mut id = None;
     let mut resources = None;
-    for word in words {
-        match word {
-            Word::Option("resources", value) => resources = value,
-            Word::Option("help", _) => return None,
-            Word::Operand(operand) => id = id.or(Some(operand)),
-            Word::Option(..) => {}
+    for parsed_argument in parsed_arguments {
+        match parsed_argument {
+            ParsedArgument::Option("resources", value) => resources = value,
+            ParsedArgument::Option("help", _) => return None,
+            ParsedArgument::Operand(operand) => id = id.or(Some(operand)),
+            ParsedArgument::Option(..) => {}
         }
     }
     let resources = resources?;
     // The value is the end of one of the arguments, so the argument ends at the same address.
     let end = resources.as_bytes().as_ptr_range().end;
-    let argument = arguments
+    let resources_index = arguments
         .iter()
         .position(|argument| argument.as_bytes().as_ptr_range().end == end)?;
     Some(Update {
-        global_arguments,
+        global_argument_count,
         id: id?.into(),
-        resources: resources.into(),
-        argument,
+        resources_path: resources.into(),
+        resources_index,
     })
 }
 
 /// Parses the words after `create` or `run`. Returns `None` if only help is requested.
-fn parse_container(words: Words<'_>) -> Option<NewContainer> {
+fn parse_container(parsed_arguments: ParsedArguments<'_>) -> Option<NewContainer> {
     let mut container = NewContainer {
         bundle: ".".into(),
         config: "config.json".into(),
         id: String::new(),
     };
-    for word in words {
-        match word {
-            Word::Option("bundle", Some(value)) => container.bundle = value.into(),
-            Word::Option("config", Some(value)) => container.config = value.into(),
-            Word::Option("help", _) => return None,
-            Word::Operand(id) if container.id.is_empty() => {
+    for parsed_argument in parsed_arguments {
+        match parsed_argument {
+            ParsedArgument::Option("bundle", Some(value)) => container.bundle = value.into(),
+            ParsedArgument::Option("config", Some(value)) => container.config = value.into(),
+            ParsedArgument::Option("help", _) => return None,
+            ParsedArgument::Operand(id) if container.id.is_empty() => {
                 container.id = excerpt(&id.to_string_lossy());
             }
-            Word::Option(..) | Word::Operand(_) => {}
+            ParsedArgument::Option(..) | ParsedArgument::Operand(_) => {}
         }
     }
     Some(container)
 }
 
-enum Word<'a> {
+enum ParsedArgument<'a> {
     /// An option by its long name, with its value.
     Option(&'a str, Option<&'a OsStr>),
     /// An argument that is no option, such as the id of a container.
@@ -193,59 +197,64 @@ enum Word<'a> {
 }
 
 /// An iterator over the options and operands of a command line.
-struct Words<'a> {
+struct ParsedArguments<'a> {
     arguments: slice::Iter<'a, OsString>,
     options: &'static KnownOptions,
-    /// True if `--` was read, after which all arguments are operands.
-    has_ended_options: bool,
+    /// True if `--` was read. All further arguments are operands.
+    has_read_terminator: bool,
 }
 
-impl<'a> Words<'a> {
+impl<'a> ParsedArguments<'a> {
     fn new(arguments: &'a [OsString], options: &'static KnownOptions) -> Self {
-        Words {
+        ParsedArguments {
             arguments: arguments.iter(),
             options,
-            has_ended_options: false,
+            has_read_terminator: false,
         }
     }
 
     /// Returns an iterator over the remaining arguments, which are parsed with other options.
     fn with_options(self, options: &'static KnownOptions) -> Self {
-        Words {
+        ParsedArguments {
             options,
-            has_ended_options: false,
+            has_read_terminator: false,
             ..self
         }
     }
 
-    fn parse_long(&mut self, body: &'a [u8]) -> Word<'a> {
+    fn parse_long(&mut self, body: &'a [u8]) -> ParsedArgument<'a> {
         let (name, value) = split_at_equals(body);
         let name = str::from_utf8(name).unwrap_or_default();
         match value {
-            None if contains_name(self.options.long, name) => {
-                Word::Option(name, self.next_argument())
+            None if contains_name(self.options.long_names, name) => {
+                ParsedArgument::Option(name, self.next_argument())
             }
-            value => Word::Option(name, value),
+            value => ParsedArgument::Option(name, value),
         }
     }
 
     /// Parses a group of letters after one dash. They are flags, of which the last may be an option
     /// with a value. The value is the rest of the word, or the next argument.
-    fn parse_letters(&mut self, letters: &'a [u8]) -> Word<'a> {
-        let short = self.options.short;
+    fn parse_letters(&mut self, letters: &'a [u8]) -> ParsedArgument<'a> {
+        let short_names = self.options.short_names;
         for (index, letter) in letters.iter().enumerate() {
             if matches!(letter, b'h' | b'?') {
-                return Word::Option("help", None);
+                return ParsedArgument::Option("help", None);
             }
-            let Some((_, name)) = short.iter().find(|(short, _)| short == letter) else {
+            let Some((_, name)) = short_names
+                .iter()
+                .find(|(short_names, _)| short_names == letter)
+            else {
                 continue;
             };
             return match &letters[index + 1..] {
-                [] => Word::Option(name, self.next_argument()),
-                [b'=', value @ ..] | value => Word::Option(name, Some(OsStr::from_bytes(value))),
+                [] => ParsedArgument::Option(name, self.next_argument()),
+                [b'=', value @ ..] | value => {
+                    ParsedArgument::Option(name, Some(OsStr::from_bytes(value)))
+                }
             };
         }
-        Word::Option("", None)
+        ParsedArgument::Option("", None)
     }
 
     fn next_argument(&mut self) -> Option<&'a OsStr> {
@@ -253,41 +262,44 @@ impl<'a> Words<'a> {
     }
 }
 
-impl<'a> Iterator for Words<'a> {
-    type Item = Word<'a>;
+impl<'a> Iterator for ParsedArguments<'a> {
+    type Item = ParsedArgument<'a>;
 
-    fn next(&mut self) -> Option<Word<'a>> {
+    fn next(&mut self) -> Option<ParsedArgument<'a>> {
         let mut argument = self.next_argument()?;
-        if !self.has_ended_options && argument == "--" {
-            self.has_ended_options = true;
+        if !self.has_read_terminator && argument == "--" {
+            self.has_read_terminator = true;
             argument = self.next_argument()?;
         }
-        if self.has_ended_options {
-            return Some(Word::Operand(argument));
+        if self.has_read_terminator {
+            return Some(ParsedArgument::Operand(argument));
         }
         Some(match argument.as_bytes() {
             [b'-', b'-', body @ ..] => self.parse_long(body),
             [b'-', body @ ..] if !body.is_empty() => {
                 let name = str::from_utf8(split_at_equals(body).0).unwrap_or_default();
-                if contains_name(self.options.long, name) || contains_name(self.options.flags, name)
+                if contains_name(self.options.long_names, name)
+                    || contains_name(self.options.flags, name)
                 {
                     self.parse_long(body)
                 } else {
                     self.parse_letters(body)
                 }
             }
-            _ => Word::Operand(argument),
+            _ => ParsedArgument::Operand(argument),
         })
     }
 }
 
 fn contains_name(names: &str, name: &str) -> bool {
-    names.split_whitespace().any(|known| known == name)
+    names
+        .split_whitespace()
+        .any(|listed_name| listed_name == name)
 }
 
 fn split_at_equals(body: &[u8]) -> (&[u8], Option<&OsStr>) {
     match body.iter().position(|byte| *byte == b'=') {
-        Some(at) => (&body[..at], Some(OsStr::from_bytes(&body[at + 1..]))),
+        Some(index) => (&body[..index], Some(OsStr::from_bytes(&body[index + 1..]))),
         None => (body, None),
     }
 }

@@ -27,7 +27,7 @@ impl ConfigFile {
         let path = fs::canonicalize(path).map_err(to_read_error)?;
         let file = open_regular(&path).map_err(to_read_error)?;
         let metadata = file.metadata().map_err(to_read_error)?;
-        let bytes = read_capped(file, Bundle::MAX)
+        let bytes = read_capped(file, Bundle::MAX_CONFIG_BYTES)
             .map_err(to_read_error)?
             .ok_or_else(|| BundleError::TooLarge(path.clone()))?;
         let text = String::from_utf8(bytes)

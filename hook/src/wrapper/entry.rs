@@ -14,26 +14,29 @@ use super::masked_paths::RemovedPaths;
 use crate::installation;
 use crate::oci::Hooks;
 use crate::oci::devices;
-use crate::oci::hooks::{FILE_NAME, MASKED_PATH_OPTION};
+use crate::oci::hooks::{HOOK_FILE_NAME, MASKED_PATH_OPTION};
 
-const TIMEOUT: u32 = runtime_config::HOOK_TIMEOUT;
-const _: () = assert!(TIMEOUT as u64 > MAX_CONTAINER_START.as_secs());
+const HOOK_TIMEOUT_SECONDS: u32 = runtime_config::HOOK_TIMEOUT;
+const _: () = assert!(HOOK_TIMEOUT_SECONDS as u64 > MAX_CONTAINER_START.as_secs());
 
 /// The entry in config.json with which a runtime calls the hook.
 pub(super) struct HookEntry {
     /// The absolute path of the hook's program.
     path: String,
     /// The path of config.toml, unless it is the default.
-    config: Option<String>,
+    config_path: Option<String>,
 }
 
 impl HookEntry {
     /// Creates the entry of the hook at `path`, or of the hook in the directory of this program if
-    /// `path` is `None`. `config` is the path of config.toml, unless it is the default.
-    pub(super) fn new(path: Option<&Path>, config: Option<&Path>) -> Result<Self, WrapperError> {
+    /// `path` is `None`. `config_path` is the path of config.toml, unless it is the default.
+    pub(super) fn new(
+        path: Option<&Path>,
+        config_path: Option<&Path>,
+    ) -> Result<Self, WrapperError> {
         let path = match path {
             Some(path) => path.to_owned(),
-            None => installation::hook_beside_this_program(),
+            None => installation::adjacent_hook_path(),
         };
         let hook_error = |problem| WrapperError::Hook {
             path: path.clone(),
@@ -46,35 +49,35 @@ impl HookEntry {
             return Err(hook_error("does not exist"));
         }
         let to_text = |path: &Path| path.to_str().map(str::to_owned);
-        let config = config
-            .and_then(|config| std::path::absolute(config).ok())
-            .and_then(|config| to_text(&config));
+        let config_path = config_path
+            .and_then(|path| std::path::absolute(path).ok())
+            .and_then(|path| to_text(&path));
         Ok(HookEntry {
             path: to_text(&path).ok_or_else(|| hook_error("has a name that is not UTF-8"))?,
-            config,
+            config_path,
         })
     }
 
-    /// Returns `text`, a config.json with the hooks `hooks`, after adding this hook, the plan's
-    /// variables and missing device rules, and the additional groups `groups`. The paths of
-    /// `removed` are removed from the masked and read-only paths, unless `hooks` already has a
-    /// hook of Boathook, which would not mask them.
+    /// Adds this hook to `text`, a config.json with the hooks `hooks`, and returns the new text.
+    /// The plan's variables, its missing device rules and the groups `groups` are added too. The
+    /// paths in `removed_paths` are removed from the masked and read-only paths, unless `hooks`
+    /// already has a hook of Boathook, which would not mask them.
     ///
     /// The stage of the hook is prestart, which even the oldest runtimes support. The rules are
     /// appended, because later rules override earlier ones.
-    pub(super) fn add_to(
+    pub(super) fn add_to_config(
         &self,
         text: &str,
         hooks: &Hooks,
         plan: &InjectionPlan,
         groups: &BTreeSet<u32>,
-        removed: &RemovedPaths,
+        removed_paths: &RemovedPaths,
     ) -> Result<String, EditError> {
         let mut text = text.to_owned();
         if !hooks.reads_requests(Some(Path::new(&self.path))) {
-            let entry = self.to_json(&removed.masked);
+            let entry = self.to_json(&removed_paths.masked);
             text = json_text::append(&text, &["hooks", "prestart"], &entry)?;
-            text = removed.remove_from(text);
+            text = removed_paths.remove_from(text);
         }
         for (name, value) in &plan.env {
             let variable = json!(format!("{name}={value}")).to_string();
@@ -99,16 +102,17 @@ impl HookEntry {
     }
 
     fn to_json(&self, masked: &[PathBuf]) -> String {
-        let mut args = vec![FILE_NAME];
-        if let Some(config) = &self.config {
-            args.extend(["--config", config]);
+        let mut args = vec![HOOK_FILE_NAME];
+        if let Some(config_path) = &self.config_path {
+            args.extend(["--config", config_path]);
         }
         // No path is left out here, because the paths come from config.json, which is UTF-8.
         for path in masked.iter().filter_map(|path| path.to_str()) {
             args.extend([MASKED_PATH_OPTION, path]);
         }
         args.push("prestart");
-        json!({"path": self.path, "args": args, "env": [HOOK_ENV], "timeout": TIMEOUT}).to_string()
+        json!({"path": self.path, "args": args, "env": [HOOK_ENV], "timeout": HOOK_TIMEOUT_SECONDS})
+            .to_string()
     }
 }
 
@@ -123,7 +127,7 @@ mod tests {
     fn hook() -> HookEntry {
         HookEntry {
             path: "/opt/boathook/1/boathook-hook".into(),
-            config: None,
+            config_path: None,
         }
     }
 
@@ -133,7 +137,7 @@ mod tests {
             read_only: Vec::new(),
         };
         let hooks = Hooks::from_config(text);
-        hook().add_to(text, &hooks, plan, &BTreeSet::new(), &removed)
+        hook().add_to_config(text, &hooks, plan, &BTreeSet::new(), &removed)
     }
 
     fn plan() -> InjectionPlan {
@@ -161,7 +165,7 @@ mod tests {
             "path": "/opt/boathook/1/boathook-hook",
             "args": ["boathook-hook", "--masked-path", "/sys/firmware", "prestart"],
             "env": [HOOK_ENV],
-            "timeout": TIMEOUT,
+            "timeout": HOOK_TIMEOUT_SECONDS,
         }]);
         let rules = json!([
             {"allow": false, "access": "rwm"},
@@ -214,7 +218,7 @@ mod tests {
     #[test]
     fn a_configuration_elsewhere_is_named() {
         let hook = HookEntry {
-            config: Some("/elsewhere/config.toml".into()),
+            config_path: Some("/elsewhere/config.toml".into()),
             ..hook()
         };
         let entry: Value = serde_json::from_str(&hook.to_json(&[])).unwrap();

@@ -28,10 +28,10 @@ impl RemovedPaths {
     /// mask any other path, so it stays masked.
     pub(super) fn find(plan: &InjectionPlan, bundle: &Bundle, config: &Config) -> Self {
         // The hook refuses a container that could unmount the mask, so nothing is removed for it.
-        let may_remove_masks = bundle.has_sys_admin
+        let can_unmount_masks = bundle.has_sys_admin
             && bundle.has_user_namespace
             && !config.trust.allow_removable_masks;
-        if may_remove_masks {
+        if can_unmount_masks {
             return Self::default();
         }
         let masked = plan.find_masked_steps(&bundle.masked_paths.masked);
@@ -57,9 +57,9 @@ impl RemovedPaths {
     }
 }
 
-/// Returns `text`, a config.json, without `paths` in the list `list` of the object `linux`. The
+/// Returns `text`, a config.json, without `paths` in the list `list_name` of the object `linux`. The
 /// rest of the text is unchanged.
-fn remove_items(text: String, list: &str, paths: &[PathBuf]) -> String {
+fn remove_items(text: String, list_name: &str, paths: &[PathBuf]) -> String {
     if paths.is_empty() {
         return text;
     }
@@ -67,11 +67,11 @@ fn remove_items(text: String, list: &str, paths: &[PathBuf]) -> String {
         let path = serde_json::from_str::<String>(item);
         path.is_ok_and(|path| paths.iter().any(|removed| removed == Path::new(&path)))
     };
-    let items = json_text::items(&text, &["linux", list]);
+    let items = json_text::items(&text, &["linux", list_name]);
     let kept_items: Vec<&str> = items.into_iter().filter(|item| !is_removed(item)).collect();
     let new_list = format!("[{}]", kept_items.join(","));
     match json_text::find(&text, &["linux"]) {
-        Some(linux) => json_text::set(&text, linux, list, &new_list),
+        Some(linux) => json_text::set(&text, linux, list_name, &new_list),
         None => text,
     }
 }

@@ -62,13 +62,13 @@ const CONFIG_VARIABLE: &str = "BOATHOOK_CONFIG";
 /// the log that the engine has named with `--log`.
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let line = CommandLine::parse(&arguments);
+    let command_line = CommandLine::parse(&arguments);
     leave_out_unplanned_patterns();
     let config = std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from);
-    let Err(error) = become_runtime(&line, &arguments, config.as_deref());
+    let Err(error) = become_runtime(&command_line, &arguments, config.as_deref());
     let message = log::chain(&error);
     log::error(&message);
-    if let Some(log) = &line.log {
+    if let Some(log) = &command_line.log {
         log.write(&printable::line(&format!("boathook: {message}")));
     }
     error.exit_code().into()
@@ -77,10 +77,10 @@ pub fn main() -> process::ExitCode {
 /// Returns the bundle of the container `id` from the command line of the runtime that has called
 /// this hook. The runtime is the parent process.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(crate) fn bundle_of_caller(id: &str) -> Option<PathBuf> {
-    const MAX_LENGTH: usize = 2 << 20;
+pub(crate) fn find_caller_bundle(id: &str) -> Option<PathBuf> {
+    const MAX_COMMAND_LINE_BYTES: usize = 2 << 20;
     let file = File::open(format!("/proc/{}/cmdline", getppid())).ok()?;
-    let bytes = read_capped(file, MAX_LENGTH).ok()??;
+    let bytes = read_capped(file, MAX_COMMAND_LINE_BYTES).ok()??;
     let words: Vec<OsString> = bytes
         .split(|byte| *byte == 0)
         .skip(1)
@@ -98,23 +98,24 @@ pub(crate) fn bundle_of_caller(id: &str) -> Option<PathBuf> {
 }
 
 fn become_runtime(
-    line: &CommandLine,
+    command_line: &CommandLine,
     arguments: &[OsString],
     config_path: Option<&Path>,
 ) -> Result<Infallible, WrapperError> {
-    // The deadline also limits the report of an error, which is written after this function.
+    // The deadline must also cover the report of an error, which is written after this function
+    // returns, so it is not dropped on return.
     let deadline = Deadline::start(deadline::SECONDS).map_err(WrapperError::Signal)?;
     let deadline = ManuallyDrop::new(deadline);
     let file_size = sys::process::ignore_file_size_signal().map_err(WrapperError::Signal)?;
     let mut update = None;
-    let runtime = match &line.action {
+    let runtime = match &command_line.action {
         Action::Create(container) => {
-            let config = installation::configuration(config_path);
+            let config = installation::load_configuration(config_path);
             log::start(LogReader::Engine, config.as_ref().ok(), None);
             // The runtime is searched first, so that config.json is unchanged if there is none.
             let runtime = match &config {
                 Ok(config) => real_runtime(&config.runtime),
-                Err(_) => real_runtime(&runtime_config(config_path)),
+                Err(_) => real_runtime(&load_runtime_config(config_path)),
             }?;
             let result = match config {
                 Ok(config) => add_hook(container, &config, config_path),
@@ -125,10 +126,10 @@ fn become_runtime(
         }
         Action::Update(_) | Action::Other => {
             log::start(LogReader::Engine, None, None);
-            real_runtime(&runtime_config(config_path))?
+            real_runtime(&load_runtime_config(config_path))?
         }
     };
-    if let Action::Update(action) = &line.action {
+    if let Action::Update(action) = &command_line.action {
         let edited_arguments = update::add_devices(action, arguments, &runtime);
         update = Some(
             edited_arguments.map_err(|error| error.with_container(&action.id.to_string_lossy()))?,
@@ -139,7 +140,7 @@ fn become_runtime(
     }
     let mut command = Command::new(&runtime);
     command.args(update.as_ref().map_or(arguments, |update| &update.words));
-    count_nesting(&mut command, &runtime)?;
+    increment_nesting(&mut command, &runtime)?;
     ManuallyDrop::into_inner(deadline).cancel();
     sys::process::restore_file_size_signal(&file_size);
     // The first argument is the path of the real runtime, because crun behaves differently when
@@ -155,7 +156,7 @@ fn become_runtime(
 /// version.
 fn is_help_or_version(arguments: &[OsString]) -> bool {
     const OPTIONS: [&str; 5] = ["--help", "-h", "--version", "-v", "-V"];
-    matches!(arguments, [option] if OPTIONS.iter().any(|known| option == known))
+    matches!(arguments, [option] if OPTIONS.iter().any(|known_option| option == known_option))
 }
 
 /// Prints the name of this program before the help or version of the real runtime, which does not
@@ -173,7 +174,7 @@ fn print_introduction(runtime: &Path) {
 
 /// Reads the table `[runtime]` of config.toml. An error in config.toml results in a warning and
 /// the default settings, because commands that enter or stop a container must still work.
-fn runtime_config(path: Option<&Path>) -> RuntimeConfig {
+fn load_runtime_config(path: Option<&Path>) -> RuntimeConfig {
     RuntimeConfig::load(path).unwrap_or_else(|error| {
         log::warning(&format!("{error}; the host's own runtime is called"));
         RuntimeConfig::default()
@@ -187,7 +188,7 @@ fn ignore_config_error(container: &NewContainer, error: FileError) -> Result<(),
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
     let requests_nothing =
         |config| planner::requests_nothing(&bundle, &planner::Caller::Engine, &config);
-    if !installation::config_despite_error(&error).is_some_and(requests_nothing) {
+    if !installation::parse_config_despite_error(&error).is_some_and(requests_nothing) {
         return Err(error.into());
     }
     log::warning(&format!(
@@ -200,21 +201,21 @@ fn ignore_config_error(container: &NewContainer, error: FileError) -> Result<(),
 /// The environment variable that counts how often `boathook-runtime` has executed itself as the
 /// real runtime. It ends a loop that a comparison of files cannot detect, for example if the real
 /// runtime is a script that calls this program.
-const LEVEL_VARIABLE: &str = "BOATHOOK_RUNTIME_LEVEL";
+const NESTING_VARIABLE: &str = "BOATHOOK_RUNTIME_LEVEL";
 
-/// The value of [`LEVEL_VARIABLE`] that counts as a loop. A few levels are unusual but possible.
-const MAX_LEVELS: u32 = 8;
+/// The value of [`NESTING_VARIABLE`] that counts as a loop. A few levels are unusual but possible.
+const MAX_NESTING: u32 = 8;
 
-/// Sets [`LEVEL_VARIABLE`] of `command` to the next higher value, and fails at [`MAX_LEVELS`].
-fn count_nesting(command: &mut Command, runtime: &Path) -> Result<(), WrapperError> {
-    let nesting: u32 = std::env::var(LEVEL_VARIABLE)
+/// Increments [`NESTING_VARIABLE`] in the environment of `command`, and fails at [`MAX_NESTING`].
+fn increment_nesting(command: &mut Command, runtime: &Path) -> Result<(), WrapperError> {
+    let nesting: u32 = std::env::var(NESTING_VARIABLE)
         .ok()
         .and_then(|level| level.parse().ok())
         .unwrap_or(0);
-    if nesting >= MAX_LEVELS {
+    if nesting >= MAX_NESTING {
         return Err(WrapperError::Recursion(runtime.into()));
     }
-    command.env(LEVEL_VARIABLE, (nesting + 1).to_string());
+    command.env(NESTING_VARIABLE, (nesting + 1).to_string());
     Ok(())
 }
 
@@ -238,9 +239,9 @@ fn add_hook(
     let hook = HookEntry::new(config.runtime.hook.as_deref(), config_path)?;
     let (host_root, in_namespace) = (&config.host_root, bundle.has_user_namespace);
     let groups = node_groups::find_missing_groups(file.text(), in_namespace, &plan, host_root);
-    let removed = RemovedPaths::find(&plan, &bundle, config);
+    let removed_paths = RemovedPaths::find(&plan, &bundle, config);
     let text = hook
-        .add_to(file.text(), &bundle.hooks, &plan, &groups, &removed)
+        .add_to_config(file.text(), &bundle.hooks, &plan, &groups, &removed_paths)
         .map_err(|error| WrapperError::Edit {
             path: file.path().into(),
             error,

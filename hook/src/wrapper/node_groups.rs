@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 /// The size limit of `/proc/self/gid_map` in bytes. The kernel allows 340 lines
 /// (user_namespaces(7)).
-const MAX_MAP: u64 = 16 * 1024;
+const MAX_GID_MAP_BYTES: u64 = 16 * 1024;
 
 /// The permission bits that let other users read and write a file.
 const OTHERS_READ_WRITE: u32 = 0o006;
@@ -53,7 +53,8 @@ impl ProcessUser {
 /// namespace of a rootless engine they are not: stat(2) shows the overflow group for a group that
 /// is not mapped, and setgroups(2) refuses that group.
 fn has_all_groups() -> bool {
-    let map = read_regular_text(Path::new("/proc/self/gid_map"), MAX_MAP).unwrap_or_default();
+    let map =
+        read_regular_text(Path::new("/proc/self/gid_map"), MAX_GID_MAP_BYTES).unwrap_or_default();
     let numbers: Vec<&str> = map.split_whitespace().collect();
     numbers == ["0", "0", "4294967295"]
 }
@@ -78,8 +79,9 @@ pub(super) fn find_missing_groups(
             // A node that no longer exists or belongs to another device is skipped here, because
             // the hook reports it as an error.
             let node = fs::metadata(host_root.join(path)).ok()?;
-            let is_planned = node.rdev() == makedev(number.major.into(), number.minor.into());
-            is_planned.then(|| (node.mode(), node.gid()))
+            let is_planned_device =
+                node.rdev() == makedev(number.major.into(), number.minor.into());
+            is_planned_device.then(|| (node.mode(), node.gid()))
         }
         Action::MakeNode { made, .. } => Some((made.own.mode, made.own.gid)),
         _ => None,

@@ -15,10 +15,10 @@ use crate::container::Identity;
 /// engine's PATH is searched before the usual directories, because k3s and similar distributions
 /// add the directory of their own runtime to PATH.
 pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
-    let own = program_identity(Path::new("/proc/self/exe")).ok();
+    let own_identity = program_identity(Path::new("/proc/self/exe")).ok();
     if let Some(path) = &config.path {
         return match program_identity(path) {
-            Ok(id) if Some(id) == own => Err(WrapperError::Recursion(path.clone())),
+            Ok(id) if Some(id) == own_identity => Err(WrapperError::Recursion(path.clone())),
             Ok(_) => Ok(path.clone()),
             Err(error) => Err(WrapperError::Runtime {
                 path: path.clone(),
@@ -30,18 +30,21 @@ pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     let directories = env::split_paths(&path)
         .filter(|directory| directory.is_absolute())
         .chain(program_directories().map(PathBuf::from));
-    find_first(&directories.collect::<Vec<_>>(), own)
+    find_first(&directories.collect::<Vec<_>>(), own_identity)
 }
 
-/// Returns the first runtime in `directories` that is not this program, whose identity is `own`.
-/// An administrator may have installed this program under the name of a runtime.
-fn find_first(directories: &[PathBuf], own: Option<Identity>) -> Result<PathBuf, WrapperError> {
+/// Returns the first runtime in `directories` that is not this program, whose identity is
+/// `own_identity`. An administrator may have installed this program under the name of a runtime.
+fn find_first(
+    directories: &[PathBuf],
+    own_identity: Option<Identity>,
+) -> Result<PathBuf, WrapperError> {
     let mut own_path = None;
     for name in RUNTIMES {
         for directory in directories {
             let path = directory.join(name);
             match program_identity(&path) {
-                Ok(id) if Some(id) == own => own_path = Some(path),
+                Ok(id) if Some(id) == own_identity => own_path = Some(path),
                 Ok(_) => return Ok(path),
                 Err(_) => {}
             }
@@ -53,10 +56,10 @@ fn find_first(directories: &[PathBuf], own: Option<Identity>) -> Result<PathBuf,
 /// Returns the device and inode number of the file at `path`. A file that is not executable is an
 /// error.
 fn program_identity(path: &Path) -> io::Result<Identity> {
-    let file = stat(path)?;
-    let is_file = file.st_mode & libc::S_IFMT == libc::S_IFREG;
-    if is_file && file.st_mode & 0o111 != 0 {
-        Ok(Identity::from_stat(&file))
+    let metadata = stat(path)?;
+    let is_file = metadata.st_mode & libc::S_IFMT == libc::S_IFREG;
+    if is_file && metadata.st_mode & 0o111 != 0 {
+        Ok(Identity::from_stat(&metadata))
     } else {
         Err(io::Error::other("not a program"))
     }
@@ -78,11 +81,11 @@ mod tests {
     #[test]
     fn the_first_runtime_by_name_and_then_by_directory() {
         let top = tempfile::tempdir().unwrap();
-        let own = top.path().join("boathook-runtime");
-        make_program(&own);
+        let own_identity = top.path().join("boathook-runtime");
+        make_program(&own_identity);
         let [first_dir, second_dir] = ["a", "b"].map(|name| top.path().join(name));
         let directories = [first_dir.clone(), second_dir.clone()];
-        let look = || find_first(&directories, program_identity(&own).ok());
+        let look = || find_first(&directories, program_identity(&own_identity).ok());
 
         assert!(matches!(look(), Err(WrapperError::NoRuntime)));
         fs::create_dir_all(first_dir.join("crun")).unwrap();
@@ -98,10 +101,15 @@ mod tests {
     #[test]
     fn this_program_under_a_runtimes_name_is_passed_over() {
         let top = tempfile::tempdir().unwrap();
-        let own = top.path().join("boathook-runtime");
-        make_program(&own);
-        symlink(&own, top.path().join("runc")).unwrap();
-        let look = || find_first(&[top.path().to_owned()], program_identity(&own).ok());
+        let own_identity = top.path().join("boathook-runtime");
+        make_program(&own_identity);
+        symlink(&own_identity, top.path().join("runc")).unwrap();
+        let look = || {
+            find_first(
+                &[top.path().to_owned()],
+                program_identity(&own_identity).ok(),
+            )
+        };
 
         let error = look().unwrap_err();
         assert!(matches!(&error, WrapperError::Recursion(path) if path.ends_with("runc")));

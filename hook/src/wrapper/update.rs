@@ -52,25 +52,25 @@ pub(super) fn add_devices(
     arguments: &[OsString],
     runtime: &Path,
 ) -> Result<Arguments, WrapperError> {
-    let fail = |error| WrapperError::Resources {
-        path: update.resources.clone(),
+    let to_error = |error| WrapperError::Resources {
+        path: update.resources_path.clone(),
         error,
     };
-    let text = read_resources(&update.resources).map_err(fail)?;
-    let listed = json_text::items(&text, &["devices"]);
-    let edited = match find_bundle(update, arguments, runtime, !listed.is_empty()) {
-        Some(bundle) => add_missing_rules(&text, &listed, &bundle)?,
+    let text = read_resources(&update.resources_path).map_err(to_error)?;
+    let listed_rules = json_text::items(&text, &["devices"]);
+    let edited_text = match find_bundle(update, arguments, runtime, !listed_rules.is_empty()) {
+        Some(bundle) => add_missing_rules(&text, &listed_rules, &bundle)?,
         None => None,
     };
-    let is_stdin = update.resources == Path::new("-");
-    let text = match edited {
+    let is_stdin = update.resources_path == Path::new("-");
+    let text = match edited_text {
         None if !is_stdin => return Ok(Arguments::unchanged(arguments)),
-        edited => edited.unwrap_or(text),
+        edited_text => edited_text.unwrap_or(text),
     };
-    let (resources, path) = create_memory_file(&text).map_err(fail)?;
+    let (resources, path) = create_memory_file(&text).map_err(to_error)?;
     let mut words = arguments.to_vec();
-    if let Some(argument) = words.get_mut(update.argument) {
-        let end = argument.len() - update.resources.as_os_str().len();
+    if let Some(argument) = words.get_mut(update.resources_index) {
+        let end = argument.len() - update.resources_path.as_os_str().len();
         let mut word = argument.as_bytes()[..end].to_vec();
         word.extend(path.as_bytes());
         *argument = OsString::from_vec(word);
@@ -87,9 +87,9 @@ pub(super) fn add_devices(
 )]
 fn read_resources(path: &Path) -> io::Result<String> {
     let bytes = if path == Path::new("-") {
-        read_capped(io::stdin().lock(), Bundle::MAX)
+        read_capped(io::stdin().lock(), Bundle::MAX_CONFIG_BYTES)
     } else {
-        File::open(path).and_then(|file| read_capped(file, Bundle::MAX))
+        File::open(path).and_then(|file| read_capped(file, Bundle::MAX_CONFIG_BYTES))
     }?;
     let bytes = bytes.ok_or(io::ErrorKind::FileTooLarge)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -107,7 +107,7 @@ fn find_bundle(
         return None;
     }
     let state = Command::new(runtime)
-        .args(&arguments[..update.global_arguments])
+        .args(&arguments[..update.global_argument_count])
         .arg("state")
         .arg(&update.id)
         .stdin(Stdio::null())
@@ -118,26 +118,26 @@ fn find_bundle(
     Some(state.bundle)
 }
 
-/// Returns `text`, the resources of an update, with the rules of the bundle's config.json that are
-/// missing in `listed`, the device rules of `text`. Returns `None` if no rule is missing, or if
-/// config.json has no hook of Boathook and therefore no rules of `boathook-runtime`.
+/// Returns `text`, the resources of an update, with the device rules of the bundle's config.json
+/// that are not among `listed_rules`, the device rules of `text`. Returns `None` if no rule is
+/// missing, or if config.json has no hook of Boathook and therefore no rules of `boathook-runtime`.
 fn add_missing_rules(
     text: &str,
-    listed: &[&str],
+    listed_rules: &[&str],
     bundle: &Path,
 ) -> Result<Option<String>, WrapperError> {
     let config = ConfigFile::read(&bundle.join("config.json"))?;
     if !Hooks::from_config(config.text()).reads_requests(None) {
         return Ok(None);
     }
-    let mut edited = None;
+    let mut edited_text = None;
     let parse = |rule: &&str| serde_json::from_str::<LinuxDeviceCgroup>(rule).ok();
-    let listed: Vec<_> = listed.iter().filter_map(parse).collect();
+    let listed_rules: Vec<_> = listed_rules.iter().filter_map(parse).collect();
     for rule in json_text::items(config.text(), &["linux", "resources", "devices"]) {
-        let is_missing =
-            parse(&rule).is_some_and(|rule| allows_one_device(&rule) && !listed.contains(&rule));
+        let is_missing = parse(&rule)
+            .is_some_and(|rule| allows_one_device(&rule) && !listed_rules.contains(&rule));
         if is_missing {
-            let current_text = edited.as_deref().unwrap_or(text);
+            let current_text = edited_text.as_deref().unwrap_or(text);
             let new_text =
                 json_text::append(current_text, &["devices"], rule).map_err(|error| {
                     WrapperError::Edit {
@@ -145,10 +145,10 @@ fn add_missing_rules(
                         error,
                     }
                 })?;
-            edited = Some(new_text);
+            edited_text = Some(new_text);
         }
     }
-    Ok(edited)
+    Ok(edited_text)
 }
 
 /// Returns whether a rule allows exactly one device. `boathook-runtime` adds only such rules to

@@ -55,8 +55,8 @@ pub(super) fn add_device_allow(
     unit: &Unit,
     entries: &[DeviceAllow],
 ) -> Result<(), BusError> {
-    let set = set_unit_properties(unit, &[entries]);
-    bus.call([set, ping()]).map(drop)
+    let set_call = set_unit_properties(unit, &[entries]);
+    bus.call([set_call, ping_call()]).map(drop)
 }
 
 /// Replaces `DeviceAllow=` of a unit by `entries` in one call. The call assigns an empty list
@@ -66,14 +66,14 @@ pub(super) fn set_device_allow(
     unit: &Unit,
     entries: &[DeviceAllow],
 ) -> Result<(), BusError> {
-    let set = set_unit_properties(unit, &[&[], entries]);
-    bus.call([set, ping()]).map(drop)
+    let set_call = set_unit_properties(unit, &[&[], entries]);
+    bus.call([set_call, ping_call()]).map(drop)
 }
 
 /// Returns a call without effect, whose reply shows that earlier changes were applied. systemd
 /// replies to a change before it applies the change to the cgroup, but applies the change before
 /// it reads the next message.
-fn ping() -> Call<'static> {
+fn ping_call() -> Call<'static> {
     Call {
         destination: SYSTEMD,
         path: MANAGER_PATH,

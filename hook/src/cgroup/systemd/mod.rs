@@ -115,14 +115,14 @@ impl Systemd {
         };
         let (policy, _) = manager::read_device_policy(bus, unit)?;
         let paths: Vec<String> = rules.iter().map(dev_links::link_path).collect();
-        let mut remaining = policy.allowed.clone();
-        remaining.retain(|(path, _)| !paths.contains(path));
+        let mut remaining_entries = policy.allowed.clone();
+        remaining_entries.retain(|(path, _)| !paths.contains(path));
         // With `DevicePolicy=auto`, an empty `DeviceAllow=` would allow every device.
-        let would_allow_all = remaining.is_empty() && policy.policy == "auto";
-        if remaining.len() == policy.allowed.len() || would_allow_all {
+        let would_allow_all = remaining_entries.is_empty() && policy.policy == "auto";
+        if remaining_entries.len() == policy.allowed.len() || would_allow_all {
             return Ok(false);
         }
-        manager::set_device_allow(bus, unit, &remaining)?;
+        manager::set_device_allow(bus, unit, &remaining_entries)?;
         Ok(true)
     }
 

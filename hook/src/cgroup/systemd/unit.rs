@@ -27,7 +27,7 @@ impl Unit {
     /// manage the cgroups below such a unit. If only slices are found, the last slice is
     /// returned. Returns `None` if the path does not begin with the name of a unit.
     pub(crate) fn from_path(cgroup_path: &Path) -> Option<Self> {
-        let mut found = None;
+        let mut last_unit = None;
         for component in cgroup_path.components() {
             let name = match component {
                 Component::RootDir => continue,
@@ -40,12 +40,12 @@ impl Unit {
                 break;
             };
             let is_slice = unit.interface == UNIT_TYPES[0].1;
-            found = Some(unit);
+            last_unit = Some(unit);
             if !is_slice {
                 break;
             }
         }
-        found
+        last_unit
     }
 
     /// Returns the unit whose cgroup has exactly this path. Returns `None` for a cgroup below

@@ -8,7 +8,7 @@ use crate::cgroup::locate;
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 
 /// The size limit of `devices.list` in bytes, which is sufficient for some 60,000 rules.
-const DEVICE_LIST_LIMIT: u64 = 1024 * 1024;
+const MAX_DEVICE_LIST_BYTES: u64 = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) enum DeviceList {
@@ -31,7 +31,7 @@ pub(in crate::cgroup) struct ListEntry {
 impl DeviceList {
     pub(in crate::cgroup) fn read(dir: &Path) -> Result<Self, CgroupError> {
         let path = dir.join("devices.list");
-        let content = locate::read_file(&path, DEVICE_LIST_LIMIT)?;
+        let content = locate::read_file(&path, MAX_DEVICE_LIST_BYTES)?;
         Self::parse(&String::from_utf8_lossy(&content)).map_err(|line| CgroupError::Malformed {
             path,
             line: line.to_owned(),

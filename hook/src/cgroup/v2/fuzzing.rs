@@ -36,15 +36,18 @@ pub fn device_program(bytes: &[u8]) {
     match evaluate_admission(&program, &rules) {
         Admission::Hidden | Admission::Unreadable => {}
         Admission::Admits => {
-            let covered = rules
+            let covered_requests = rules
                 .iter()
                 .flat_map(|rule| AccessRequest::list_allowed_by(*rule));
-            for request in covered {
+            for request in covered_requests {
                 assert_eq!(admits(&program, &request), Some(true), "{request:?}");
             }
         }
-        Admission::Replace(new) => {
-            assert_eq!(evaluate_admission(&new, &rules), Admission::Admits);
+        Admission::Replace(rewritten_program) => {
+            assert_eq!(
+                evaluate_admission(&rewritten_program, &rules),
+                Admission::Admits
+            );
             for request in generate_requests(&rules) {
                 let original_result = admits(&program, &request);
                 let expected = if is_covered(&request) {
@@ -55,7 +58,11 @@ pub fn device_program(bytes: &[u8]) {
                 // The evaluator refuses a program that reads an unset register. The kernel does
                 // not load such a program, so the result is not compared.
                 if expected.is_some() {
-                    assert_eq!(admits(&new, &request), expected, "{request:?}");
+                    assert_eq!(
+                        admits(&rewritten_program, &request),
+                        expected,
+                        "{request:?}"
+                    );
                 }
             }
         }

@@ -49,18 +49,18 @@ impl<K: Kernel> Level<'_, K> {
         self.ancestor.owner == CgroupOwner::Container
     }
 
-    /// Changes the device programs of this cgroup so that they admit the devices of
-    /// `required.rules`. If the cgroup belongs to the container, its programs also stop admitting
-    /// the devices of `required.withdrawn`. `leaf` is the container's cgroup.
+    /// Changes the device programs of this cgroup so that they admit the devices of `change.rules`.
+    /// If the cgroup belongs to the container, its programs also stop admitting the devices of
+    /// `change.withdrawn_rules`. `leaf_cgroup` is the container's cgroup.
     pub(super) fn change_programs(
         &self,
         kernel: &K,
-        leaf: &K::Cgroup,
-        required: &RequiredChange<'_>,
+        leaf_cgroup: &K::Cgroup,
+        change: &RequiredChange<'_>,
     ) -> Result<Vec<Outcome>, CgroupError> {
         let mut outcomes = Vec::new();
         for _ in 0..MAX_ATTEMPTS {
-            match self.try_change_programs(kernel, leaf, required, &mut outcomes) {
+            match self.try_change_programs(kernel, leaf_cgroup, change, &mut outcomes) {
                 Ok(()) => return Ok(outcomes),
                 Err(AttemptError::ConcurrentChange) => {}
                 Err(AttemptError::NoPermission(operation)) => {
@@ -78,68 +78,74 @@ impl<K: Kernel> Level<'_, K> {
     fn try_change_programs(
         &self,
         kernel: &K,
-        leaf: &K::Cgroup,
-        required: &RequiredChange<'_>,
+        leaf_cgroup: &K::Cgroup,
+        change: &RequiredChange<'_>,
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), AttemptError> {
         let to_list_error = |error| self.to_attempt_error(kernel, error, "list device programs");
         let to_read_error = |error| self.to_attempt_error(kernel, error, "read device programs");
 
-        let attached = kernel
+        let attached_programs = kernel
             .query(&self.cgroup, ProgramScope::Attached)
             .map_err(to_list_error)?;
         // A program without BPF_F_ALLOW_MULTI that a descendant overrides does not apply to the
         // container, so it is not changed.
-        let effective = kernel
-            .query(leaf, ProgramScope::Effective)
+        let effective_programs = kernel
+            .query(leaf_cgroup, ProgramScope::Effective)
             .map_err(to_list_error)?;
-        let is_single = attached.ids.len() == 1;
-        let mut ids = attached.ids;
-        ids.retain(|id| effective.ids.contains(id));
+        let is_only_program = attached_programs.ids.len() == 1;
+        let mut ids = attached_programs.ids;
+        ids.retain(|id| effective_programs.ids.contains(id));
         if ids.is_empty() && outcomes.is_empty() {
             outcomes.push(Outcome::NoProgram);
         }
 
         for id in ids {
-            let old = kernel.open(id).map_err(to_read_error)?;
-            let code = kernel.dump(&old).map_err(to_read_error)?;
-            let RequiredChange { withdrawn, .. } = *required;
+            let old_program = kernel.open(id).map_err(to_read_error)?;
+            let code = kernel.dump(&old_program).map_err(to_read_error)?;
+            let RequiredChange {
+                withdrawn_rules, ..
+            } = *change;
             let withdrawn_code = if self.is_own() {
                 rewrite::withdraw_rules(
                     &code,
-                    withdrawn,
-                    &required.spec.find_rules_of_same_devices(withdrawn),
+                    withdrawn_rules,
+                    &change
+                        .spec_rules
+                        .find_rules_of_same_devices(withdrawn_rules),
                 )
             } else {
                 None
             };
             let admission =
-                evaluate_admission(withdrawn_code.as_ref().unwrap_or(&code), required.rules);
+                evaluate_admission(withdrawn_code.as_ref().unwrap_or(&code), change.rules);
             let admission = match (admission, withdrawn_code) {
                 (Admission::Admits, Some(code)) => Admission::Replace(code),
                 (Admission::Admits, None)
-                    if self.is_own() && !withdrawn.is_empty() && is_hidden(&code) =>
+                    if self.is_own() && !withdrawn_rules.is_empty() && is_hidden(&code) =>
                 {
                     Admission::Hidden
                 }
                 (admission, _) => admission,
             };
-            let (new, outcome) = match admission {
+            let (new_program, outcome) = match admission {
                 Admission::Admits => continue,
                 Admission::Replace(code) => match load(kernel, &code) {
-                    Ok(new) => (new, Outcome::Rewritten { program: id }),
+                    Ok(new_program) => (new_program, Outcome::Rewritten { program: id }),
                     Err(error) => return Err(self.to_load_error(kernel, &code, error)),
                 },
                 unknown if self.is_own() => {
-                    let description = kernel.describe_program(&old).map_err(to_read_error)?;
+                    let description = kernel
+                        .describe_program(&old_program)
+                        .map_err(to_read_error)?;
                     // The runtime's program is the only one of the cgroup, uses no map, and
                     // depends on config.json alone. If the kernel hides this program, it can be
                     // generated again.
                     let is_runtime_program =
-                        unknown == Admission::Hidden && is_single && description.maps == 0;
+                        unknown == Admission::Hidden && is_only_program && description.maps == 0;
                     // Boathook adds devices to the runtime's program only, so nothing must be
                     // withdrawn from any other program.
-                    if !is_runtime_program && required.rules.is_empty() {
+                    if !is_runtime_program && change.rules.is_empty() {
                         continue;
                     }
                     if !is_runtime_program {
@@ -149,7 +155,7 @@ impl<K: Kernel> Level<'_, K> {
                             name: description.name,
                         }));
                     }
-                    self.regenerate_program(kernel, id, required)?
+                    self.regenerate_program(kernel, id, change)?
                 }
                 Admission::Hidden | Admission::Unreadable => {
                     let outcome = Outcome::Unreadable { program: id };
@@ -159,7 +165,13 @@ impl<K: Kernel> Level<'_, K> {
                     continue;
                 }
             };
-            match replace_program(kernel, &self.cgroup, attached.flags, &old, &new) {
+            match replace_program(
+                kernel,
+                &self.cgroup,
+                attached_programs.flags,
+                &old_program,
+                &new_program,
+            ) {
                 Ok(()) => outcomes.push(outcome),
                 Err(Errno::ENOENT) => return Err(AttemptError::ConcurrentChange),
                 Err(source) => {
@@ -180,13 +192,13 @@ impl<K: Kernel> Level<'_, K> {
     fn regenerate_program(
         &self,
         kernel: &K,
-        old: u32,
-        required: &RequiredChange<'_>,
+        old_id: u32,
+        change: &RequiredChange<'_>,
     ) -> Result<(K::Program, Outcome), AttemptError> {
-        let spec = required.spec.with_denied(required.withdrawn);
-        let code = assembler::generate_program(&spec.with_allowed(required.rules));
+        let spec_rules = change.spec_rules.with_denied(change.withdrawn_rules);
+        let code = assembler::generate_program(&spec_rules.with_allowed(change.rules));
         match load(kernel, &code) {
-            Ok(new) => Ok((new, Outcome::Regenerated { program: old })),
+            Ok(new_program) => Ok((new_program, Outcome::Regenerated { program: old_id })),
             Err(error) => Err(self.to_load_error(kernel, &code, error)),
         }
     }

@@ -43,18 +43,18 @@ pub(super) fn load<K: Kernel>(kernel: &K, program: &[Insn]) -> Result<K::Program
 fn raise_locked_memory() {
     let resource = Resource::RLIMIT_MEMLOCK;
     if setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).is_err()
-        && let Ok((_, hard)) = getrlimit(resource)
+        && let Ok((_, hard_limit)) = getrlimit(resource)
     {
-        let _ = setrlimit(resource, hard, hard);
+        let _ = setrlimit(resource, hard_limit, hard_limit);
     }
 }
 
-/// Returns the last [`LOG_EXCERPT_SIZE`] bytes of the verifier's log on one line. The last lines
-/// tell why the verifier refused the program.
+/// Returns the last [`LOG_EXCERPT_SIZE`] bytes of the verifier's log on one line. The verifier's
+/// reason for the refusal is at the end of its log.
 fn excerpt_log_end(log: &[u8]) -> String {
-    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-    let kept = &log[end.saturating_sub(LOG_EXCERPT_SIZE)..end];
-    String::from_utf8_lossy(kept)
+    let log_len = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    let log_end = &log[log_len.saturating_sub(LOG_EXCERPT_SIZE)..log_len];
+    String::from_utf8_lossy(log_end)
         .lines()
         .filter(|line| !line.is_empty())
         .collect::<Vec<_>>()

@@ -46,31 +46,34 @@ struct RequiredChange<'a> {
     /// The devices to admit, with at most one rule for each device.
     rules: &'a [DeviceRule],
     /// The devices that the container's own device programs must no longer admit.
-    withdrawn: &'a [DeviceRule],
+    withdrawn_rules: &'a [DeviceRule],
     /// The runtime's rules, from which a hidden device program is generated again.
-    spec: &'a SpecRules,
+    spec_rules: &'a SpecRules,
 }
 
 /// Changes the device programs of the container's cgroup, and of the systemd slices and services
 /// above it, so that they admit the devices of `rules`. The programs of the container's own
-/// cgroups also stop admitting the devices of `withdrawn`. Each program is replaced at most once.
+/// cgroups also stop admitting the devices of `withdrawn_rules`. Each program is replaced at most once.
 pub(super) fn change_programs(
     cgroup: &CgroupDir,
-    withdrawn: &[DeviceRule],
+    withdrawn_rules: &[DeviceRule],
     rules: &[DeviceRule],
-    spec: &SpecRules,
+    spec_rules: &SpecRules,
 ) -> Result<Vec<LevelReport>, CgroupError> {
-    let required = RequiredChange {
+    let change = RequiredChange {
         rules,
-        withdrawn,
-        spec,
+        withdrawn_rules,
+        spec_rules,
     };
-    change_programs_on(&RunningKernel, cgroup, required)
+    change_programs_on(&RunningKernel, cgroup, change)
 }
 
 /// Checks that no device program of an enclosing cgroup, which is never changed, denies a member
 /// of `rules`. A denied device is an error.
-pub(super) fn check_enclosing(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
+pub(super) fn check_enclosing_cgroups(
+    cgroup: &CgroupDir,
+    rules: &[DeviceRule],
+) -> Result<(), CgroupError> {
     let levels = open_levels(&RunningKernel, cgroup)?;
     check_enclosing_programs(&RunningKernel, cgroup, &levels, rules).map(drop)
 }
@@ -146,7 +149,7 @@ fn find_denied_rules_on<K: Kernel>(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<(Vec<DeviceRule>, usize), CgroupError> {
-    let opened = kernel
+    let cgroup_file = kernel
         .open_cgroup(&cgroup.dir)
         .map_err(|source| CgroupError::Read {
             path: cgroup.dir.clone(),
@@ -156,11 +159,11 @@ fn find_denied_rules_on<K: Kernel>(
         cgroup: cgroup.dir.clone(),
         source,
     };
-    let effective = kernel
-        .query(&opened, ProgramScope::Effective)
+    let effective_programs = kernel
+        .query(&cgroup_file, ProgramScope::Effective)
         .map_err(to_read_error)?;
     let (mut denied_rules, mut unreadable_programs) = (Vec::new(), 0);
-    for id in effective.ids {
+    for id in effective_programs.ids {
         let program = kernel.open(id).map_err(to_read_error)?;
         let code = kernel.dump(&program).map_err(to_read_error)?;
         match find_denied(&code, rules) {
@@ -175,7 +178,7 @@ fn find_denied_rules_on<K: Kernel>(
 fn change_programs_on<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
-    required: RequiredChange<'_>,
+    change: RequiredChange<'_>,
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let levels = open_levels(kernel, cgroup)?;
     let Some(leaf) = levels.first().map(|level| &level.cgroup) else {
@@ -183,20 +186,20 @@ fn change_programs_on<K: Kernel>(
             cgroup: cgroup.path.clone(),
         });
     };
-    let mut reports = match required.rules {
+    let mut reports = match change.rules {
         [] => Vec::new(),
         rules => check_enclosing_programs(kernel, cgroup, &levels, rules)?,
     };
     for level in &levels {
         let must_change = match level.ancestor.owner {
             CgroupOwner::Container => true,
-            CgroupOwner::Unit => !required.rules.is_empty(),
+            CgroupOwner::Unit => !change.rules.is_empty(),
             CgroupOwner::Enclosing => false,
         };
         if !must_change {
             continue;
         }
-        for outcome in level.change_programs(kernel, leaf, &required)? {
+        for outcome in level.change_programs(kernel, leaf, &change)? {
             let lacks_privileges = matches!(outcome, Outcome::NoPermission { .. });
             reports.push(LevelReport {
                 cgroup: level.ancestor.dir.to_owned(),
@@ -241,7 +244,10 @@ fn check_enclosing_programs<K: Kernel>(
     let mut reports = Vec::new();
     let programs = list_enclosing_programs(kernel, levels).or_else(check_privileges)?;
     for (program, attached_to) in programs {
-        let code = match kernel.open(program).and_then(|opened| kernel.dump(&opened)) {
+        let code = match kernel
+            .open(program)
+            .and_then(|opened_program| kernel.dump(&opened_program))
+        {
             Ok(code) => code,
             // Another process removed the program since it was listed.
             Err(Errno::ENOENT) => continue,

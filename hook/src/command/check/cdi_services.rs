@@ -10,7 +10,7 @@ use device_class::config::Config;
 use device_class::load::each_source;
 use injection_plan::cdi::{FILE_PREFIX, SpecificationOwner};
 
-use super::delivery::DIRECTORIES;
+use super::delivery::CDI_DIRECTORIES;
 use crate::command::engine_words::is_node;
 use crate::command::finding::{Finding, Verdict};
 
@@ -37,18 +37,18 @@ pub(super) fn check(config: &Config) -> Option<Finding> {
         .map(String::from)
         .filter(|unit| is_installed(host_root, unit))
         .collect();
-    if services.is_empty() || !has_names_for_people(host_root) {
+    if services.is_empty() || !has_generated_specifications(host_root) {
         return None;
     }
     let services = Vec::from_iter(services).join(" ");
-    let pods = if is_node(config) {
+    let pods_note = if is_node(config) {
         "; pods are not concerned"
     } else {
         ""
     };
     let text = format!(
         "{services} may write a specification with the names of Boathook's, and engines refuse a \
-         name that two files have{pods}"
+         name that two files have{pods_note}"
     );
     let fix = format!(
         "run `systemctl disable --now {services}` and remove its file from /var/run/cdi; or \
@@ -71,8 +71,8 @@ fn is_installed(host_root: &Path, unit: &str) -> bool {
 
 /// Returns whether the host has specifications of `boathook cdi generate`, or will have them after
 /// the next boot.
-fn has_names_for_people(host_root: &Path) -> bool {
-    let entries = DIRECTORIES
+fn has_generated_specifications(host_root: &Path) -> bool {
+    let entries = CDI_DIRECTORIES
         .iter()
         .filter_map(|directory| fs::read_dir(host_root.join(directory)).ok());
     let mut names = entries

@@ -70,25 +70,26 @@ fn check_class(
     if let Err(conflict) = owners.claim_request_variable(&class) {
         return error(conflict.to_string());
     }
-    let request = match request_for_all(&class) {
+    let request = match create_request_for_all(&class) {
         Ok(request) => request,
         Err(problem) => return error(problem),
     };
-    let found = match discover::look_up(&class, request.wanted(), host) {
-        Ok(found) => found,
+    let found_class = match discover::look_up(&class, request.wanted(), host) {
+        Ok(found_class) => found_class,
         Err(problem) => return error(chain(&problem)),
     };
     if class.spec.enabled
-        && let Err(conflict) = claim_resources(&class, &found, owners)
+        && let Err(conflict) = claim_resources(&class, &found_class, owners)
     {
         return error(conflict);
     }
-    let mut findings = check_devices(&subject, &class, &request, &found);
-    if !found.inventory.devices.is_empty() {
+    let mut findings = check_devices(&subject, &class, &request, &found_class);
+    if !found_class.inventory.devices.is_empty() {
         let message = Facts::describe_absence(&class, host);
         findings.extend(message.map(|message| Finding::new(Verdict::Warning, &subject, message)));
     }
-    let missing_parts = discover::find_lacks(&class, request.wanted(), &found.inventory, host);
+    let missing_parts =
+        discover::find_lacks(&class, request.wanted(), &found_class.inventory, host);
     for missing_part in missing_parts {
         findings.push(Finding::new(Verdict::Warning, &subject, missing_part));
     }
@@ -100,7 +101,7 @@ fn check_class(
 /// class in containers that request the resource.
 fn claim_resources(
     class: &DeviceClass,
-    found: &FoundClass,
+    found_class: &FoundClass,
     owners: &mut NameOwners,
 ) -> Result<(), String> {
     // A resource name that contains attributes differs between devices, so the class has no fixed
@@ -108,7 +109,7 @@ fn claim_resources(
     let class_resource = &class.spec.resource;
     let has_attributes = class_resource.attributes().next().is_some();
     let fixed_resource = (!has_attributes).then(|| class_resource.to_string());
-    let devices = found.inventory.devices.iter();
+    let devices = found_class.inventory.devices.iter();
     let resources = devices.map(|device| device.resource.to_string());
     let count_resource = class.spec.count_resource().map(String::from);
     for resource in resources.chain(fixed_resource).chain(count_resource) {
@@ -120,7 +121,7 @@ fn claim_resources(
 }
 
 /// Returns the request of a container that sets the variable of the class to `all`.
-fn request_for_all(class: &DeviceClass) -> Result<Request, String> {
+fn create_request_for_all(class: &DeviceClass) -> Result<Request, String> {
     let env = Environment::from(vec![format!("{}=all", class.spec.request.env)]);
     match Request::find(class, &env, |_| None) {
         Ok(Some(request)) => Ok(request),
@@ -139,13 +140,15 @@ fn check_devices(
     let warning = |text: String| Finding::new(Verdict::Warning, subject, text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(warning).collect();
     // The plugin does not offer devices with mixed parts, so they are not counted as usable here.
-    let mut offered = inventory.clone();
-    offered.refuse_mixed(class);
-    let devices = &offered.devices;
+    let mut offered_inventory = inventory.clone();
+    offered_inventory.refuse_mixed(class);
+    let devices = &offered_inventory.devices;
     if devices.is_empty() {
-        let text = match offered.hidden.len() {
+        let text = match offered_inventory.hidden.len() {
             0 => NO_DEVICE.to_owned(),
-            hidden => format!("{NO_DEVICE} that config.toml does not hide (it hides {hidden})"),
+            hidden_count => {
+                format!("{NO_DEVICE} that config.toml does not hide (it hides {hidden_count})")
+            }
         };
         findings.push(Finding::new(Verdict::Ok, subject, text));
         return findings;
@@ -182,7 +185,7 @@ fn check_devices(
             "a container that requests devices would be refused: {}",
             chain(&error)
         );
-        findings.push(Finding::unfit(subject, &text));
+        findings.push(Finding::error_with_hint(subject, &text));
         return findings;
     }
     findings.push(Finding::new(Verdict::Ok, subject, text));
@@ -195,14 +198,14 @@ fn find_ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
         .iter()
         .filter_map(|directory| fs::read_dir(directory).ok());
     let paths = entries.flatten().flatten().map(|entry| entry.path());
-    let ignored: BTreeSet<PathBuf> =
+    let ignored_files: BTreeSet<PathBuf> =
         inserted(paths.filter(|path| is_ignored(path) && path.is_file()));
     let to_finding = |path: PathBuf| {
         let text = format!("{} is not read", path.display());
         Finding::new(Verdict::Warning, "classes", text)
             .fix("name a class file CLASS.toml, or move the file elsewhere")
     };
-    ignored.into_iter().map(to_finding).collect()
+    ignored_files.into_iter().map(to_finding).collect()
 }
 
 /// Returns whether a file may be intended as a class file but is ignored because of its name.
@@ -223,7 +226,7 @@ fn find_unknown_classes(
         return Vec::new();
     }
     let known_sources = sources.iter().flatten();
-    let unknown = config.unknown_classes(known_sources.map(|source| source.name.as_str()));
+    let unknown_classes = config.unknown_classes(known_sources.map(|source| source.name.as_str()));
     let to_finding = |(name, similar_name): (&ClassName, Option<&str>)| {
         let text =
             format!("the configuration has a table [class.{name}], but there is no such class");
@@ -233,5 +236,5 @@ fn find_unknown_classes(
             None => "`boathook list` shows all classes".to_owned(),
         })
     };
-    unknown.map(to_finding).collect()
+    unknown_classes.map(to_finding).collect()
 }

@@ -20,7 +20,7 @@ const SUBJECT: &str = "delivery";
 /// The size limit of a CDI specification in bytes. Larger files are ignored.
 const MAX_SPECIFICATION_BYTES: u64 = 16 << 20;
 
-pub(super) const DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
+pub(super) const CDI_DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
 
 const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, without a file \
                       of theirs being changed: deploy boathook-plugin with --delivery=cdi \
@@ -31,8 +31,8 @@ const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, 
 pub(super) fn check(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let host_root = &config.host_root;
     // The directory has one record for each engine that `boathook-init` configured.
-    let records = directories.state();
-    let records = host_root.join(records.strip_prefix("/").unwrap_or(&records));
+    let state_dir = directories.state();
+    let record_dir = host_root.join(state_dir.strip_prefix("/").unwrap_or(&state_dir));
     let specifications = read_specifications(host_root);
     let mut findings: Vec<Finding> = specifications
         .iter()
@@ -49,7 +49,7 @@ pub(super) fn check(config: &Config, directories: &InstalledDirectories) -> Vec<
     let handler_engines: Vec<&str> = Engine::ALL
         .into_iter()
         .filter(|engine| {
-            let record = records.join(format!("{engine}.json"));
+            let record = record_dir.join(format!("{engine}.json"));
             *engine != Engine::Docker && *engine != Engine::Podman && record.is_file()
         })
         .map(Engine::name)
@@ -84,7 +84,7 @@ pub(super) fn check(config: &Config, directories: &InstalledDirectories) -> Vec<
 }
 
 fn read_specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
-    let directories = DIRECTORIES.map(|directory| host_root.join(directory));
+    let directories = CDI_DIRECTORIES.map(|directory| host_root.join(directory));
     let entries = directories
         .iter()
         .filter_map(|path| fs::read_dir(path).ok());

@@ -45,13 +45,13 @@ fn check_kernel_calls() -> Vec<Finding> {
         ("fsopen", fsopen, "5.2"),
         ("statmount", statmount, "6.8"),
     ];
-    let to_finding = |(name, usable, since)| {
+    let to_finding = |(name, is_usable, min_version)| {
         let subject = format!("kernel call {name}");
-        if usable {
+        if is_usable {
             Finding::new(Verdict::Ok, subject, "usable")
         } else {
             let text = format!(
-                "not available, using a slower fallback; it requires Linux {since} and no seccomp filter"
+                "not available, using a slower fallback; it requires Linux {min_version} and no seccomp filter"
             );
             Finding::new(Verdict::Warning, subject, text)
         }

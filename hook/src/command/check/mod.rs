@@ -23,13 +23,13 @@ use crate::exit::ExitCode;
 pub(super) fn run(
     names: &[ClassName],
     root: Option<PathBuf>,
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let mut findings = kernel::check();
     let directories = InstalledDirectories::find(&config.host_root)?;
     findings.extend(versions::check(&config.host_root, &directories));
-    findings.extend(check_given_config(config, &directories));
+    findings.extend(check_plugin_config(config, &directories));
     findings.extend(check_engines(&config.host_root));
     findings.extend(check_runtime(config));
     findings.extend(delivery::check(config, &directories));
@@ -38,7 +38,7 @@ pub(super) fn run(
     findings.extend(classes::check(names, config)?);
     findings.extend(outdated::check(names, root, config));
     findings.extend(missing_follower::check(config));
-    if json {
+    if as_json {
         print_json(&serde_json::json!({ "findings": findings }))?;
     } else {
         print_table(&mut io::stdout().lock(), &findings)?;
@@ -71,7 +71,7 @@ fn check_engines(host_root: &Path) -> Vec<Finding> {
 /// Returns a finding if `boathook-runtime` cannot find a runtime to execute: the configured program
 /// does not exist, or no runtime is installed.
 fn check_runtime(config: &Config) -> Option<Finding> {
-    let in_host_root = |path: &Path| {
+    let to_host_path = |path: &Path| {
         config
             .host_root
             .join(path.strip_prefix("/").unwrap_or(path))
@@ -80,12 +80,12 @@ fn check_runtime(config: &Config) -> Option<Finding> {
         let text = format!("{}, of [runtime] path, is no program", path.display());
         let finding = Finding::new(Verdict::Error, "runtime", text);
         let fix = "name runc, crun or youki by their absolute path, or remove the key";
-        return (!in_host_root(path).is_file()).then(|| finding.fix(fix));
+        return (!to_host_path(path).is_file()).then(|| finding.fix(fix));
     }
     let mut programs = RUNTIMES.iter().flat_map(|name| {
         program_directories().map(move |directory| Path::new(directory).join(name))
     });
-    let is_installed = programs.any(|path| in_host_root(&path).is_file());
+    let is_installed = programs.any(|path| to_host_path(&path).is_file());
     let text = format!("none of {} in the usual directories", RUNTIMES.join(", "));
     let finding = Finding::new(Verdict::Warning, "runtime", text);
     (!is_installed).then(|| finding.fix("install one, or name it: [runtime] path in config.toml"))
@@ -93,27 +93,33 @@ fn check_runtime(config: &Config) -> Option<Finding> {
 
 /// Checks that the hook uses the same configuration as the cluster's plugin. The installation
 /// keeps a copy of the plugin's configuration.
-fn check_given_config(config: &Config, directories: &InstalledDirectories) -> Option<Finding> {
-    let (path, used) = (directories.given_config(), directories.config());
-    let (path, used) = (path.strip_prefix("/").unwrap_or(&path), used.display());
-    let path = config.host_root.join(path);
-    if !path.exists() {
+fn check_plugin_config(config: &Config, directories: &InstalledDirectories) -> Option<Finding> {
+    let (copy_path, used_path) = (directories.given_config(), directories.config());
+    let copy_path = config
+        .host_root
+        .join(copy_path.strip_prefix("/").unwrap_or(&copy_path));
+    let used_config = used_path.display();
+    if !copy_path.exists() {
         return None;
     }
     let finding = |verdict, text: String| Finding::new(verdict, "configuration", text);
     // `host_root` may differ, because the plugin sees the host below another directory.
-    let given = Config::load(Some(&path)).map(|given| Config {
+    let plugin_config = Config::load(Some(&copy_path)).map(|plugin_config| Config {
         host_root: config.host_root.clone(),
-        ..given
+        ..plugin_config
     });
-    Some(match given {
-        Ok(given) if given == *config => finding(Verdict::Ok, "that of the cluster".into()),
+    Some(match plugin_config {
+        Ok(plugin_config) if plugin_config == *config => {
+            finding(Verdict::Ok, "that of the cluster".into())
+        }
         Ok(_) => finding(
             Verdict::Warning,
-            format!("{used} differs from the cluster's configuration, which the plugin uses"),
+            format!(
+                "{used_config} differs from the cluster's configuration, which the plugin uses"
+            ),
         )
         .fix(format!(
-            "make the change in the ConfigMap boathook-plugin, remove {used}, and \
+            "make the change in the ConfigMap boathook-plugin, remove {used_config}, and \
              restart the plugin's pod on this node"
         )),
         Err(error) => finding(Verdict::Warning, crate::log::chain(&error)),
@@ -155,7 +161,7 @@ mod tests {
         };
         let replicas = |count: u16| format!("[class.a]\nreplicas = {count}\n");
         let directories = InstalledDirectories::default();
-        let check = |count| check_given_config(&parse_config(&replicas(count)), &directories);
+        let check = |count| check_plugin_config(&parse_config(&replicas(count)), &directories);
         assert!(check(2).is_none());
         let given = host.path().join("opt/boathook/state/config.toml");
         std::fs::create_dir_all(given.parent().unwrap()).unwrap();

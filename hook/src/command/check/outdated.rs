@@ -24,8 +24,8 @@ const MAX_SHOWN_NAMES: usize = 4;
 /// Returns a warning for each running container with outdated files of the classes `names`, or of
 /// any class if `names` is empty.
 pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config) -> Vec<Finding> {
-    let running = containers::find_running(root, &config.host_root);
-    let findings = running.filter_map(|(container, pid, directory)| {
+    let running_containers = containers::find_running(root, &config.host_root);
+    let findings = running_containers.filter_map(|(container, pid, directory)| {
         let inspect = || find_old_files(pid, &directory, names, config);
         let Some(result) = running_root::run_in_child(inspect) else {
             let text = format!(
@@ -75,9 +75,9 @@ fn describe_restart(container: &Container, bundle: &Path) -> &'static str {
     }
 }
 
-/// The names of outdated files, and whether the libraries among them have the host's version, which
-/// is read from the names of files. For a class with `library_version`, the host's version is that
-/// of the kernel module.
+/// The names of outdated files, and whether the container's libraries have the host's version. The
+/// version is read from the names of the library files. For a class with `library_version`, the
+/// host's version is that of the kernel module.
 type OldFiles = (Vec<String>, Option<bool>);
 
 /// Finds the outdated driver files of the container with the first process `pid` and the bundle
@@ -96,9 +96,9 @@ fn find_old_files(
         return None;
     }
     let root = RunningRoot::from_pid(pid);
-    let look = |path: &Path| root.look(path);
+    let look_up = |path: &Path| root.look_up(path);
     let is_outdated =
-        |action: &Action| apply::is_outdated(action, &config.host_root, &look) == Some(true);
+        |action: &Action| apply::is_outdated(action, &config.host_root, &look_up) == Some(true);
     let outdated_actions: Vec<&Action> = plan
         .steps
         .iter()
@@ -106,16 +106,21 @@ fn find_old_files(
         .filter(|action| is_outdated(action))
         .collect();
     let versions = outdated_actions.iter().filter_map(|action| match action {
-        Action::Library { mount, .. } => Some(look(&mount.path).is_ok_and(|it| it.is_some())),
+        Action::Library { mount, .. } => {
+            Some(look_up(&mount.path).is_ok_and(|file| file.is_some()))
+        }
         _ => None,
     });
     // `false` is less than `true`, so the minimum is false if one library has another version.
     let is_host_version = versions.min();
-    let names: Vec<String> = outdated_actions.into_iter().filter_map(file_name).collect();
+    let names: Vec<String> = outdated_actions
+        .into_iter()
+        .filter_map(find_file_name)
+        .collect();
     (!names.is_empty()).then_some((names, is_host_version))
 }
 
-fn file_name(action: &Action) -> Option<String> {
+fn find_file_name(action: &Action) -> Option<String> {
     let (Action::File(mount) | Action::Directory(mount) | Action::Library { mount, .. }) = action
     else {
         return None;

@@ -38,12 +38,12 @@ fn check_program(
     directories: &InstalledDirectories,
     name: &str,
 ) -> Option<Finding> {
-    let in_host_root = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
+    let to_host_path = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
     let paths = program_directories().map(|directory| Path::new(directory).join(name));
-    let present_paths = paths.filter(|path| in_host_root(path).symlink_metadata().is_ok());
+    let present_paths = paths.filter(|path| to_host_path(path).symlink_metadata().is_ok());
     let (own_links, foreign_programs): (Vec<PathBuf>, Vec<PathBuf>) =
         present_paths.partition(|path| {
-            let link = fs::read_link(in_host_root(path));
+            let link = fs::read_link(to_host_path(path));
             link.is_ok_and(|link| link.parent() == directories.hook().parent())
         });
     let own_link = own_links.first()?.display();

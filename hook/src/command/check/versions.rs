@@ -15,13 +15,13 @@ const MAX_VERSION_BYTES: u64 = 64;
 /// Returns a finding for each version that differs from the installed version. The list is empty
 /// if Boathook is not installed.
 pub(super) fn check(host_root: &Path, directories: &InstalledDirectories) -> Vec<Finding> {
-    let current = directories.current();
-    let current = host_root.join(current.strip_prefix("/").unwrap_or(&current));
-    let Ok(installed_link) = fs::read_link(current) else {
+    let link_path = directories.current();
+    let link_path = host_root.join(link_path.strip_prefix("/").unwrap_or(&link_path));
+    let Ok(installed_link) = fs::read_link(link_path) else {
         return Vec::new();
     };
-    let package_version = host_root.join(PACKAGED_VERSION.trim_start_matches('/'));
-    let package_version = read_own_text(&package_version, MAX_VERSION_BYTES).ok();
+    let version_path = host_root.join(PACKAGED_VERSION.trim_start_matches('/'));
+    let package_version = read_own_text(&version_path, MAX_VERSION_BYTES).ok();
     let running_programs = find_running_programs(&host_root.join("proc"), &directories.programs);
     let differences = compare_versions(
         &directories.programs,

@@ -31,7 +31,7 @@ use crate::planner::{self, PlannerError};
 
 /// The host's directories that are mounted in the plugin's container
 /// (deploy/base/daemon-set.yaml).
-pub(crate) const MOUNTED_FOR_PLUGIN: [&str; 6] = [
+pub(crate) const PLUGIN_HOST_DIRS: [&str; 6] = [
     "/dev",
     "/sys",
     "/proc/driver",
@@ -41,33 +41,38 @@ pub(crate) const MOUNTED_FOR_PLUGIN: [&str; 6] = [
 ];
 
 /// The first words of the finding about a class that finds no device.
-const NO_DEVICE: &str = "no device of this class on this host";
+const NO_DEVICE_PREFIX: &str = "no device of this class on this host";
 
 /// Checks a class file, and prints the devices that the class finds on this host or on a recorded
 /// host.
 pub(super) fn run(
     arguments: &CheckArguments,
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let file = arguments.file.as_path();
     let source = ClassSource::read(file, &config.classes)?;
     let class = config.class(&source)?;
-    let recorded = arguments.host.as_deref().map(read_recorded).transpose()?;
-    let (found, by_default) = match &recorded {
-        Some(recorded) => look_up(&class, recorded),
+    let recorded_host = arguments.host.as_deref().map(read_recorded).transpose()?;
+    let (found_class, default_edits) = match &recorded_host {
+        Some(recorded_host) => look_up(&class, recorded_host),
         None => look_up(&class, &planner::open_host(config)?),
     }?;
     let mut findings = Vec::new();
     if let Err(error) = ownership::check(file) {
-        findings.push(judge_ownership(file, &error, config));
+        findings.push(create_ownership_finding(file, &error, config));
     }
-    findings.extend(examine_class(&class, &found, &by_default));
+    findings.extend(examine_class(&class, &found_class, &default_edits));
     if arguments.as_plugin {
         findings.extend(find_paths_outside_plugin(&class));
     }
-    findings.extend(find_clashes(&source, &class, &found.inventory, config)?);
-    let golden = arguments.golden.as_deref().zip(recorded.as_ref());
+    findings.extend(find_clashes(
+        &source,
+        &class,
+        &found_class.inventory,
+        config,
+    )?);
+    let golden = arguments.golden.as_deref().zip(recorded_host.as_ref());
     let golden =
         golden.map(|(golden, host)| golden::compare(golden, arguments.update, &class, host));
     let mut difference = Vec::new();
@@ -75,15 +80,15 @@ pub(super) fn run(
         findings.push(comparison.finding);
         difference = comparison.difference;
     }
-    judge_strictly(arguments, &found.inventory, &mut findings);
-    let names = RequestNames::new(&class, &found.inventory);
-    let devices: Vec<ListedDevice> = found
+    apply_strictness(arguments, &found_class.inventory, &mut findings);
+    let names = RequestNames::new(&class, &found_class.inventory);
+    let devices: Vec<ListedDevice> = found_class
         .inventory
         .devices
         .iter()
         .map(|device| ListedDevice::new(&class, device, &names))
         .collect();
-    if json {
+    if as_json {
         print_json(&json!({
             "file": file,
             "class": class.name,
@@ -94,7 +99,7 @@ pub(super) fn run(
             "difference": difference,
         }))?;
     } else {
-        print_result(file, &class, &devices, &found.edits, &findings)?;
+        print_result(file, &class, &devices, &found_class.edits, &findings)?;
         let mut out = io::stdout().lock();
         for line in difference {
             writeln!(out, "{}", printable::line(&line))?;
@@ -104,15 +109,19 @@ pub(super) fn run(
 }
 
 /// Turns findings into errors that are errors only with `--strict` or `--expect`.
-fn judge_strictly(arguments: &CheckArguments, inventory: &Inventory, findings: &mut Vec<Finding>) {
-    let expected = arguments.expect;
+fn apply_strictness(
+    arguments: &CheckArguments,
+    inventory: &Inventory,
+    findings: &mut Vec<Finding>,
+) {
+    let expected_count = arguments.expect;
     for finding in &mut *findings {
         let is_about_devices = ["discover", "health"].contains(&finding.subject.as_str());
         let is_error = match finding.verdict {
-            Verdict::Warning => arguments.strict || expected.is_some() && is_about_devices,
+            Verdict::Warning => arguments.strict || expected_count.is_some() && is_about_devices,
             Verdict::Note => {
-                let is_absence = finding.text.starts_with(NO_DEVICE);
-                arguments.strict && is_absence && expected != Some(0)
+                let is_absence = finding.text.starts_with(NO_DEVICE_PREFIX);
+                arguments.strict && is_absence && expected_count != Some(0)
             }
             Verdict::Ok | Verdict::Error => false,
         };
@@ -121,8 +130,9 @@ fn judge_strictly(arguments: &CheckArguments, inventory: &Inventory, findings: &
         }
     }
     let count = inventory.devices.len();
-    if let Some(expected) = expected.filter(|expected| *expected != count) {
-        let text = format!("the class has {count} devices here, and --expect says {expected}");
+    if let Some(expected_count) = expected_count.filter(|expected_count| *expected_count != count) {
+        let text =
+            format!("the class has {count} devices here, and --expect says {expected_count}");
         findings.push(Finding::new(Verdict::Error, "expect", text));
     }
 }
@@ -130,7 +140,7 @@ fn judge_strictly(arguments: &CheckArguments, inventory: &Inventory, findings: &
 /// Returns the finding about a class file that users other than root can change. The finding is an
 /// error in a directory in which the hook reads class files, and a note elsewhere, for example in a
 /// developer's directory.
-fn judge_ownership(file: &Path, error: &OwnershipError, config: &Config) -> Finding {
+fn create_ownership_finding(file: &Path, error: &OwnershipError, config: &Config) -> Finding {
     let directory = file.parent().and_then(|parent| parent.canonicalize().ok());
     let is_installed = config
         .classes
@@ -162,15 +172,19 @@ fn look_up(
     reason = "the user names the file, and waits"
 )]
 fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {
-    let failed = |reason: String| {
+    let to_error = |reason: String| {
         let path = path.into();
         CommandError::Recorded { path, reason }
     };
-    let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    RecordedHost::parse(&text).map_err(|error| failed(error.to_string()))
+    let text = fs::read_to_string(path).map_err(|error| to_error(error.to_string()))?;
+    RecordedHost::parse(&text).map_err(|error| to_error(error.to_string()))
 }
 
-fn examine_class(class: &DeviceClass, found: &FoundClass, by_default: &FoundEdits) -> Vec<Finding> {
+fn examine_class(
+    class: &DeviceClass,
+    found: &FoundClass,
+    default_edits: &FoundEdits,
+) -> Vec<Finding> {
     let FoundClass { inventory, edits } = found;
     let warning = |text: &String| Finding::new(Verdict::Warning, "discover", text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().map(warning).collect();
@@ -193,7 +207,7 @@ fn examine_class(class: &DeviceClass, found: &FoundClass, by_default: &FoundEdit
             ),
         };
         let note = |text: String| Finding::new(Verdict::Note, "discover", text);
-        findings.push(note(format!("{NO_DEVICE}: {reason}")));
+        findings.push(note(format!("{NO_DEVICE_PREFIX}: {reason}")));
         findings.extend(refused.first.iter().cloned().map(note));
         return findings;
     }
@@ -209,11 +223,11 @@ fn examine_class(class: &DeviceClass, found: &FoundClass, by_default: &FoundEdit
         findings.push(Finding::new(Verdict::Note, "numa", text));
     }
     let to_finding = |reason| {
-        if by_default
+        if default_edits
             .unusable_reasons()
             .any(|default| default == reason)
         {
-            Finding::unfit("edits", reason)
+            Finding::error_with_hint("edits", reason)
         } else {
             let text = format!("with a capability that is not given by default: {reason}");
             Finding::new(Verdict::Note, "edits", text)
@@ -228,14 +242,14 @@ fn examine_class(class: &DeviceClass, found: &FoundClass, by_default: &FoundEdit
 /// with different ids.
 fn find_paths_outside_plugin(class: &DeviceClass) -> Vec<Finding> {
     let is_mounted = |path: &str| {
-        let mut directories = MOUNTED_FOR_PLUGIN.iter();
+        let mut directories = PLUGIN_HOST_DIRS.iter();
         directories.any(|directory| Path::new(path).starts_with(directory))
     };
     let to_finding = |path: String| {
         let text = format!("{path} is not mounted in the plugin's container");
         Finding::new(Verdict::Error, "plugin", text).fix(format!(
             "read it from one of {}, or mount it in the DaemonSet at /host{path}",
-            MOUNTED_FOR_PLUGIN.join(", ")
+            PLUGIN_HOST_DIRS.join(", ")
         ))
     };
     let paths = class.spec.paths_read().into_iter();
@@ -268,7 +282,7 @@ fn print_result(
     let capabilities = class.spec.capabilities();
     if !capabilities.is_empty() {
         let names: Vec<&str> = capabilities.iter().map(|name| name.as_str()).collect();
-        style.text(&mut out, &format!("capabilities: {}", names.join(", ")))?;
+        style.write_paragraph(&mut out, &format!("capabilities: {}", names.join(", ")))?;
     }
     if !devices.is_empty() {
         writeln!(out)?;
@@ -277,7 +291,7 @@ fn print_result(
             writeln!(out, "each device is for {count} containers at once")?;
         }
         for line in describe_files(edits) {
-            style.text(&mut out, &line)?;
+            style.write_paragraph(&mut out, &line)?;
         }
     }
     if !findings.is_empty() {
@@ -290,30 +304,32 @@ fn print_result(
 /// Returns a line for each kind of file that every container of the class gets. A line lists the
 /// files that exist on the host.
 fn describe_files(edits: &FoundEdits) -> Vec<String> {
-    fn found<'a, T: 'a>(all: impl Iterator<Item = (&'a Presence<T>, String)>) -> Vec<String> {
-        let found = all.filter_map(|(presence, name)| match presence {
+    fn find_existing_names<'a, T: 'a>(
+        entries: impl Iterator<Item = (&'a Presence<T>, String)>,
+    ) -> Vec<String> {
+        let names = entries.filter_map(|(presence, name)| match presence {
             Presence::Found(_) => Some(name),
             Presence::Optional | Presence::Unusable(_) => None,
         });
-        found.collect()
+        names.collect()
     }
     let path = |path: &Path| path.display().to_string();
     let kinds = [
         (
             "control nodes",
-            found(edits.nodes.iter().map(|n| (&n.number, path(&n.container)))),
+            find_existing_names(edits.nodes.iter().map(|n| (&n.number, path(&n.container)))),
         ),
         (
             "libraries",
-            found(edits.libraries.iter().map(|l| (&l.file, l.soname.clone()))),
+            find_existing_names(edits.libraries.iter().map(|l| (&l.file, l.soname.clone()))),
         ),
         (
             "files",
-            found(edits.files.iter().map(|f| (&f.file, path(&f.container)))),
+            find_existing_names(edits.files.iter().map(|f| (&f.file, path(&f.container)))),
         ),
         (
             "directories",
-            found(
+            find_existing_names(
                 edits
                     .directories
                     .iter()
@@ -346,7 +362,7 @@ mod tests {
 
     #[test]
     fn the_daemon_sets_mount_the_documented_directories() {
-        let mut wanted = BTreeSet::from(MOUNTED_FOR_PLUGIN);
+        let mut wanted = BTreeSet::from(PLUGIN_HOST_DIRS);
         // The plugin mounts this directory to write driver facts, not to read devices.
         wanted.insert("/run/boathook/facts");
         // The lock of its release is there.

@@ -26,18 +26,18 @@ use crate::planner;
 
 pub(super) fn run(
     command: &ClassCommand,
-    json: bool,
+    as_json: bool,
     config: &Config,
     config_file: Option<&Path>,
 ) -> Result<ExitCode, CommandError> {
     match command {
-        ClassCommand::Check(arguments) => return check::run(arguments, json, config),
+        ClassCommand::Check(arguments) => return check::run(arguments, as_json, config),
         ClassCommand::Record {
             directory,
             files,
             classes,
         } => {
-            return record::run(directory, files, classes, json, config);
+            return record::run(directory, files, classes, as_json, config);
         }
         ClassCommand::New { device, nodes } => {
             let host = planner::open_host(config)?;
@@ -56,16 +56,16 @@ pub(super) fn run(
                      (`boathook list {class}`)"
                 ));
             }
-            if json {
+            if as_json {
                 print_json(&json!({ "class_file": text }))?;
             } else {
                 io::stdout().lock().write_all(text.as_bytes())?;
             }
         }
         ClassCommand::Test { file, device } => {
-            return trial::run(file, device.as_deref(), json, (config, config_file));
+            return trial::run(file, device.as_deref(), as_json, (config, config_file));
         }
-        ClassCommand::Open { nodes } => return Ok(trial::open(nodes)?),
+        ClassCommand::Open { nodes } => return Ok(trial::open_nodes(nodes)?),
         ClassCommand::Schema { of_config } => {
             let schema = if *of_config {
                 CONFIG_JSON_SCHEMA

@@ -28,12 +28,12 @@ pub(super) fn run(
     directory: &Path,
     files: &[PathBuf],
     names: &[ClassName],
-    json: bool,
+    as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let host = planner::open_host(config)?;
     let recording = Recording::new(&host);
-    let mut found = Vec::new();
+    let mut classes_with_devices = Vec::new();
     let mut sources: Vec<_> = files
         .iter()
         .map(|file| ClassSource::read(file, &config.classes))
@@ -44,41 +44,41 @@ pub(super) fn run(
     for source in sources {
         let class = config.class(&source?)?;
         match discover::look_up(&class, (&class.spec.capabilities()).into(), &recording) {
-            Ok(has) if has.inventory.devices.is_empty() => {}
-            Ok(_) => found.push(class.name.to_string()),
+            Ok(found_class) if found_class.inventory.devices.is_empty() => {}
+            Ok(_) => classes_with_devices.push(class.name.to_string()),
             // A class that fails here also fails on the recorded host, because that lacks the same
             // files as this host.
             Err(error) => crate::log::warning(&crate::log::chain(&error)),
         }
     }
     let path = directory.join("host.txt");
-    let failed = |error| CommandError::File {
+    let to_file_error = |error| CommandError::File {
         path: path.clone(),
         error,
     };
-    fs::create_dir_all(directory).map_err(failed)?;
+    fs::create_dir_all(directory).map_err(to_file_error)?;
     // A class may read any file of the host, and other users must not read its content in
     // host.txt.
-    let new = File::options()
+    let created_file = File::options()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(&path);
-    let mut file = new.map_err(|error| {
-        failed(match error.kind() {
+    let mut file = created_file.map_err(|error| {
+        to_file_error(match error.kind() {
             ErrorKind::AlreadyExists => io::Error::other("it exists; name another directory"),
             _ => error,
         })
     })?;
-    write!(file, "{recording}").map_err(failed)?;
-    if json {
-        print_json(&json!({ "file": path, "classes": found }))?;
+    write!(file, "{recording}").map_err(to_file_error)?;
+    if as_json {
+        print_json(&json!({ "file": path, "classes": classes_with_devices }))?;
         return Ok(ExitCode::Success);
     }
-    let summary = if found.is_empty() {
+    let summary = if classes_with_devices.is_empty() {
         "no devices".to_owned()
     } else {
-        format!("devices of {}", found.join(", "))
+        format!("devices of {}", classes_with_devices.join(", "))
     };
     let mut out = io::stdout().lock();
     writeln!(out, "{}: {summary}", path.display())?;

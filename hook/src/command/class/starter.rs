@@ -24,7 +24,7 @@ pub(super) enum Target {
         /// The number, which is empty if the name has none.
         number: String,
         /// The part of the path after the number.
-        rest: String,
+        suffix: String,
     },
     /// A directory in /dev whose nodes belong to one device.
     Directory {
@@ -59,17 +59,17 @@ pub(crate) enum TargetError {
 impl Target {
     /// Parses a path in /dev, `pci:VENDOR:DEVICE` or `usb:VENDOR:PRODUCT`.
     pub(super) fn parse(text: &str) -> Result<Self, TargetError> {
-        let error = || TargetError::Form(text.to_owned());
+        let create_error = || TargetError::Form(text.to_owned());
         let is_id = |id: &str| id.len() == 4 && id.bytes().all(|b| b.is_ascii_hexdigit());
         for bus in ["pci", "usb"] {
             let after_bus = text.strip_prefix(bus);
-            let Some(ids) = after_bus.and_then(|rest| rest.strip_prefix(':')) else {
+            let Some(ids) = after_bus.and_then(|suffix| suffix.strip_prefix(':')) else {
                 continue;
             };
             let (vendor, product) = ids
                 .split_once(':')
                 .filter(|(vendor, product)| is_id(vendor) && is_id(product))
-                .ok_or_else(error)?;
+                .ok_or_else(create_error)?;
             return Ok(Target::OnBus {
                 bus,
                 vendor: vendor.to_ascii_lowercase(),
@@ -80,26 +80,30 @@ impl Target {
         // that udev does not encode.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+#@=".contains(c);
         let path = Path::new(text);
-        let is_named = text.starts_with("/dev/") && path.file_name().is_some();
-        if !is_named || !text.chars().all(is_plain) || text.contains("..") || text.contains("//") {
-            return Err(error());
+        let is_device_path = text.starts_with("/dev/") && path.file_name().is_some();
+        if !is_device_path
+            || !text.chars().all(is_plain)
+            || text.contains("..")
+            || text.contains("//")
+        {
+            return Err(create_error());
         }
         // A link of udev, for example in /dev/serial/by-id, names a single device. A number in its
         // name does not distinguish the devices of a class.
         let is_link = text.contains("/by-");
         let number = find_numbers(text).last().filter(|_| !is_link);
-        let (stem, number, rest) = number.unwrap_or((text, "", ""));
+        let (stem, number, suffix) = number.unwrap_or((text, "", ""));
         if stem == "/dev/" {
-            return Err(error());
+            return Err(create_error());
         }
-        Ok(Target::node(stem, number, rest))
+        Ok(Target::node(stem, number, suffix))
     }
 
-    fn node(stem: &str, number: &str, rest: &str) -> Self {
+    fn node(stem: &str, number: &str, suffix: &str) -> Self {
         Target::Node {
             stem: stem.to_owned(),
             number: number.to_owned(),
-            rest: rest.to_owned(),
+            suffix: suffix.to_owned(),
         }
     }
 
@@ -110,10 +114,15 @@ impl Target {
     /// # Errors
     /// The call fails if the host has no such USB device, or if the directory has no device node.
     pub(super) fn resolve(self, host: &dyn HostView) -> Result<Self, TargetError> {
-        let Target::Node { stem, number, rest } = &self else {
+        let Target::Node {
+            stem,
+            number,
+            suffix,
+        } = &self
+        else {
             return Ok(self);
         };
-        let path = format!("{stem}{number}{rest}");
+        let path = format!("{stem}{number}{suffix}");
         if hardware::parse_usb_node(&path).is_some() {
             let ids = hardware::find_usb_ids(&path, host);
             let (vendor, product) = ids.ok_or(TargetError::NoUsbDevice(path))?;
@@ -139,78 +148,83 @@ impl Target {
         Ok(Target::Directory { path, nodes })
     }
 
-    /// Returns the text of the class file. A node of `further` whose path differs from the target
-    /// only in the number or in the text after the number becomes a node of each device. All other
-    /// nodes of `further` are for every container of the class. The names in the class file differ
-    /// from those of the installed classes.
+    /// Returns the text of the class file. A node of `further_nodes` whose path differs from the
+    /// target only in the number or in the text after the number becomes a node of each device. All
+    /// other nodes of `further_nodes` are for every container of the class. The names in the class
+    /// file differ from those of the installed classes.
     pub(super) fn write_class_file(
         &self,
-        further: &[String],
-        installed: &InstalledNames,
+        further_nodes: &[String],
+        installed_names: &InstalledNames,
     ) -> Result<String, TargetError> {
-        for node in further {
+        for node in further_nodes {
             if !matches!(Target::parse(node)?, Target::Node { .. }) {
                 return Err(TargetError::Form(node.clone()));
             }
         }
-        let first = match self {
-            Target::Node { stem, number, rest } if !further.is_empty() => {
-                Self::parse_with_further_nodes(&format!("{stem}{number}{rest}"), further)
+        let target = match self {
+            Target::Node {
+                stem,
+                number,
+                suffix,
+            } if !further_nodes.is_empty() => {
+                Self::parse_with_further_nodes(&format!("{stem}{number}{suffix}"), further_nodes)
             }
             _ => self.clone(),
         };
-        let mut of_device = vec![first.to_node_pattern()];
-        let mut of_class = Vec::new();
-        for node in further {
-            match first.to_pattern_of(node) {
-                Some(own) if of_device.contains(&own) => {}
-                Some(own) => of_device.push(own),
-                None => of_class.push(node.clone()),
+        let mut device_nodes = vec![target.to_node_pattern()];
+        let mut class_nodes = Vec::new();
+        for node in further_nodes {
+            match target.find_index_pattern(node) {
+                Some(pattern) if device_nodes.contains(&pattern) => {}
+                Some(pattern) => device_nodes.push(pattern),
+                None => class_nodes.push(node.clone()),
             }
         }
-        let list = |nodes: &[String]| format!("nodes = [\"{}\"]\n", nodes.join("\", \""));
-        let own = list(&of_device[..1]);
-        let name = installed.choose_name(&first.name());
-        let text = first.fill_template(&name);
-        let mut text = text.replacen(&own, &list(&of_device), 1);
-        if !of_class.is_empty() {
+        let to_nodes_line = |nodes: &[String]| format!("nodes = [\"{}\"]\n", nodes.join("\", \""));
+        let old_nodes_line = to_nodes_line(&device_nodes[..1]);
+        let name = installed_names.choose_name(&target.name());
+        let text = target.fill_template(&name);
+        let mut text = text.replacen(&old_nodes_line, &to_nodes_line(&device_nodes), 1);
+        if !class_nodes.is_empty() {
             text += "\n# For every container with a device.\n[[edits]]\n";
-            text += &list(&of_class);
+            text += &to_nodes_line(&class_nodes);
         }
         Ok(text)
     }
 
-    /// Parses the path `text` of a device node. If the name has several numbers, the one that
-    /// numbers the device is the one at whose place most of the further nodes have a number too.
-    fn parse_with_further_nodes(text: &str, further: &[String]) -> Self {
-        let targets = find_numbers(text).map(|(stem, number, rest)| Self::node(stem, number, rest));
-        let shared = |target: &Self| {
-            further
+    /// Parses the path `text` of a device node. If the name has several numbers, the device's
+    /// number is the one at whose position the most nodes of `further_nodes` have a number too.
+    fn parse_with_further_nodes(text: &str, further_nodes: &[String]) -> Self {
+        let targets =
+            find_numbers(text).map(|(stem, number, suffix)| Self::node(stem, number, suffix));
+        let count_matching_nodes = |target: &Self| {
+            further_nodes
                 .iter()
-                .filter(|it| target.to_pattern_of(it).is_some())
+                .filter(|node| target.find_index_pattern(node).is_some())
                 .count()
         };
-        let best = targets.max_by_key(shared);
+        let best = targets.max_by_key(count_matching_nodes);
         best.unwrap_or_else(|| Self::node(text, "", ""))
     }
 
     /// Returns the pattern of `node` with `{index}` in place of the device's number. Returns `None`
     /// if `node` does not belong to a device of this class, or if the target has no number.
-    fn to_pattern_of(&self, node: &str) -> Option<String> {
+    fn find_index_pattern(&self, node: &str) -> Option<String> {
         let Target::Node { stem, number, .. } = self else {
             return None;
         };
-        let after = node.strip_prefix(stem.as_str())?;
-        let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
-        let is_numbered = !number.is_empty() && rest.len() < after.len();
-        is_numbered.then(|| format!("{stem}{{index}}{rest}"))
+        let after_stem = node.strip_prefix(stem.as_str())?;
+        let suffix = after_stem.trim_start_matches(|c: char| c.is_ascii_digit());
+        let is_numbered = !number.is_empty() && suffix.len() < after_stem.len();
+        is_numbered.then(|| format!("{stem}{{index}}{suffix}"))
     }
 
     /// Returns the pattern of the target's node with `{index}` in place of the device's number.
     fn to_node_pattern(&self) -> String {
         match self {
             Target::Node { stem, number, .. } if number.is_empty() => stem.clone(),
-            Target::Node { stem, rest, .. } => format!("{stem}{{index}}{rest}"),
+            Target::Node { stem, suffix, .. } => format!("{stem}{{index}}{suffix}"),
             Target::OnBus { .. } | Target::Directory { .. } => String::new(),
         }
     }
@@ -246,7 +260,9 @@ impl Target {
             .replace("@VARIABLE@", &names::variable(name))
             .replace("@RESOURCE@", &names::resource(name));
         match self {
-            Target::Node { stem, rest, .. } => text.replace("@STEM@", stem).replace("@REST@", rest),
+            Target::Node { stem, suffix, .. } => {
+                text.replace("@STEM@", stem).replace("@REST@", suffix)
+            }
             Target::Directory { path, nodes } => text
                 .replace("@STEM@", path)
                 .replace("@NODES@", &directory::describe_nodes(path, nodes)),
@@ -262,15 +278,15 @@ impl Target {
 /// Returns the numbers in a node's name that may number a device. Each item is the text before
 /// the number, the number, and the text after the number, which must not begin with a letter.
 fn find_numbers(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
-    let is_digit = |at: usize| path.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
-    let name = path.rfind('/').map_or(0, |at| at + 1);
-    let starts = (name..path.len()).filter(move |at| is_digit(*at) && !is_digit(at - 1));
+    let is_digit = |index: usize| path.as_bytes().get(index).is_some_and(u8::is_ascii_digit);
+    let name = path.rfind('/').map_or(0, |index| index + 1);
+    let starts = (name..path.len()).filter(move |index| is_digit(*index) && !is_digit(index - 1));
     let parts = starts.map(move |start| {
         let digits = path[start..].trim_start_matches(|c: char| c.is_ascii_digit());
         let end = path.len() - digits.len();
         (&path[..start], &path[start..end], &path[end..])
     });
-    parts.filter(|(_, _, rest)| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
+    parts.filter(|(_, _, suffix)| !suffix.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
 #[cfg(test)]
@@ -415,8 +431,8 @@ acme0_ctl acme0_dma0 acme1_ctl acme1_dma0 acme01_ctl | acme{index}_ctl acme{inde
             };
             let mut paths = nodes.split(' ').map(|name| format!("/dev/{name}"));
             let target = Target::parse(&paths.next().unwrap()).unwrap();
-            let further = paths.collect::<Vec<_>>();
-            let text = target.write_class_file(&further, &InstalledNames::default());
+            let further_nodes = paths.collect::<Vec<_>>();
+            let text = target.write_class_file(&further_nodes, &InstalledNames::default());
             let (text, _) = parse(&text.unwrap());
             let written = text
                 .lines()
@@ -427,8 +443,8 @@ acme0_ctl acme0_dma0 acme1_ctl acme1_dma0 acme01_ctl | acme{index}_ctl acme{inde
             assert_eq!(written, lists, "{nodes}: {text}");
         }
         let target = Target::parse("/dev/acme0").unwrap();
-        let further = ["pci:10ee:5000".to_owned()];
-        let error = target.write_class_file(&further, &InstalledNames::default());
+        let further_nodes = ["pci:10ee:5000".to_owned()];
+        let error = target.write_class_file(&further_nodes, &InstalledNames::default());
         assert!(error.is_err());
     }
 

@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::command::finding::{Finding, Verdict, exit_code, print_table};
 use crate::command::{CommandError, print_json};
 use crate::exit::ExitCode;
-use crate::installation::hook_beside_this_program;
+use crate::installation::adjacent_hook_path;
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::wrapper;
@@ -29,7 +29,7 @@ const PROGRAM: &str = "boathook";
 
 /// The prefix of the line that `boathook class open` prints for a node that could be opened. The
 /// path of the node follows.
-const OPENED: &str = "opened ";
+const OPENED_PREFIX: &str = "opened ";
 
 /// The temporary directory with the container's files, which is removed when the value is dropped.
 struct TemporaryDirectory(PathBuf);
@@ -49,15 +49,15 @@ impl Drop for TemporaryDirectory {
 pub(super) fn run(
     file: &Path,
     device: Option<&str>,
-    json: bool,
+    as_json: bool,
     (config, config_file): (&Config, Option<&Path>),
 ) -> Result<ExitCode, CommandError> {
     let source = ClassSource::read(file, &config.classes)?;
     let class = config.class(&source)?;
     let devices = discover::devices(&class, &planner::open_host(config)?).devices;
-    let healthy = devices.iter().find(|device| device.health.is_healthy());
+    let healthy_device = devices.iter().find(|device| device.health.is_healthy());
     let device = device.map(str::to_owned);
-    let Some(device) = device.or_else(|| healthy.map(|device| device.id.to_string())) else {
+    let Some(device) = device.or_else(|| healthy_device.map(|device| device.id.to_string())) else {
         return Err(CommandError::Trial(format!(
             "no healthy device of class {} on this host; `boathook class check {}` shows why",
             class.name,
@@ -70,9 +70,9 @@ pub(super) fn run(
     })?;
     let scratch = TemporaryDirectory(scratch);
     let settings = (config, config_file);
-    let (plan, ran) = run_container(&scratch.0, &source.path, &class, &device, settings)?;
-    let findings = examine_output(&plan, &ran);
-    if json {
+    let (plan, output) = run_container(&scratch.0, &source.path, &class, &device, settings)?;
+    let findings = examine_output(&plan, &output);
+    if as_json {
         print_json(&json!({ "class": class.name, "device": device, "findings": findings }))?;
     } else {
         writeln!(
@@ -95,12 +95,12 @@ fn run_container(
     device: &str,
     (config, config_file): (&Config, Option<&Path>),
 ) -> Result<(InjectionPlan, String), CommandError> {
-    let failed = |error| CommandError::File {
+    let to_file_error = |error| CommandError::File {
         path: scratch.to_owned(),
         error,
     };
-    let this_program = std::env::current_exe().map_err(failed)?;
-    let hook = hook_beside_this_program();
+    let this_program = std::env::current_exe().map_err(to_file_error)?;
+    let hook = adjacent_hook_path();
     if !hook.is_file() {
         let text = format!(
             "{} does not exist: it is called as the hook",
@@ -111,11 +111,11 @@ fn run_container(
     let (classes, bundle) = (scratch.join("classes.d"), scratch.join("bundle"));
     let rootfs = bundle.join("rootfs");
     for directory in ["dev", "proc", "etc", "usr/lib"] {
-        fs::create_dir_all(rootfs.join(directory)).map_err(failed)?;
+        fs::create_dir_all(rootfs.join(directory)).map_err(to_file_error)?;
     }
-    fs::copy(&this_program, rootfs.join(PROGRAM)).map_err(failed)?;
-    fs::create_dir(&classes).map_err(failed)?;
-    fs::copy(file, classes.join(format!("{}.toml", class.name))).map_err(failed)?;
+    fs::copy(&this_program, rootfs.join(PROGRAM)).map_err(to_file_error)?;
+    fs::create_dir(&classes).map_err(to_file_error)?;
+    fs::copy(file, classes.join(format!("{}.toml", class.name))).map_err(to_file_error)?;
     let mut config = config.clone();
     config.classes.push(classes.clone());
 
@@ -125,7 +125,7 @@ fn run_container(
     if let Some(file) = config_file {
         arguments.extend([
             "--config".into(),
-            std::path::absolute(file).map_err(failed)?,
+            std::path::absolute(file).map_err(to_file_error)?,
         ]);
     }
     arguments.push("prestart".into());
@@ -155,12 +155,12 @@ fn run_container(
         })
     };
     let write = |nodes: &[&Path]| fs::write(bundle.join("config.json"), spec(nodes).to_string());
-    write(&[]).map_err(failed)?;
+    write(&[]).map_err(to_file_error)?;
     let plan = planner::plan_for(&Bundle::read(&bundle)?, &Caller::Inspect, &config)?;
-    write(&list_nodes(&plan).collect::<Vec<_>>()).map_err(failed)?;
+    write(&list_nodes(&plan).collect::<Vec<_>>()).map_err(to_file_error)?;
     let runtime = wrapper::real_runtime(&config.runtime)
         .map_err(|error| CommandError::Trial(crate::log::chain(&error)))?;
-    let ran = Command::new(&runtime)
+    let output = Command::new(&runtime)
         .arg("--root")
         .arg(scratch.join("state"))
         .args(["run", "--bundle"])
@@ -170,14 +170,14 @@ fn run_container(
         .map_err(|error| {
             CommandError::Trial(format!("cannot run {}: {error}", runtime.display()))
         })?;
-    if !ran.status.success() {
+    if !output.status.success() {
         return Err(CommandError::Trial(format!(
             "{} did not start the container: {}",
             runtime.display(),
-            String::from_utf8_lossy(&ran.stderr).trim()
+            String::from_utf8_lossy(&output.stderr).trim()
         )));
     }
-    Ok((plan, String::from_utf8_lossy(&ran.stdout).into_owned()))
+    Ok((plan, String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
 fn list_nodes(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
@@ -188,14 +188,14 @@ fn list_nodes(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
     })
 }
 
-/// Returns a finding for each device node of the plan, according to the output `printed` of the
-/// container's process, and one finding for all libraries.
-fn examine_output(plan: &InjectionPlan, printed: &str) -> Vec<Finding> {
-    let finding = |node: &Path| {
+/// Returns a finding for each device node of the plan, according to the output of the container's
+/// process, and one finding for all libraries.
+fn examine_output(plan: &InjectionPlan, output: &str) -> Vec<Finding> {
+    let examine_node = |node: &Path| {
         let subject = format!("node {}", node.display());
-        let of_node = |line: &&str| line.ends_with(&format!(" {}", node.display()));
-        match printed.lines().find(of_node) {
-            Some(line) if line.starts_with(OPENED) => {
+        let is_about_node = |line: &&str| line.ends_with(&format!(" {}", node.display()));
+        match output.lines().find(is_about_node) {
+            Some(line) if line.starts_with(OPENED_PREFIX) => {
                 Finding::new(Verdict::Ok, subject, "the container has opened it")
             }
             Some(line) => Finding::new(Verdict::Error, subject, format!("not opened: {line}")),
@@ -206,7 +206,7 @@ fn examine_output(plan: &InjectionPlan, printed: &str) -> Vec<Finding> {
             ),
         }
     };
-    let mut findings: Vec<_> = list_nodes(plan).map(finding).collect();
+    let mut findings: Vec<_> = list_nodes(plan).map(examine_node).collect();
     let is_library = |action: &Action| matches!(action, Action::Library { .. });
     let libraries = plan.steps.iter().filter(|step| is_library(&step.action));
     let text = format!("{} of the host", libraries.count());
@@ -219,12 +219,12 @@ fn examine_output(plan: &InjectionPlan, printed: &str) -> Vec<Finding> {
 /// Implements `boathook class open`, which runs in the container of `class test`: opens each node
 /// for reading, and prints the result. Opening a node does not block, and a terminal does not become
 /// the controlling terminal.
-pub(super) fn open(nodes: &[PathBuf]) -> io::Result<ExitCode> {
+pub(super) fn open_nodes(nodes: &[PathBuf]) -> io::Result<ExitCode> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let mut out = io::stdout().lock();
     for node in nodes {
         match nix::fcntl::open(node, flags, Mode::empty()) {
-            Ok(_) => writeln!(out, "{OPENED}{}", node.display())?,
+            Ok(_) => writeln!(out, "{OPENED_PREFIX}{}", node.display())?,
             Err(error) => writeln!(out, "{error}: {}", node.display())?,
         }
     }

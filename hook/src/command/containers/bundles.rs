@@ -23,9 +23,9 @@ pub(in crate::command) fn is_same_bundle(bundle: &Path, other_bundle: &Path) -> 
 /// matches all names with the same beginning.
 pub(super) fn find_matching(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut paths = vec![root.to_owned()];
-    for part in pattern.split('/').filter(|part| !part.is_empty()) {
-        paths = match part.strip_suffix('*') {
-            None => paths.iter().map(|path| path.join(part)).collect(),
+    for component in pattern.split('/').filter(|component| !component.is_empty()) {
+        paths = match component.strip_suffix('*') {
+            None => paths.iter().map(|path| path.join(component)).collect(),
             Some(prefix) => {
                 let matches_prefix = |path: &PathBuf| {
                     let name = path.file_name().and_then(|name| name.to_str());
@@ -69,10 +69,20 @@ pub(super) fn read_directory(directory: &Path) -> Vec<PathBuf> {
 /// Returns whether the last components of `path` match `pattern`, in which `*` matches any single
 /// component. The path may begin with the mount point of the host's root.
 pub(super) fn matches_pattern(path: &Path, pattern: &str) -> bool {
-    let mut names = path.components().rev().filter_map(|part| match part {
-        Component::Normal(name) => name.to_str(),
-        _ => None,
-    });
-    let mut parts = pattern.split('/').rev().filter(|part| !part.is_empty());
-    parts.all(|part| names.next().is_some_and(|name| part == "*" || part == name))
+    let mut names = path
+        .components()
+        .rev()
+        .filter_map(|component| match component {
+            Component::Normal(name) => name.to_str(),
+            _ => None,
+        });
+    let mut parts = pattern
+        .split('/')
+        .rev()
+        .filter(|component| !component.is_empty());
+    parts.all(|component| {
+        names
+            .next()
+            .is_some_and(|name| component == "*" || component == name)
+    })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use device_class::name::excerpt;
 
 use super::name::{NamesInFile, read_names_by_file};
-use super::{Container, SHORT_ID, UnknownContainer};
+use super::{Container, SHORT_ID_LENGTH, UnknownContainer};
 
 /// Returns the container with the id `id_or_name`. If there is none, returns the container with this
 /// name, and if there is none either, the only container whose id begins with this text. If several
@@ -124,7 +124,7 @@ fn unknown_container(id_or_name: &str, containers: &[Container]) -> UnknownConta
 }
 
 fn shorten_id(id: &str) -> String {
-    excerpt(&id.chars().take(SHORT_ID).collect::<String>())
+    excerpt(&id.chars().take(SHORT_ID_LENGTH).collect::<String>())
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use super::bundles::read_directory;
 use crate::oci::read_json;
 
 /// The data directories of Docker and of its snap package, relative to the host's root.
-const DATA_DIRECTORIES: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/var-lib-docker"];
+const DOCKER_DATA_DIRS: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/var-lib-docker"];
 
-/// The configuration file of Docker's daemon, which may have another data directory.
-const DAEMON_CONFIG: &str = "etc/docker/daemon.json";
+/// The configuration file of Docker's daemon, which may set another data directory.
+const DAEMON_CONFIG_PATH: &str = "etc/docker/daemon.json";
 
 /// The data that Docker keeps about a container that does not run.
 #[derive(Debug, Clone, Serialize)]
@@ -51,7 +51,7 @@ impl fmt::Display for EndedContainer {
     }
 }
 
-/// The needed members of Docker's config.v2.json. The name begins with a slash.
+/// The members of Docker's config.v2.json that this module needs. The name begins with a slash.
 #[derive(Deserialize)]
 struct DockerContainer {
     #[serde(rename = "ID")]
@@ -68,7 +68,7 @@ struct DockerContainer {
 struct DockerState {
     /// True if the container ran when Docker last wrote the file.
     #[serde(rename = "Running", default)]
-    running: bool,
+    is_running: bool,
     #[serde(rename = "ExitCode", default)]
     exit_code: i64,
     #[serde(rename = "Error", default)]
@@ -81,7 +81,7 @@ struct DockerConfig {
     env: Vec<String>,
 }
 
-/// The needed members of Docker's hostconfig.json.
+/// The members of Docker's hostconfig.json that this module needs.
 #[derive(Deserialize)]
 struct HostConfig {
     #[serde(rename = "Runtime", default)]
@@ -112,7 +112,7 @@ pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<Container> {
         container.id == id_or_name || container.name.strip_prefix('/') == Some(id_or_name)
     };
     let containers: Vec<_> = read_containers(host_root)
-        .filter(|(_, container)| !container.state.running)
+        .filter(|(_, container)| !container.state.is_running)
         .collect();
     let index_by_name = containers
         .iter()
@@ -158,7 +158,7 @@ pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<Container> {
     })
 }
 
-/// Returns the id and the name of each container that Docker keeps, also of those that run.
+/// Returns the id and the name of each container that Docker keeps, including those that run.
 pub(super) fn read_names(host_root: &Path) -> impl Iterator<Item = (String, String)> {
     read_containers(host_root).map(|(_, container)| {
         let name = container.name.trim_start_matches('/').to_owned();
@@ -171,7 +171,7 @@ pub(in crate::command) fn find_docker_runtime(id: &str, host_root: &Path) -> Opt
     if id.is_empty() || id.contains('/') {
         return None;
     }
-    let directories = data_directories(host_root).into_iter();
+    let directories = list_data_dirs(host_root).into_iter();
     let mut files =
         directories.map(|data| data.join("containers").join(id).join("hostconfig.json"));
     files.find_map(|file| read_json::<HostConfig>(&file)?.runtime)
@@ -179,22 +179,22 @@ pub(in crate::command) fn find_docker_runtime(id: &str, host_root: &Path) -> Opt
 
 /// Returns the directory and the data of each container that Docker keeps.
 fn read_containers(host_root: &Path) -> impl Iterator<Item = (PathBuf, DockerContainer)> {
-    let directories = data_directories(host_root).into_iter();
-    let directories = directories.flat_map(|data| read_directory(&data.join("containers")));
+    let data_dirs = list_data_dirs(host_root).into_iter();
+    let directories = data_dirs.flat_map(|data| read_directory(&data.join("containers")));
     directories.filter_map(|directory| {
         let container = read_json(&directory.join("config.v2.json"))?;
         Some((directory, container))
     })
 }
 
-fn data_directories(host_root: &Path) -> Vec<PathBuf> {
-    let in_host_root = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
-    let daemon: Option<DaemonConfig> = read_json(&host_root.join(DAEMON_CONFIG));
+fn list_data_dirs(host_root: &Path) -> Vec<PathBuf> {
+    let to_host_path = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
+    let daemon: Option<DaemonConfig> = read_json(&host_root.join(DAEMON_CONFIG_PATH));
     let configured = daemon.and_then(|daemon| daemon.data_root);
-    let default_directories = DATA_DIRECTORIES.iter().map(Path::new).map(in_host_root);
+    let default_directories = DOCKER_DATA_DIRS.iter().map(Path::new).map(to_host_path);
     configured
         .iter()
-        .map(|path| in_host_root(path))
+        .map(|path| to_host_path(path))
         .chain(default_directories)
         .collect()
 }

@@ -17,7 +17,8 @@ const CONTAINERD_DIRECTORY_PREFIX: &str = "io.containerd.runtime.";
 /// The containerd namespace that Docker uses (dockerd, `--containerd-namespace`).
 const MOBY_NAMESPACE: &str = "moby";
 
-/// The mounts of config.json. Some of their sources are in the engine's directory of the container.
+/// The mounts of config.json. The sources of some are in the directory in which the engine keeps
+/// the container.
 #[derive(Deserialize)]
 struct Config {
     #[serde(default)]
@@ -30,7 +31,7 @@ struct Mount {
     source: PathBuf,
 }
 
-/// The needed members of Docker's config.v2.json. The name begins with a slash.
+/// The members of Docker's config.v2.json that this module needs. The name begins with a slash.
 #[derive(Deserialize)]
 struct DockerContainer {
     #[serde(rename = "ID")]
@@ -51,7 +52,7 @@ pub(super) struct StorageContainer {
 /// `podman run --rm` (containers.go).
 pub(super) const STORAGE_LISTS: [&str; 2] = ["containers.json", "volatile-containers.json"];
 
-/// The names of a container that one file of its engine has.
+/// The names that one file of the container's engine contains.
 pub(super) struct NamesInFile {
     pub(super) path: PathBuf,
     pub(super) names: Vec<String>,
@@ -86,7 +87,7 @@ pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec
     });
     match namespace {
         Some(namespace) if is_containerds && directory_name == Some(&container.id) => {
-            let directories = mounted_directories(bundle);
+            let directories = find_mount_directories(bundle);
             match namespace {
                 MOBY_NAMESPACE => read_docker_names(container, &directories, host_root),
                 namespace => read_nerdctl_names(container, namespace, &directories, host_root),
@@ -100,13 +101,13 @@ pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec
 /// `ID/userdata` and the lists of containers.
 fn read_storage_names(container: &Container, storage: &Path) -> Vec<NamesInFile> {
     let files = STORAGE_LISTS.map(|name| storage.join(name)).into_iter();
-    let found = files.filter_map(|path| {
+    let names_in_files = files.filter_map(|path| {
         let entries: Vec<StorageContainer> = read_json(&path)?;
         let mut own_entries = entries.into_iter().filter(|entry| entry.id == container.id);
         let names = own_entries.next()?.names;
         Some(NamesInFile { path, names })
     });
-    found.collect()
+    names_in_files.collect()
 }
 
 /// Reads the name from Docker's config.v2.json, which is in the directory `containers/ID` of
@@ -117,15 +118,19 @@ fn read_docker_names(
     directories: &[PathBuf],
     host_root: &Path,
 ) -> Vec<NamesInFile> {
-    let is_containers = |it: &&PathBuf| it.ends_with(Path::new("containers").join(&container.id));
-    let found = directories.iter().filter(is_containers).filter_map(|it| {
-        let path = in_host_root(host_root, it).join("config.v2.json");
-        let read: DockerContainer = read_json(&path)?;
-        let name = read.name.strip_prefix('/')?.to_owned();
-        let names = vec![name];
-        (read.id == container.id).then_some(NamesInFile { path, names })
-    });
-    found.collect()
+    let is_containers =
+        |directory: &&PathBuf| directory.ends_with(Path::new("containers").join(&container.id));
+    let names_in_files = directories
+        .iter()
+        .filter(is_containers)
+        .filter_map(|directory| {
+            let path = in_host_root(host_root, directory).join("config.v2.json");
+            let docker_container: DockerContainer = read_json(&path)?;
+            let name = docker_container.name.strip_prefix('/')?.to_owned();
+            let names = vec![name];
+            (docker_container.id == container.id).then_some(NamesInFile { path, names })
+        });
+    names_in_files.collect()
 }
 
 /// Reads the names from nerdctl's data. The file `names/NAMESPACE/NAME` contains the id of the
@@ -138,8 +143,11 @@ fn read_nerdctl_names(
     host_root: &Path,
 ) -> Vec<NamesInFile> {
     let own_directory = Path::new("containers").join(namespace).join(&container.id);
-    let mut stores = find_matching(host_root, nerdctl::DATA);
-    for directory in directories.iter().filter(|it| it.ends_with(&own_directory)) {
+    let mut stores = find_matching(host_root, nerdctl::DATA_DIR_PATTERN);
+    for directory in directories
+        .iter()
+        .filter(|directory| directory.ends_with(&own_directory))
+    {
         if let Some(store) = directory.ancestors().nth(3) {
             add_path(&mut stores, &in_host_root(host_root, store));
         }
@@ -164,7 +172,7 @@ fn read_nerdctl_names(
 /// Returns the parent directories of the sources of a container's mounts, without duplicates. A
 /// user can choose sources too, but not the engine's directories: their paths contain the id, which
 /// is not known before the container is created.
-fn mounted_directories(bundle: &Path) -> Vec<PathBuf> {
+fn find_mount_directories(bundle: &Path) -> Vec<PathBuf> {
     let config: Option<Config> = read_json(&bundle.join("config.json"));
     let mounts = config.map(|config| config.mounts).unwrap_or_default();
     let mut directories = Vec::new();

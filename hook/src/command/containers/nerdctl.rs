@@ -10,18 +10,18 @@ use super::bundles::{find_matching, read_directory};
 use crate::oci::{open_regular, read_capped};
 
 /// nerdctl's default data directories. There is one for each socket of containerd.
-pub(super) const DATA: &str = "var/lib/nerdctl/*";
+pub(super) const DATA_DIR_PATTERN: &str = "var/lib/nerdctl/*";
 
 /// The maximum size, in bytes, of a file that contains an id and a newline.
 pub(super) const MAX_ID_BYTES: usize = 256;
 
-/// A container that nerdctl keeps.
-pub(super) struct KeptContainer {
+/// A container that nerdctl's files name. It does not need to run.
+pub(super) struct NerdctlContainer {
     pub(super) id: String,
     pub(super) name: String,
 }
 
-impl KeptContainer {
+impl NerdctlContainer {
     /// Returns the reason for which the container cannot be examined, and what to do instead.
     pub(super) fn into_unknown(self) -> UnknownContainer {
         let name = excerpt(&self.name);
@@ -41,37 +41,37 @@ impl KeptContainer {
 
 /// Finds the container with this name or id, or the only one whose id begins with the text. The
 /// file `names/NAMESPACE/NAME` contains the id (nerdctl, pkg/namestore).
-pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<KeptContainer> {
-    let kept: Vec<KeptContainer> = find_all(host_root).collect();
-    let find_only = |is_meant: &dyn Fn(&KeptContainer) -> bool| {
-        let mut found = kept.iter().filter(|container| is_meant(container));
-        found.next().filter(|_| found.next().is_none())
+pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<NerdctlContainer> {
+    let containers: Vec<NerdctlContainer> = find_all(host_root).collect();
+    let find_only = |is_match: &dyn Fn(&NerdctlContainer) -> bool| {
+        let mut matches = containers.iter().filter(|container| is_match(container));
+        matches.next().filter(|_| matches.next().is_none())
     };
-    let found = find_only(&|container| container.name == id_or_name)
+    let container = find_only(&|container| container.name == id_or_name)
         .or_else(|| find_only(&|container| container.id == id_or_name))
         .or_else(|| {
             find_only(&|container| !id_or_name.is_empty() && container.id.starts_with(id_or_name))
         })?;
-    Some(KeptContainer {
-        id: found.id.clone(),
-        name: found.name.clone(),
+    Some(NerdctlContainer {
+        id: container.id.clone(),
+        name: container.name.clone(),
     })
 }
 
-/// Finds all containers that nerdctl keeps.
-pub(super) fn find_all(host_root: &Path) -> impl Iterator<Item = KeptContainer> {
-    let stores = find_matching(host_root, DATA).into_iter();
+/// Finds all containers that nerdctl's files name, whether they run or not.
+pub(super) fn find_all(host_root: &Path) -> impl Iterator<Item = NerdctlContainer> {
+    let stores = find_matching(host_root, DATA_DIR_PATTERN).into_iter();
     let namespaces = stores.flat_map(|store| read_directory(&store.join("names")));
     let files = namespaces.flat_map(|namespace| read_directory(&namespace));
     files.filter_map(read_name)
 }
 
-fn read_name(path: PathBuf) -> Option<KeptContainer> {
+fn read_name(path: PathBuf) -> Option<NerdctlContainer> {
     let file = open_regular(&path).ok()?;
     let id = read_capped(file, MAX_ID_BYTES).ok()??;
     let id = String::from_utf8(id.trim_ascii().to_vec()).ok()?;
     let name = path.file_name()?.to_str()?.to_owned();
-    (!id.is_empty()).then_some(KeptContainer { id, name })
+    (!id.is_empty()).then_some(NerdctlContainer { id, name })
 }
 
 #[cfg(test)]

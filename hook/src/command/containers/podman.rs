@@ -11,25 +11,26 @@ use super::name::{STORAGE_LISTS, StorageContainer};
 use crate::oci::read_json;
 
 /// The directories of the lists, one for each kind of storage.
-const STORES: [&str; 2] = ["var/lib/containers/storage/*", "run/containers/storage/*"];
+const STORAGE_DIR_PATTERNS: [&str; 2] =
+    ["var/lib/containers/storage/*", "run/containers/storage/*"];
 
 /// Finds the only container that has this name, or an id that begins with the text, and whose
 /// bundle podman has not written. Returns why it cannot be examined, and what to do instead.
 pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<UnknownContainer> {
-    let stores = STORES
+    let stores = STORAGE_DIR_PATTERNS
         .iter()
         .flat_map(|path| find_matching(host_root, path));
-    let mut found = stores.flat_map(|store| {
+    let mut containers_without_bundle = stores.flat_map(|store| {
         let lists = STORAGE_LISTS.map(|list| read_json::<Vec<StorageContainer>>(&store.join(list)));
         let containers = lists.into_iter().flatten().flatten();
         containers.filter(move |container| !has_config(&store.join(&container.id).join("userdata")))
     });
-    let is_meant = |container: &StorageContainer| {
+    let is_match = |container: &StorageContainer| {
         let is_prefix = !id_or_name.is_empty() && container.id.starts_with(id_or_name);
         is_prefix || container.names.iter().any(|name| name == id_or_name)
     };
-    let container = found.find(is_meant)?;
-    if found.any(|other| is_meant(&other)) {
+    let container = containers_without_bundle.find(is_match)?;
+    if containers_without_bundle.any(|other| is_match(&other)) {
         return None;
     }
     let name = container.names.first().unwrap_or(&container.id);

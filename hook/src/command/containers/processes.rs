@@ -16,10 +16,10 @@ const MAX_FILE_BYTES: usize = 256 << 10;
 
 /// The beginning of the name of containerd's program that monitors the containers of a pod. The
 /// kernel shortens the name of a process to 15 characters.
-const SHIM: &str = "containerd-shim";
+const SHIM_NAME_PREFIX: &str = "containerd-shim";
 /// The name of the program of podman and CRI-O that monitors one container.
-const CONMON: &str = "conmon";
-const MONITORS: [&str; 2] = [SHIM, CONMON];
+const CONMON_NAME: &str = "conmon";
+const MONITOR_NAMES: [&str; 2] = [SHIM_NAME_PREFIX, CONMON_NAME];
 
 /// The prefixes that engines and runtimes add to a container's id in the name of its systemd scope.
 const SCOPE_PREFIXES: [&str; 8] = [
@@ -76,10 +76,10 @@ impl Processes {
     /// Returns the bundles of containers that a containerd shim or conmon monitors. They are found
     /// even if the engine does not use its default directories. The result may contain directories
     /// that are no bundles.
-    pub(super) fn bundles(&self) -> impl Iterator<Item = PathBuf> {
+    pub(super) fn find_bundles(&self) -> impl Iterator<Item = PathBuf> {
         self.0.iter().flat_map(|process| {
-            let name = find_program(process.pid).unwrap_or_default();
-            if name.starts_with(SHIM) {
+            let name = find_program_name(process.pid).unwrap_or_default();
+            if name.starts_with(SHIM_NAME_PREFIX) {
                 // One shim serves all containers of a pod. Its working directory is the bundle
                 // of the sandbox, and the bundles of the other containers are beside it.
                 let cwd = fs::read_link(process_directory(process.pid).join("cwd"));
@@ -87,9 +87,9 @@ impl Processes {
                 parent
                     .map(|parent| read_directory(&parent))
                     .unwrap_or_default()
-            } else if name == CONMON {
-                let line = read_file(process.pid, "cmdline").unwrap_or_default();
-                let bundle = find_option(&line, &["-b", "--bundle"]);
+            } else if name == CONMON_NAME {
+                let command_line = read_file(process.pid, "cmdline").unwrap_or_default();
+                let bundle = find_option(&command_line, &["-b", "--bundle"]);
                 bundle.map(PathBuf::from).into_iter().collect()
             } else {
                 Vec::new()
@@ -102,27 +102,30 @@ impl Processes {
 /// the process's `/proc/PID/cgroup`. The name of a container's cgroup is the id, or with the systemd
 /// cgroup driver a prefix of the engine, the id and `.scope`.
 pub(super) fn is_in_container_cgroup(cgroups: &str, id: &str) -> bool {
-    let names_container = |name: &str| {
+    let is_container_name = |name: &str| {
         let name = name.strip_suffix(".scope").unwrap_or(name);
         let prefix = name.strip_suffix(id);
-        prefix.is_some_and(|it| it.is_empty() || SCOPE_PREFIXES.contains(&it))
+        prefix.is_some_and(|prefix| prefix.is_empty() || SCOPE_PREFIXES.contains(&prefix))
     };
     let mut names = cgroups.lines().flat_map(|line| line.split('/'));
-    !id.is_empty() && names.any(names_container)
+    !id.is_empty() && names.any(is_container_name)
 }
 
 /// Returns the file name of the program that the process `pid` runs. Returns `None` if the process
 /// belongs to another user or is in a container. The name and the command line of a process are not
 /// trusted, because every user can choose them, and a container can have files of any name.
-fn find_program(pid: i32) -> Option<String> {
+fn find_program_name(pid: i32) -> Option<String> {
     // The name of the process is compared first. Reading the metadata of its program could block
     // for ever if the program is on a file system that does not answer.
     let name = read_file(pid, "comm")?;
-    if !MONITORS.iter().any(|monitor| name.starts_with(monitor)) {
+    if !MONITOR_NAMES
+        .iter()
+        .any(|monitor| name.starts_with(monitor))
+    {
         return None;
     }
     let status = read_file(pid, "status")?;
-    let ids = |key| {
+    let parse_ids = |key| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
         let ids = line.split_whitespace().map(|id| id.parse().ok());
         ids.collect::<Option<Vec<u32>>>()
@@ -130,7 +133,7 @@ fn find_program(pid: i32) -> Option<String> {
     let own_uid = geteuid().as_raw();
     // `NSpid` has more than one number if the process is in the PID namespace of a container.
     let is_own_process =
-        ids("Uid:")?.iter().all(|uid| *uid == own_uid) && ids("NSpid:")?.len() == 1;
+        parse_ids("Uid:")?.iter().all(|uid| *uid == own_uid) && parse_ids("NSpid:")?.len() == 1;
     let exe = process_directory(pid).join("exe");
     let path = is_own_process.then(|| fs::read_link(&exe).ok())??;
     let identity = |path: &Path| {
@@ -230,7 +233,7 @@ mod tests {
             let mut process = std::process::Command::new(&conmon);
             process.args(["-c", "sleep 60; exit", "-b"]).arg(&bundle);
             let mut process = process.uid(uid).process_group(0).spawn().unwrap();
-            let found: Vec<_> = Processes::read().bundles().collect();
+            let found: Vec<_> = Processes::read().find_bundles().collect();
             let group = nix::unistd::Pid::from_raw(i32::try_from(process.id()).unwrap());
             nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).unwrap();
             process.wait().unwrap();

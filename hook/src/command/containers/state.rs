@@ -10,7 +10,7 @@ use crate::oci::read_json;
 
 /// The patterns of the containers' directories in the default state directories of runtimes,
 /// relative to /run or to /run/user/UID.
-const STATE_DIRECTORIES: [&str; 5] = [
+const STATE_DIR_PATTERNS: [&str; 5] = [
     "runc/*",
     "crun/*",
     "youki/*",
@@ -18,8 +18,8 @@ const STATE_DIRECTORIES: [&str; 5] = [
     "docker/runtime-*/*/*",
 ];
 
-/// The members that are needed of the state files of runc (state.json), crun (status) and youki
-/// (state.json).
+/// The members of the state files of runc (state.json), crun (status) and youki (state.json) that
+/// this module needs.
 #[derive(Deserialize)]
 struct State {
     #[serde(alias = "init_process_pid")]
@@ -40,10 +40,10 @@ struct RuncConfig {
 pub(super) fn find_containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
     let run = host_root.join("run");
     // The state directories of other users are not read, because their content is not trusted.
-    let own_directory = crate::process::host_user().map(|uid| run.join(format!("user/{uid}")));
+    let own_directory = crate::process::host_uid().map(|uid| run.join(format!("user/{uid}")));
     let run_directories: Vec<PathBuf> = [run].into_iter().chain(own_directory).collect();
     let find_in = |run_directory| {
-        STATE_DIRECTORIES
+        STATE_DIR_PATTERNS
             .iter()
             .flat_map(move |pattern| find_matching(run_directory, pattern))
     };
@@ -97,7 +97,7 @@ runc/broken {
     #[test]
     fn the_state_of_each_runtime_is_understood() {
         let host = tempfile::tempdir().unwrap();
-        let user = crate::process::host_user().unwrap();
+        let user = crate::process::host_uid().unwrap();
         let states = STATES.trim().replace("$OTHER", &(user + 1).to_string());
         let states = states.replace("$USER", &user.to_string());
         for (path, text) in states.lines().map(|line| line.split_once(' ').unwrap()) {

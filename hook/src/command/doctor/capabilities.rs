@@ -36,9 +36,9 @@ fn examine_need(need: &CapabilityNeed, launchers: &[Launcher]) -> Option<Finding
 }
 
 fn describe_fix(need: &CapabilityNeed, launchers: &[Launcher]) -> String {
-    let ways = launchers.iter();
-    let ways = ways.map(|launcher| launcher.describe_capability(need.capability));
-    ways.collect::<Vec<_>>().join("; or ")
+    let launchers = launchers.iter();
+    let descriptions = launchers.map(|launcher| launcher.describe_capability(need.capability));
+    descriptions.collect::<Vec<_>>().join("; or ")
 }
 
 #[cfg(test)]

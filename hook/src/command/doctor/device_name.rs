@@ -33,16 +33,18 @@ pub(super) fn examine(name: &str, config: &Config) -> Vec<Finding> {
         return vec![finding.fix(fix)];
     };
     let files = cdi_names::read_specifications(config);
-    let named: Vec<&(PathBuf, Vec<String>)> = files
+    let matching_files: Vec<&(PathBuf, Vec<String>)> = files
         .iter()
         .filter(|(_, names)| names.iter().any(|known| known == name))
         .collect();
     // For engines, a specification in a later directory takes precedence over those in earlier
     // directories (CDI specification).
-    let directory = named.last().and_then(|(file, _)| file.parent());
-    let in_directory = named.iter().filter(|(file, _)| file.parent() == directory);
-    let in_directory: Vec<_> = in_directory.copied().collect();
-    match in_directory.as_slice() {
+    let directory = matching_files.last().and_then(|(file, _)| file.parent());
+    let effective_files = matching_files
+        .iter()
+        .filter(|(file, _)| file.parent() == directory);
+    let effective_files: Vec<_> = effective_files.copied().collect();
+    match effective_files.as_slice() {
         [] => vec![describe_unresolvable(name, kind, device, &files, config)],
         [(file, _)] => {
             let mut findings = examine_specification(name, file, device, config);
@@ -68,22 +70,22 @@ fn describe_unresolvable(
     files: &[(PathBuf, Vec<String>)],
     config: &Config,
 ) -> Finding {
-    let unread = cdi_names::find_unreadable_specifications(config);
-    if !unread.is_empty() {
-        let unread: Vec<String> = unread
+    let unreadable_files = cdi_names::find_unreadable_specifications(config);
+    if !unreadable_files.is_empty() {
+        let unreadable_files: Vec<String> = unreadable_files
             .iter()
             .map(|file| file.display().to_string())
             .collect();
         let text = format!(
             "no specification has {name}; {} may have it, and is neither JSON nor YAML",
-            unread.join(", ")
+            unreadable_files.join(", ")
         );
         return Finding::new(Verdict::Warning, SUBJECT, text);
     }
     let text =
         format!("no specification of this host has {name}: engines say `unresolvable CDI devices`");
     let finding = Finding::fault(ExitCode::NoDevice, SUBJECT, text);
-    let known: Vec<&str> = files
+    let known_names: Vec<&str> = files
         .iter()
         .flat_map(|(_, names)| names.iter().map(String::as_str))
         .collect();
@@ -104,8 +106,8 @@ fn describe_unresolvable(
             class.name
         ));
     }
-    if let Some(near) = similar::find_most_similar(name, known.iter().copied()) {
-        return finding.fix(format!("did you mean {near}?"));
+    if let Some(similar_name) = similar::find_most_similar(name, known_names.iter().copied()) {
+        return finding.fix(format!("did you mean {similar_name}?"));
     }
     finding.fix(
         "no class has this kind: `boathook cdi list` shows the names of this host, and `boathook \
@@ -124,13 +126,15 @@ fn find_classes(kind: &str, config: &Config) -> Vec<DeviceClass> {
         .filter(|class| {
             let devices = discover::devices(class, &host).devices;
             class.spec.resource.to_string() == kind
-                || devices.iter().any(|one| one.resource.to_string() == kind)
+                || devices
+                    .iter()
+                    .any(|device| device.resource.to_string() == kind)
         })
         .collect()
 }
 
-/// Returns a warning for each node that programs need and the host lacks. A specification that was
-/// written without the node does not have it either, and engines start the container.
+/// Returns a warning for each node that programs need and the host lacks. Engines start the
+/// container nevertheless if the specification was written while the node was missing.
 fn find_missing_nodes(kind: &str, config: &Config) -> Vec<Finding> {
     let Ok(host) = planner::open_host(config) else {
         return Vec::new();
@@ -178,8 +182,8 @@ fn examine_specification(name: &str, file: &Path, device: &str, config: &Config)
     let mut findings = vec![Finding::new(Verdict::Ok, SUBJECT, text)];
     let specification = cdi_names::read_specification(file).unwrap_or_default();
     let devices = specification["devices"].as_array().into_iter().flatten();
-    let own = devices.filter(|one| one["name"] == device);
-    let edits = own
+    let own_devices = devices.filter(|item| item["name"] == device);
+    let edits = own_devices
         .chain([&specification])
         .map(|owner| &owner["containerEdits"]);
     let paths = edits.flat_map(|edits| {
@@ -188,11 +192,11 @@ fn examine_specification(name: &str, file: &Path, device: &str, config: &Config)
             // An engine does not need the host's node if the specification has the type and the number
             // of the device.
             let items = items.filter(|item| item["type"].is_null() || item["major"].is_null());
-            let path = items.filter_map(|item| {
-                let found = keys.iter().find_map(|key| item[*key].as_str());
-                found.map(str::to_owned)
+            let item_paths = items.filter_map(|item| {
+                let item_path = keys.iter().find_map(|key| item[*key].as_str());
+                item_path.map(str::to_owned)
             });
-            path.collect()
+            item_paths.collect()
         };
         let nodes = paths("deviceNodes", ["hostPath", "path"]);
         let mounts = paths("mounts", ["hostPath", "hostPath"]);

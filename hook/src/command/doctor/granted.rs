@@ -1,4 +1,4 @@
-//! Examines which devices a container was granted, and which authority has permitted them.
+//! Examines which devices a container was granted, and which authority authorized them.
 
 use device_class::DeviceClass;
 use device_class::config::Config;
@@ -38,7 +38,7 @@ pub(super) fn examine(
             .any(|step| step.users.iter().any(|user| user.is_class(&grant.class)));
         let waiting: Vec<String> = grant.describe_waiting().collect();
         if !waiting.is_empty() {
-            missing = missing_follower::find_missing(config);
+            missing = missing_follower::find_missing_follower(config);
         }
         findings.extend(waiting.into_iter().map(|text| {
             let finding = Finding::new(Verdict::Note, SUBJECT, text);

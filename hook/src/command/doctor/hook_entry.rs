@@ -10,7 +10,7 @@ use crate::exit::ExitCode;
 
 const SUBJECT: &str = "hook";
 
-pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, all_there: bool) -> Finding {
+pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, is_complete: bool) -> Finding {
     if !spec.has_config {
         let text = "no config.json was found for the process, so whether the hook is called \
                     is not known";
@@ -20,7 +20,7 @@ pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, all_there: bool)
     let Some((stage, hook)) = spec.bundle.hooks.boathook_hooks().next() else {
         let text = "config.json has no boathook hook: neither the runtime boathook, a hooks.d \
                     entry nor a CDI specification was used for this container";
-        if all_there {
+        if is_complete {
             let text = format!("{text}; the container has the devices nevertheless");
             return Finding::new(Verdict::Note, SUBJECT, text);
         }
@@ -48,9 +48,9 @@ pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, all_there: bool)
 /// A container whose devices are requested by CDI names needs no special runtime, and a runtime of
 /// another name may be Boathook's too.
 pub(super) fn examine_ended(ended: &EndedContainer, launcher: Launcher) -> Option<Finding> {
-    const WITHOUT_HOOK: [&str; 4] = ["runc", "io.containerd.runc.v2", "crun", "youki"];
+    const RUNTIMES_WITHOUT_HOOK: [&str; 4] = ["runc", "io.containerd.runc.v2", "crun", "youki"];
     let runtime = ended.runtime.as_deref()?;
-    WITHOUT_HOOK.contains(&runtime).then(|| {
+    RUNTIMES_WITHOUT_HOOK.contains(&runtime).then(|| {
         let text = format!("docker was told to use the runtime {runtime}, which calls no hook");
         let fault = Finding::fault(ExitCode::NoHook, SUBJECT, text);
         fault.fix(launcher.describe_creation())

@@ -6,39 +6,51 @@ use crate::exit::ExitCode;
 const SUBJECT: &str = "mounts";
 
 /// The maximum number of missing files and nodes that a finding lists.
-const SHOWN: usize = 8;
+const MAX_SHOWN_PATHS: usize = 8;
 
 /// Returns a finding that lists the missing files and nodes of the plan, or a finding with the text
-/// `all` if none is missing.
-pub(super) fn report_missing(
-    missing: Result<Vec<String>, String>,
-    all: &str,
+/// `complete_text` if none is missing.
+pub(super) fn report_missing_files(
+    missing_files: Result<Vec<String>, String>,
+    complete_text: &str,
     fix: &str,
 ) -> Finding {
-    let missing = match missing {
-        Ok(missing) if missing.is_empty() => return Finding::new(Verdict::Ok, SUBJECT, all),
-        Ok(missing) => missing,
+    let missing_files = match missing_files {
+        Ok(missing_files) if missing_files.is_empty() => {
+            return Finding::new(Verdict::Ok, SUBJECT, complete_text);
+        }
+        Ok(missing_files) => missing_files,
         Err(text) => {
             return Finding::new(Verdict::Warning, SUBJECT, text)
                 .fix("run this as root, in the host's mount namespace");
         }
     };
-    Finding::fault(ExitCode::NotInjected, SUBJECT, describe_missing(&missing)).fix(fix)
+    Finding::fault(
+        ExitCode::NotInjected,
+        SUBJECT,
+        describe_missing_files(&missing_files),
+    )
+    .fix(fix)
 }
 
 /// Returns a finding about files that masked paths of config.json hide. The finding is no fault,
 /// because the devices may work without these files.
-pub(super) fn masked_finding(missing: &[String]) -> Finding {
-    Finding::new(Verdict::Warning, SUBJECT, describe_missing(missing)).fix(
+pub(super) fn create_masked_finding(missing_files: &[String]) -> Finding {
+    Finding::new(
+        Verdict::Warning,
+        SUBJECT,
+        describe_missing_files(missing_files),
+    )
+    .fix(
         "if the devices need them, create the container again, with the runtime boathook or \
          without the masks that the warning names",
     )
 }
 
-fn describe_missing(missing: &[String]) -> String {
-    let shown = &missing[..missing.len().min(SHOWN)];
+fn describe_missing_files(missing_files: &[String]) -> String {
+    let shown = &missing_files[..missing_files.len().min(MAX_SHOWN_PATHS)];
     let text = format!("not in the container: {}", shown.join(", "));
-    match missing.len() - shown.len() {
+    match missing_files.len() - shown.len() {
         0 => text,
         more => format!("{text} and {more} more"),
     }

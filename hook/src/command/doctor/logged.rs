@@ -11,19 +11,19 @@ const SUBJECT: &str = "log";
 
 /// Returns a finding for each of the last messages about the container with the id `id`.
 pub(super) fn find_messages(id: &str, config: &Config) -> Vec<Finding> {
-    const SHOWN: usize = 5;
-    select_messages(SHOWN, config, |line| names_container(line, id))
+    const MAX_MESSAGES: usize = 5;
+    select_messages(MAX_MESSAGES, config, |line| names_container(line, id))
 }
 
 /// Returns a finding for each of the last messages that say why a container was refused. A refused
 /// container may have left nothing else on the host.
 pub(super) fn find_last_refusals(config: &Config) -> Vec<Finding> {
-    const SHOWN: usize = 3;
+    const MAX_MESSAGES: usize = 3;
     let is_refusal = |line: &str| {
         let message = line.split_once(" boathook: ");
         message.is_some_and(|(_, text)| text.starts_with("container "))
     };
-    let mut findings = select_messages(SHOWN, config, is_refusal);
+    let mut findings = select_messages(MAX_MESSAGES, config, is_refusal);
     if findings
         .iter()
         .any(|finding| finding.verdict == Verdict::Note)
@@ -37,11 +37,11 @@ pub(super) fn find_last_refusals(config: &Config) -> Vec<Finding> {
 fn select_messages(
     count: usize,
     config: &Config,
-    is_wanted: impl Fn(&str) -> bool,
+    is_selected: impl Fn(&str) -> bool,
 ) -> Vec<Finding> {
     match log::read_node_log(&config.host_root) {
         Ok(mut lines) => {
-            lines.retain(|line| is_wanted(line));
+            lines.retain(|line| is_selected(line));
             lines.drain(..lines.len().saturating_sub(count));
             let lines = lines.into_iter();
             lines

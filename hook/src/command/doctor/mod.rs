@@ -46,37 +46,37 @@ struct Examination {
 
 impl Examination {
     /// Returns the exit code of the first fault, of which later faults are usually consequences.
-    fn fault(&self) -> Option<ExitCode> {
+    fn find_fault(&self) -> Option<ExitCode> {
         self.findings.iter().find_map(|finding| finding.fault)
     }
 }
 
 /// Examines the selected containers, and prints the findings.
 pub(super) fn run(
-    whose: &ContainerSelector,
+    selector: &ContainerSelector,
     root: Option<PathBuf>,
-    json: bool,
+    as_json: bool,
     verbose: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let examined = match &whose.device {
+    let examinations = match &selector.device {
         Some(name) => vec![Examination {
             container: Container::default(),
             findings: device_name::examine(name, config),
         }],
-        None => examine_all(whose, root, verbose, config),
+        None => examine_all(selector, root, verbose, config),
     };
-    let fault = examined.iter().find_map(Examination::fault);
+    let fault = examinations.iter().find_map(Examination::find_fault);
     let mut out = io::stdout().lock();
-    if json {
+    if as_json {
         let report = serde_json::json!({
             "fault": fault,
-            "containers": examined,
+            "containers": examinations,
         });
         print_json(&report)?;
     } else {
-        for (at, examination) in examined.iter().enumerate() {
-            if at > 0 {
+        for (index, examination) in examinations.iter().enumerate() {
+            if index > 0 {
                 writeln!(out)?;
             }
             print_examination(examination, &mut out)?;
@@ -86,34 +86,34 @@ pub(super) fn run(
 }
 
 fn examine_all(
-    whose: &ContainerSelector,
+    selector: &ContainerSelector,
     root: Option<PathBuf>,
     verbose: bool,
     config: &Config,
 ) -> Vec<Examination> {
-    match containers::find_selected(whose, root, &config.host_root) {
+    match containers::find_selected(selector, root, &config.host_root) {
         Ok(containers) => containers
             .into_iter()
-            .map(|container| examine(container, whose, verbose, config))
+            .map(|container| examine(container, selector, verbose, config))
             .collect(),
         Err(unknown) => vec![examine_unknown(unknown, config)],
     }
 }
 
-/// Finds the bundle of the container with the id or name `container`, or of the only container
+/// Finds the bundle of the container with the id or name `id_or_name`, or of the only container
 /// whose id begins with this text.
-pub(super) fn find_bundle(container: &str, config: &Config) -> Result<PathBuf, CommandError> {
-    let found = containers::find_by_id_or_name(container, None, &config.host_root);
-    let found = found.map_err(CommandError::no_container)?;
-    found.bundle.ok_or_else(|| CommandError::NoContainer {
-        reason: format!("the bundle of container {} is not known", found.id),
+pub(super) fn find_bundle(id_or_name: &str, config: &Config) -> Result<PathBuf, CommandError> {
+    let container = containers::find_by_id_or_name(id_or_name, None, &config.host_root);
+    let container = container.map_err(CommandError::no_container)?;
+    container.bundle.ok_or_else(|| CommandError::NoContainer {
+        reason: format!("the bundle of container {} is not known", container.id),
         hint: "give its directory: --bundle DIR".to_owned(),
     })
 }
 
 fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
     print_table(out, &examination.findings)?;
-    if examination.fault().is_none() {
+    if examination.find_fault().is_none() {
         let is_warning = |finding: &&Finding| finding.verdict == Verdict::Warning;
         let but = match examination.findings.iter().filter(is_warning).count() {
             0 => String::new(),
@@ -130,11 +130,11 @@ fn examine_unknown(unknown: UnknownContainer, config: &Config) -> Examination {
     let container = Container::from_id(&unknown.name);
     let finding = Finding::fault(ExitCode::NoContainer, "container", unknown.reason);
     let mut findings = vec![finding.fix(unknown.fix)];
-    let about = logged::find_messages(&unknown.name, config);
-    if about.is_empty() {
+    let messages = logged::find_messages(&unknown.name, config);
+    if messages.is_empty() {
         findings.extend(logged::find_last_refusals(config))
     } else {
-        findings.extend(about)
+        findings.extend(messages)
     }
     Examination {
         container,
@@ -144,7 +144,7 @@ fn examine_unknown(unknown: UnknownContainer, config: &Config) -> Examination {
 
 fn examine(
     container: Container,
-    whose: &ContainerSelector,
+    selector: &ContainerSelector,
     verbose: bool,
     config: &Config,
 ) -> Examination {
@@ -165,7 +165,7 @@ fn examine(
             findings,
         };
     }
-    let env = ended.map_or(&whose.env, |it| &it.env);
+    let env = ended.map_or(&selector.env, |ended| &ended.env);
     match ContainerSpec::read(&container, env, &config.host_root) {
         Ok(spec) => findings.extend(examine_spec(&container, &spec, verbose, config)),
         Err(error) => {
@@ -174,7 +174,10 @@ fn examine(
         }
     }
     let is_explained = findings.iter().any(|finding| finding.fault.is_some());
-    let error = container.ended.as_ref().and_then(|it| it.error.as_ref());
+    let error = container
+        .ended
+        .as_ref()
+        .and_then(|ended| ended.error.as_ref());
     if let Some(error) = error.filter(|_| !is_explained) {
         findings.push(Finding::fault(ExitCode::NoContainer, "container", error));
     }
@@ -188,8 +191,8 @@ fn examine(
 }
 
 /// Examines the CDI device names with which Docker created a container that does not run. Docker
-/// resolves them when it starts the container, so that one that is unknown leaves a container that
-/// was only created.
+/// resolves the names when it starts the container, so a container with an unknown name exists but
+/// was never started.
 fn examine_named_devices(ended: &EndedContainer, config: &Config) -> Vec<Finding> {
     let names = ended.cdi_names.iter();
     let mut findings: Vec<Finding> = names
@@ -256,20 +259,20 @@ fn examine_spec(
     if has_fault(&findings) {
         return findings;
     }
-    let missing = root.as_ref().map(|root| root.missing(&plan));
-    let all_there = matches!(&missing, Some(Ok(missing)) if missing.is_empty());
+    let missing = root.as_ref().map(|root| root.find_missing_files(&plan));
+    let is_complete = matches!(&missing, Some(Ok(missing)) if missing.is_empty());
     let is_attached = |grant: &Grant| grant.given_by.is_user();
-    let is_given = |grant: &Grant| !grant.devices.is_empty();
-    let by_hook = !plan.grants.iter().all(is_attached);
-    let gives = by_hook
-        && (!plan.steps.is_empty() || plan.is_waiting() || plan.grants.iter().any(is_given));
+    let has_devices = |grant: &Grant| !grant.devices.is_empty();
+    let has_hook_grants = !plan.grants.iter().all(is_attached);
+    let needs_hook = has_hook_grants
+        && (!plan.steps.is_empty() || plan.is_waiting() || plan.grants.iter().any(has_devices));
     // A container that has no device yet but waits for one needs the hook too, which records the
     // awaited devices.
-    let all_there = all_there && !(plan.steps.is_empty() && plan.is_waiting());
-    if gives && let Some(ended) = &container.ended {
+    let is_complete = is_complete && !(plan.steps.is_empty() && plan.is_waiting());
+    if needs_hook && let Some(ended) = &container.ended {
         findings.extend(hook_entry::examine_ended(ended, launcher));
-    } else if gives && !container.is_hypothetical() {
-        findings.push(hook_entry::examine(launcher, spec, all_there));
+    } else if needs_hook && !container.is_hypothetical() {
+        findings.push(hook_entry::examine(launcher, spec, is_complete));
     }
     let (Some(root), Some(missing)) = (&root, missing) else {
         return findings;
@@ -292,9 +295,11 @@ fn examine_spec(
             let all = "everything that the plan has is in the container";
             Some(match &missing {
                 Ok(missing) if !missing.is_empty() && missing.iter().all(is_masked) => {
-                    injected::masked_finding(missing)
+                    injected::create_masked_finding(missing)
                 }
-                _ => injected::report_missing(missing.clone(), all, &repair.describe_absence()),
+                _ => {
+                    injected::report_missing_files(missing.clone(), all, &repair.describe_absence())
+                }
             })
         },
         &|| rules::examine(container, &plan, &repair.describe_denial()),
@@ -325,14 +330,14 @@ fn examine_unrequested(
     if unrequested.is_empty() {
         return Vec::new();
     }
-    let now = root.map(|root| {
+    let current_findings = root.map(|root| {
         let fix = launcher.describe_replacement();
         let rules = rules::examine(container, &unrequested.plan, fix);
         let user = user::examine(root, &unrequested.plan, &[], launcher);
         rules.into_iter().chain(user)
     });
-    let now: Vec<Finding> = now.into_iter().flatten().collect();
+    let current_findings: Vec<Finding> = current_findings.into_iter().flatten().collect();
     let mut findings = unrequested.into_findings(spec, root);
-    findings.extend(now);
+    findings.extend(current_findings);
     findings
 }

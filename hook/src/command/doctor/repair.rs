@@ -5,7 +5,7 @@ use std::path::Path;
 use device_class::DeviceClass;
 use injection_plan::plan::InjectionPlan;
 
-use crate::command::containers::{Container, SHORT_ID};
+use crate::command::containers::{Container, SHORT_ID_LENGTH};
 use crate::command::engine_words::{Launcher, quote_for_shell};
 
 /// A container in which parts of its injection plan are missing.
@@ -20,10 +20,10 @@ pub(super) struct Repair<'a> {
 impl Repair<'_> {
     /// Describes what a user can do about missing device nodes and files.
     pub(super) fn describe_absence(&self) -> String {
-        let again = self.launcher.describe_replacement();
+        let replacement = self.launcher.describe_replacement();
         let Some(attach) = self.describe_attach() else {
             return format!(
-                "{again}: the hook acts when a container is created, and devices or classes that \
+                "{replacement}: the hook acts when a container is created, and devices or classes that \
                  came later are not added"
             );
         };
@@ -32,27 +32,27 @@ impl Repair<'_> {
             fix += ", and `systemctl enable --now boathook-follow.service` lets a device return by \
                     itself from now on";
         }
-        format!("{fix}; or {again}")
+        format!("{fix}; or {replacement}")
     }
 
     /// Describes what a user can do about device rules that the container's cgroup has lost.
     pub(super) fn describe_denial(&self) -> String {
-        let again = self.launcher.describe_replacement();
-        let lost = "if the rules were lost later (systemctl daemon-reload, an update of the \
+        let replacement = self.launcher.describe_replacement();
+        let lost_rules_hint = "if the rules were lost later (systemctl daemon-reload, an update of the \
                     container), `systemctl enable --now boathook-follow.service` returns them from \
                     now on";
         match self.describe_attach() {
-            Some(attach) => format!("{attach} now; or {again}; {lost}"),
-            None => format!("{again}; {lost}"),
+            Some(attach) => format!("{attach} now; or {replacement}; {lost_rules_hint}"),
+            None => format!("{replacement}; {lost_rules_hint}"),
         }
     }
 
     /// Returns the `boathook attach` command that gives the container the devices of its plan, or
     /// `None` if the plan has no devices.
     fn describe_attach(&self) -> Option<String> {
-        const SHOWN: usize = 4;
+        const MAX_DEVICES: usize = 4;
         let name = self.container.name(self.host_root);
-        let name = name.unwrap_or_else(|| shorten(&self.container.id));
+        let name = name.unwrap_or_else(|| shorten_id(&self.container.id));
         let grants = self.plan.grants.iter();
         let devices: Vec<String> = grants
             .flat_map(|grant| {
@@ -60,7 +60,7 @@ impl Repair<'_> {
                 devices.map(|device| quote_for_shell(&format!("{}={device}", grant.class)))
             })
             .collect();
-        if name.is_empty() || devices.is_empty() || devices.len() > SHOWN {
+        if name.is_empty() || devices.is_empty() || devices.len() > MAX_DEVICES {
             return None;
         }
         let name = quote_for_shell(&name);
@@ -73,8 +73,8 @@ impl Repair<'_> {
 
 /// Shortens a container id that an engine has chosen at random. An id of another form was chosen
 /// by the user of a runtime and is kept, because such ids often have the same beginning.
-fn shorten(id: &str) -> String {
+fn shorten_id(id: &str) -> String {
     let is_random = id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit());
-    let length = if is_random { SHORT_ID } else { id.len() };
+    let length = if is_random { SHORT_ID_LENGTH } else { id.len() };
     id.chars().take(length).collect()
 }

@@ -16,7 +16,7 @@ use injection_plan::request::Request;
 use super::spec::ContainerSpec;
 use super::stale_nodes;
 use super::unrequested::UnrequestedDevices;
-use crate::command::engine_words::{InstalledWays, Launcher};
+use crate::command::engine_words::{DeliveryMethods, Launcher};
 use crate::command::example::find_example;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
@@ -53,14 +53,14 @@ pub(super) fn find_requests(
     if sources.is_empty() {
         return without_requests(Finding::no_class_file(config, Some(ExitCode::Config)));
     }
-    let (mut classes, mut findings, mut known) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut classes, mut findings, mut known_classes) = (Vec::new(), Vec::new(), Vec::new());
     let origin = spec.origin().ok();
     let requested = ContainerRequests::new(&spec.bundle, origin.as_ref());
     let unknown = requested.unknown_classes(&sources);
     findings
         .extend(unknown.map(|class| Finding::fault(ExitCode::Request, SUBJECT, class.to_string())));
     for source in &sources {
-        let file = planner::class_file(source);
+        let file = planner::class_file_path(source);
         let class = source.as_ref().map_err(FileError::clone);
         let class = match class.and_then(|source| config.class(source)) {
             Ok(class) => class,
@@ -78,7 +78,7 @@ pub(super) fn find_requests(
             findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
             classes.push(class.clone());
         }
-        match requested.request_for(&class) {
+        match requested.find_own_request(&class) {
             Ok(None) => {}
             Ok(Some((request, _))) => {
                 let text = format!("{} of class {}", request.source, class.name);
@@ -96,24 +96,28 @@ pub(super) fn find_requests(
                 findings.push(Finding::fault(ExitCode::Request, SUBJECT, text));
             }
         }
-        known.push(class);
+        known_classes.push(class);
     }
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
-    let stale = stale_nodes::examine(spec, &known, config);
+    let stale = stale_nodes::examine(spec, &known_classes, config);
     let has_stale = stale.iter().any(|finding| finding.fault.is_some());
     findings.extend(stale);
     let without_request = classes.is_empty() && !is_refused;
     let unrequested = if without_request {
-        UnrequestedDevices::find(spec, &known, config)
+        UnrequestedDevices::find(spec, &known_classes, config)
     } else {
         UnrequestedDevices::default()
     };
     if without_request && unrequested.is_empty() && !has_stale {
         findings.extend(explain_missing_request(
-            spec, launchers, runtime, &known, config,
+            spec,
+            launchers,
+            runtime,
+            &known_classes,
+            config,
         ));
     } else {
-        let similar = find_similar_variables(spec, &known);
+        let similar = find_similar_variables(spec, &known_classes);
         findings.extend(similar.map(|(text, _)| Finding::new(Verdict::Warning, SUBJECT, text)));
     }
     Requests {
@@ -134,10 +138,10 @@ fn explain_missing_request(
     spec: &ContainerSpec,
     launchers: &[Launcher],
     runtime: Option<&str>,
-    known: &[DeviceClass],
+    known_classes: &[DeviceClass],
     config: &Config,
 ) -> Vec<Finding> {
-    let similar = find_similar_variables(spec, known).map(|(text, fix)| {
+    let similar = find_similar_variables(spec, known_classes).map(|(text, fix)| {
         let finding = Finding::fault(ExitCode::SimilarVariable, SUBJECT, text);
         finding.fix(fix)
     });
@@ -146,12 +150,13 @@ fn explain_missing_request(
         return findings;
     }
     let text = "the container sets no variable of any class, so nothing is done for it";
-    let order = |class: &DeviceClass| !belongs_to_container(class, spec, runtime);
-    let fix = match find_example(known, order, config) {
+    let rank = |class: &DeviceClass| !belongs_to_container(class, spec, runtime);
+    let fix = match find_example(known_classes, rank, config) {
         Some(device) => {
-            let ways = InstalledWays::find(config);
+            let methods = DeliveryMethods::find(config);
             let launchers = launchers.iter();
-            let requests = launchers.map(|launcher| launcher.describe_request_by(&ways, &device));
+            let requests =
+                launchers.map(|launcher| launcher.describe_available_request(&methods, &device));
             let requests: Vec<String> = requests.collect();
             format!(
                 "request a device, such as {} of class {}: {}. `boathook list` shows all",
@@ -170,7 +175,11 @@ fn explain_missing_request(
 /// Returns whether the class belongs to the container: to the name of its runtime, or to a variable
 /// that its image sets for other programs of the same vendor.
 fn belongs_to_container(class: &DeviceClass, spec: &ContainerSpec, runtime: Option<&str>) -> bool {
-    let own_runtimes = class.spec.compatibility.iter().flat_map(|it| &it.runtimes);
+    let own_runtimes = class
+        .spec
+        .compatibility
+        .iter()
+        .flat_map(|compatibility| &compatibility.runtimes);
     let is_own_runtime = own_runtimes
         .map(ToString::to_string)
         .any(|own| Some(&*own) == runtime);
@@ -186,29 +195,31 @@ fn belongs_to_container(class: &DeviceClass, spec: &ContainerSpec, runtime: Opti
         })
 }
 
-/// Returns a finding for each variable of the container whose name is similar to that of a class's
-/// variable, with the correct name.
+/// Returns a text and a fix for each variable of the container whose name resembles that of a
+/// class's variable.
 fn find_similar_variables(
     spec: &ContainerSpec,
-    known: &[DeviceClass],
+    known_classes: &[DeviceClass],
 ) -> impl Iterator<Item = (String, String)> {
-    let variables: BTreeSet<&str> = inserted(known.iter().flat_map(|c| list_variables(&c.spec)));
+    let variables: BTreeSet<&str> =
+        inserted(known_classes.iter().flat_map(|c| list_variables(&c.spec)));
     let names: BTreeSet<&str> = inserted(spec.bundle.env.names());
     let mut found = Vec::new();
     for name in names.difference(&variables) {
-        let may_mean = variables.iter().copied();
-        let may_mean = may_mean.filter(|known| similar::is_typo(name, known));
-        let Some(near) = similar::find_most_similar(name, may_mean) else {
+        let candidates = variables.iter().copied();
+        let candidates = candidates.filter(|variable| similar::is_typo(name, variable));
+        let Some(similar_name) = similar::find_most_similar(name, candidates) else {
             continue;
         };
-        let has_it = |class: &&DeviceClass| list_variables(&class.spec).any(|own| own == near);
-        for class in known.iter().filter(has_it) {
+        let has_variable =
+            |class: &&DeviceClass| list_variables(&class.spec).any(|own| own == similar_name);
+        for class in known_classes.iter().filter(has_variable) {
             let (name, class) = (excerpt(name), &class.name);
             found.push((
                 format!(
-                    "{name} is set but belongs to no class; did you mean {near} of class {class}?"
+                    "{name} is set but belongs to no class; did you mean {similar_name} of class {class}?"
                 ),
-                format!("set {near} instead of {name}"),
+                format!("set {similar_name} instead of {name}"),
             ));
         }
     }
@@ -232,7 +243,7 @@ fn examine_devices_on_host(
     let found = found.and_then(|host| {
         let found = discover::look_up(class, request.wanted(), &host);
         let found = found.map_err(|error| chain(&error))?;
-        // The plan names the nodes that the host lacks.
+        // The nodes that the host lacks are not examined here, because the plan names them.
         Ok((found, discover::find_unclaimed(class, &host)))
     });
     let (FoundClass { inventory, edits }, unclaimed) = match found {

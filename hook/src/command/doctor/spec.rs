@@ -38,7 +38,7 @@ impl ContainerSpec {
                 // The size is limited, because a process can make the kernel show any part of its
                 // memory in `/proc/PID/environ` (prctl(2), PR_SET_MM_ENV_START).
                 let file = File::open(process.join("environ"));
-                let text = file.and_then(|file| read_capped(file, Bundle::MAX));
+                let text = file.and_then(|file| read_capped(file, Bundle::MAX_CONFIG_BYTES));
                 let text = text.ok().flatten().unwrap_or_default();
                 let entries = text.split(|byte| *byte == 0);
                 let entries = entries.map(|entry| String::from_utf8_lossy(entry).into_owned());

@@ -17,13 +17,13 @@ use crate::planner;
 
 /// The maximum number of stale nodes that are reported. A privileged container has all device nodes
 /// of the host.
-const SHOWN: usize = 8;
+const MAX_REPORTED_NODES: usize = 8;
 
 /// Returns a finding for each stale node. A node that was added by a CDI specification with the
 /// hook is not reported, because the hook replaces it.
 pub(super) fn examine(
     spec: &ContainerSpec,
-    known: &[DeviceClass],
+    known_classes: &[DeviceClass],
     config: &Config,
 ) -> Vec<Finding> {
     let nodes = &spec.bundle.spec_devices.nodes;
@@ -34,54 +34,57 @@ pub(super) fn examine(
         return Vec::new();
     };
     let stale = nodes.iter().filter_map(|node| {
-        let text = describe(node, &host)?;
+        let text = describe_difference(node, &host)?;
         Some((node, text))
     });
-    let findings = stale.take(SHOWN).map(|(node, (is_gone, text))| {
-        let finding = if is_gone {
-            Finding::fault(ExitCode::NoDevice, "config.json", text)
-        } else {
-            Finding::new(Verdict::Warning, "config.json", text)
-        };
-        finding.fix(describe_alternative(node, known, &host))
-    });
+    let findings = stale
+        .take(MAX_REPORTED_NODES)
+        .map(|(node, (is_gone, text))| {
+            let finding = if is_gone {
+                Finding::fault(ExitCode::NoDevice, "config.json", text)
+            } else {
+                Finding::new(Verdict::Warning, "config.json", text)
+            };
+            finding.fix(describe_alternative(node, known_classes, &host))
+        });
     findings.collect()
 }
 
-/// Compares a node of config.json with the host. Returns `None` if both have the same number. The
-/// flag is true if the host has no device with the node's number, and the text describes the
-/// difference.
-fn describe(node: &SpecNode, host: &RealHost) -> Option<(bool, String)> {
+/// Compares a node of config.json with the host's node at the same path. Returns `None` if both
+/// have the same number. The flag is true if the host has no device with the number of config.json,
+/// and the text describes the difference.
+fn describe_difference(node: &SpecNode, host: &RealHost) -> Option<(bool, String)> {
     let (path, number) = (node.path.display(), node.number);
-    let there = match host.place(&node.path) {
-        Ok(Some(place)) => match place.entry {
-            Entry::Device(there) if there == number => return None,
-            Entry::Device(there) => Some(there),
+    let host_number = match host.place(&node.path) {
+        Ok(Some(target)) => match target.entry {
+            Entry::Device(host_number) if host_number == number => return None,
+            Entry::Device(host_number) => Some(host_number),
             _ => None,
         },
         Ok(None) => None,
         Err(_) => return None,
     };
-    match (has_number(number, host), there) {
-        (true, Some(there)) => {
+    match (has_number(number, host), host_number) {
+        (true, Some(host_number)) => {
             let text = format!(
-                "{path} is {number} in config.json, and {there} on the host: the container may have \
+                "{path} is {number} in config.json, and {host_number} on the host: the container may have \
                  another device than you expect"
             );
             Some((false, text))
         }
-        (false, there) => {
-            let there = there.map_or_else(
+        (false, host_number) => {
+            let change = host_number.map_or_else(
                 || format!("and it has no {path}"),
-                |there| format!("where {path} is {there} now"),
+                |host_number| format!("where {path} is {host_number} now"),
             );
             let text = format!(
-                "{path} is {number} in config.json, a device that the host has no more, {there}: no \
+                "{path} is {number} in config.json, a device that the host has no more, {change}: no \
                  program can open it"
             );
             Some((true, text))
         }
-        // With `--device A:B`, the path in the container differs from the path on the host.
+        // With `--device A:B`, the path in the container differs from the path on the host, so a
+        // missing path is no fault.
         (true, None) => None,
     }
 }
@@ -99,19 +102,19 @@ fn has_number(number: DeviceNumber, host: &RealHost) -> bool {
 
 /// Describes which class a user can request in place of the option `--device`: one that has a node
 /// with a similar path.
-fn describe_alternative(node: &SpecNode, known: &[DeviceClass], host: &RealHost) -> String {
-    let stem = |path: &Path| {
+fn describe_alternative(node: &SpecNode, known_classes: &[DeviceClass], host: &RealHost) -> String {
+    let find_stem = |path: &Path| {
         let text = path.to_string_lossy().into_owned();
         text.trim_end_matches(|c: char| c.is_ascii_digit())
             .to_owned()
     };
-    let wanted = stem(&node.path);
-    let has_such = |class: &&DeviceClass| {
+    let node_stem = find_stem(&node.path);
+    let has_similar_node = |class: &&DeviceClass| {
         let devices = discover::devices(class, host).devices;
         let mut nodes = devices.iter().flat_map(|device| &device.nodes);
-        nodes.any(|node| stem(&node.host) == wanted)
+        nodes.any(|node| find_stem(&node.host) == node_stem)
     };
-    match known.iter().find(has_such) {
+    match known_classes.iter().find(has_similar_node) {
         Some(class) => format!(
             "in place of `--device`, set {}=NAME? with a name that stays, such as its serial number \
              (`boathook list {}`), and use the runtime boathook: the device is looked up when the \

@@ -23,14 +23,18 @@ pub(super) struct UnrequestedDevices {
     /// A text `DEVICE of CLASS` for each device.
     devices: Vec<String>,
     findings: Vec<Finding>,
-    /// A plan with the device nodes and their device rules, by which the cgroup and the user are
-    /// checked.
+    /// A plan with the device nodes and their device rules. The cgroup and the user are checked
+    /// with it.
     pub(super) plan: InjectionPlan,
 }
 
 impl UnrequestedDevices {
-    /// Finds the devices of the classes `known` that have a node in config.json.
-    pub(super) fn find(spec: &ContainerSpec, known: &[DeviceClass], config: &Config) -> Self {
+    /// Finds the devices of the classes `known_classes` that have a node in config.json.
+    pub(super) fn find(
+        spec: &ContainerSpec,
+        known_classes: &[DeviceClass],
+        config: &Config,
+    ) -> Self {
         let mut unrequested = UnrequestedDevices::default();
         let nodes = &spec.bundle.spec_devices.nodes;
         let host = if nodes.is_empty() {
@@ -41,7 +45,7 @@ impl UnrequestedDevices {
         let Some(host) = host else {
             return unrequested;
         };
-        for class in known {
+        for class in known_classes {
             let found = discover::look_up(class, (&BTreeSet::new()).into(), &host);
             if let Ok(found) = found {
                 unrequested.add(class, &found, nodes);
@@ -55,10 +59,13 @@ impl UnrequestedDevices {
     }
 
     fn add(&mut self, class: &DeviceClass, found: &FoundClass, nodes: &[SpecNode]) {
-        let mut of_class = Vec::new();
+        let mut class_nodes = Vec::new();
         for device in &found.inventory.devices {
-            let parts = list_required_nodes(&device.nodes);
-            if !parts.iter().any(|part| part.is_among(nodes)) {
+            let required_nodes = list_required_nodes(&device.nodes);
+            if !required_nodes
+                .iter()
+                .any(|required_node| required_node.is_among(nodes))
+            {
                 continue;
             }
             let name = format!("{} of {}", device.id, class.name);
@@ -66,21 +73,23 @@ impl UnrequestedDevices {
                 self.warn(&format!("{name} is unhealthy: {reason}"));
             }
             self.devices.push(name);
-            of_class.push((device.id.to_string(), parts));
+            class_nodes.push((device.id.to_string(), required_nodes));
         }
-        if !of_class.is_empty() {
-            of_class.push((
+        if !class_nodes.is_empty() {
+            class_nodes.push((
                 class.name.to_string(),
                 list_required_nodes(&found.edits.nodes),
             ));
         }
-        for (whose, parts) in of_class {
-            for part in parts {
-                if part.is_among(nodes) {
-                    part.add_to(&mut self.plan, &whose)
+        for (user_label, required_nodes) in class_nodes {
+            for required_node in required_nodes {
+                if required_node.is_among(nodes) {
+                    required_node.add_to(&mut self.plan, &user_label)
                 } else {
-                    let path = part.node.container.display();
-                    self.warn(&format!("config.json lacks {path}, which {whose} needs"));
+                    let path = required_node.node.container.display();
+                    self.warn(&format!(
+                        "config.json lacks {path}, which {user_label} needs"
+                    ));
                 }
             }
         }
@@ -96,10 +105,10 @@ impl UnrequestedDevices {
         spec: &ContainerSpec,
         root: Option<&RunningRoot>,
     ) -> Vec<Finding> {
-        const SHOWN: usize = 8;
+        const MAX_SHOWN_DEVICES: usize = 8;
         let text = "the container sets no variable of any class";
         let mut findings = vec![Finding::new(Verdict::Ok, "request", text)];
-        let shown = &self.devices[..self.devices.len().min(SHOWN)];
+        let shown = &self.devices[..self.devices.len().min(MAX_SHOWN_DEVICES)];
         let more = match self.devices.len() - shown.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
@@ -117,8 +126,8 @@ impl UnrequestedDevices {
             findings.push(Finding::new(Verdict::Note, "hook", text));
         }
         findings.extend(root.map(|root| {
-            injected::report_missing(
-                root.missing(&self.plan),
+            injected::report_missing_files(
+                root.find_missing_files(&self.plan),
                 "every node is in the container",
                 "create the container again: its nodes were removed or replaced",
             )
@@ -128,15 +137,16 @@ impl UnrequestedDevices {
 }
 
 /// A device node of a class, which exists on the host.
-struct Part<'a> {
+struct RequiredNode<'a> {
     node: &'a FoundNode,
     number: DeviceNumber,
 }
 
-impl Part<'_> {
+impl RequiredNode<'_> {
     fn is_among(&self, nodes: &[SpecNode]) -> bool {
-        let same = |node: &SpecNode| node.path == self.node.container && node.number == self.number;
-        nodes.iter().any(same)
+        let is_same_node =
+            |node: &SpecNode| node.path == self.node.container && node.number == self.number;
+        nodes.iter().any(is_same_node)
     }
 
     fn add_to(&self, plan: &mut InjectionPlan, user_labels: &str) {
@@ -176,11 +186,11 @@ impl Part<'_> {
 }
 
 /// Returns the device nodes that a container needs without any capability of the class.
-fn list_required_nodes(nodes: &[FoundNode]) -> Vec<Part<'_>> {
-    let needed = nodes.iter().filter(|node| node.capability.is_none());
-    needed
+fn list_required_nodes(nodes: &[FoundNode]) -> Vec<RequiredNode<'_>> {
+    let required_nodes = nodes.iter().filter(|node| node.capability.is_none());
+    required_nodes
         .filter_map(|node| match node.number {
-            Presence::Found(number) => Some(Part { node, number }),
+            Presence::Found(number) => Some(RequiredNode { node, number }),
             Presence::Optional | Presence::Unusable(_) => None,
         })
         .collect()

@@ -15,7 +15,7 @@ use crate::exit::ExitCode;
 
 /// The bit of CAP_DAC_OVERRIDE in `CapEff` of /proc/PID/status. A process with this capability may
 /// open files regardless of their modes (capabilities(7)).
-const DAC_OVERRIDE: u64 = 1 << 1;
+const CAP_DAC_OVERRIDE_BIT: u64 = 1 << 1;
 
 /// The ids of a process that the kernel compares with a file's owner and group. They are ids of the
 /// host's user namespace.
@@ -24,30 +24,31 @@ struct Credentials {
     uid: u32,
     groups: Vec<u32>,
     /// True if the process may open files of the host's users regardless of their modes.
-    overrides: bool,
+    can_ignore_modes: bool,
 }
 
 impl Credentials {
-    /// Parses the content of /proc/PID/status. `apart` is true if the process has its own user
-    /// namespace, in which its capabilities have no effect on the host's files.
-    fn parse(status: &str, apart: bool) -> Option<Self> {
-        let field = |name: &str| {
+    /// Parses the content of /proc/PID/status. `has_user_namespace` is true if the process has its
+    /// own user namespace, in which its capabilities have no effect on the host's files.
+    fn parse(status: &str, has_user_namespace: bool) -> Option<Self> {
+        let find_field = |name: &str| {
             let mut lines = status.lines();
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         };
         // The line has the real, effective, saved and file system id (proc_pid_status(5)). The
         // kernel uses the file system id for access to files.
-        let last = |name: &str| field(name)?.split_whitespace().nth(3)?.parse().ok();
-        let mut groups: Vec<u32> = field("Groups")?
+        let parse_filesystem_id =
+            |name: &str| find_field(name)?.split_whitespace().nth(3)?.parse().ok();
+        let mut groups: Vec<u32> = find_field("Groups")?
             .split_whitespace()
             .filter_map(|id| id.parse().ok())
             .collect();
-        groups.push(last("Gid")?);
-        let capabilities = u64::from_str_radix(field("CapEff")?.trim(), 16).ok()?;
+        groups.push(parse_filesystem_id("Gid")?);
+        let capabilities = u64::from_str_radix(find_field("CapEff")?.trim(), 16).ok()?;
         Some(Credentials {
-            uid: last("Uid")?,
+            uid: parse_filesystem_id("Uid")?,
             groups,
-            overrides: capabilities & DAC_OVERRIDE != 0 && !apart,
+            can_ignore_modes: capabilities & CAP_DAC_OVERRIDE_BIT != 0 && !has_user_namespace,
         })
     }
 
@@ -59,9 +60,9 @@ impl Credentials {
             (false, true) => mode >> 3,
             (false, false) => mode,
         };
-        let reads = !access.contains(Access::READ) || bits & 4 != 0;
-        let writes = !access.contains(Access::WRITE) || bits & 2 != 0;
-        self.overrides || reads && writes
+        let can_read = !access.contains(Access::READ) || bits & 4 != 0;
+        let can_write = !access.contains(Access::WRITE) || bits & 2 != 0;
+        self.can_ignore_modes || can_read && can_write
     }
 }
 
@@ -75,12 +76,12 @@ pub(super) fn examine(
     const SUBJECT: &str = "user";
     let process = Path::new("/proc").join(root.pid.to_string());
     let namespace = |process: &Path| fs::read_link(process.join("ns/user")).ok();
-    let apart = namespace(&process) != namespace(Path::new("/proc/self"));
+    let has_user_namespace = namespace(&process) != namespace(Path::new("/proc/self"));
     let status = fs::read_to_string(process.join("status")).ok()?;
-    let user = Credentials::parse(&status, apart)?;
+    let user = Credentials::parse(&status, has_user_namespace)?;
     let mut nodes = 0;
     for (path, number) in find_nodes(plan, spec) {
-        let Ok(Some(handle)) = root.look(path) else {
+        let Ok(Some(handle)) = root.look_up(path) else {
             continue;
         };
         nodes += 1;
@@ -98,7 +99,7 @@ pub(super) fn examine(
                 stat.st_uid,
                 stat.st_gid
             );
-            let fix = describe_fix(apart, stat.st_gid, launcher);
+            let fix = describe_fix(has_user_namespace, stat.st_gid, launcher);
             return Some(Finding::fault(ExitCode::UserDenied, SUBJECT, text).fix(fix));
         }
     }
@@ -108,10 +109,10 @@ pub(super) fn examine(
     })
 }
 
-/// Describes what a user can do about a device node that the container's user may not open. `apart`
-/// is true if the container has its own user namespace.
-fn describe_fix(apart: bool, group: u32, launcher: Launcher) -> String {
-    if apart {
+/// Describes what a user can do about a device node that the container's user may not open.
+/// `has_user_namespace` is true if the container has its own user namespace.
+fn describe_fix(has_user_namespace: bool, group: u32, launcher: Launcher) -> String {
+    if has_user_namespace {
         return "the container has a user namespace (`hostUsers: false`), in which root and groups \
                 are not the host's: give the host's node the mode 0666 by a udev rule, or use the \
                 host's user namespace; `mode`, `gid` and `node_mode` have no effect there"
@@ -135,26 +136,26 @@ fn find_nodes<'a>(
         let mut actions = actions.clone();
         actions.any(|action| matches!(action, Action::Allow { rule, .. } if rule.number == number))
     };
-    let of_engine = spec.iter().filter(|node| is_allowed(node.number));
-    let of_engine = of_engine.map(|node| (node.path.as_path(), node.number));
-    let planned = actions.clone().filter_map(|action| match action {
+    let engine_nodes = spec.iter().filter(|node| is_allowed(node.number));
+    let engine_nodes = engine_nodes.map(|node| (node.path.as_path(), node.number));
+    let planned_nodes = actions.clone().filter_map(|action| match action {
         Action::Node { mount, number, .. } => Some((mount.path.as_path(), *number)),
         Action::MakeNode { path, number, .. } => Some((path.as_path(), *number)),
         _ => None,
     });
-    of_engine.chain(planned).collect()
+    engine_nodes.chain(planned_nodes).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn credentials(uid: u32, capabilities: &str, apart: bool) -> Credentials {
+    fn credentials(uid: u32, capabilities: &str, has_user_namespace: bool) -> Credentials {
         let status = format!(
             "Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t{uid}\t{uid}\t{uid}\t{uid}\n\
              Groups:\t27 44 \nCapEff:\t{capabilities}\n"
         );
-        Credentials::parse(&status, apart).unwrap()
+        Credentials::parse(&status, has_user_namespace).unwrap()
     }
 
     #[test]
@@ -182,8 +183,11 @@ mod tests {
     /// A group of the container is another one on the host, and the runtime mounts the host's node.
     #[test]
     fn in_a_user_namespace_only_the_mode_of_the_hosts_node_helps() {
-        let apart = describe_fix(true, 44, Launcher::Docker);
-        assert!(apart.contains("the mode 0666 by a udev rule") && !apart.contains("--group-add"));
+        let has_user_namespace = describe_fix(true, 44, Launcher::Docker);
+        assert!(
+            has_user_namespace.contains("the mode 0666 by a udev rule")
+                && !has_user_namespace.contains("--group-add")
+        );
         for (launcher, words) in [
             (Launcher::Docker, "compose: `group_add: [\"44\"]`"),
             (Launcher::Podman, "add `--group-add 44`"),

@@ -12,7 +12,7 @@ use device_class::config::Config;
 use device_class::name::ClassName;
 
 use super::devices::{self, ListedDevice, RequestColumn};
-use super::engine_words::{InstalledWays, Launcher};
+use super::engine_words::{DeliveryMethods, Launcher};
 use super::holders::{Holders, WaitingContainer};
 use super::output::Style;
 use super::{CommandError, print_json};
@@ -25,19 +25,19 @@ pub(super) use watch::watch;
 pub(super) struct ListOptions<'a> {
     pub(super) names: &'a [ClassName],
     /// True if all classes are listed (`--all`), including those that are not listed by default.
-    pub(super) all: bool,
+    pub(super) include_all: bool,
     /// True if only devices that containers hold are listed.
-    pub(super) used: bool,
+    pub(super) only_used: bool,
     /// True if classes without devices are listed too.
     pub(super) verbose: bool,
-    pub(super) json: bool,
+    pub(super) as_json: bool,
 }
 
 impl ListOptions<'_> {
     fn classes(&self) -> ListedClasses<'_> {
         ListedClasses {
             names: self.names,
-            all: self.all || self.used,
+            include_all: self.include_all || self.only_used,
         }
     }
 }
@@ -53,19 +53,19 @@ pub(super) fn run(
     let mut scan = Scan::run(&options.classes(), holders, config)?;
     scan.report_problems();
     let waiting_containers: Vec<WaitingContainer> = match holders {
-        Some(holders) if options.used => holders
-            .find_waiting(&scan.classes)
-            .map(|container| container.clone().with_similar(&scan.devices))
+        Some(holders) if options.only_used => holders
+            .find_waiting_containers(&scan.classes)
+            .map(|container| container.clone().with_suggestion(&scan.devices))
             .collect(),
         _ => Vec::new(),
     };
-    if options.used {
+    if options.only_used {
         let is_held = |device: &ListedDevice| device.holders.iter().flatten().next().is_some();
         scan.devices.retain(is_held);
     }
-    if options.json {
+    if options.as_json {
         let mut list = scan.to_json();
-        if options.used {
+        if options.only_used {
             list["waiting"] = serde_json::to_value(&waiting_containers)?;
         }
         print_json(&list)?;
@@ -73,14 +73,14 @@ pub(super) fn run(
     }
     let mut out = io::stdout().lock();
     let style = Style::of_stdout();
-    if options.used {
+    if options.only_used {
         if scan.devices.is_empty() {
-            style.text(&mut out, "no container that runs has a device")?
+            style.write_paragraph(&mut out, "no container that runs has a device")?
         } else {
             print_devices(&scan, style, &mut out)?
         }
         for container in &waiting_containers {
-            style.text(&mut out, &container.text())?;
+            style.write_paragraph(&mut out, &container.describe())?;
         }
         if !scan.devices.is_empty() {
             print_requests(&scan, config, style, &mut out)?;
@@ -95,9 +95,9 @@ impl Scan {
     fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
             "classes": self.classes,
-            "without_devices": self.without_devices,
-            "not_enabled": self.not_enabled,
-            "left_out": self.left_out,
+            "without_devices": self.classes_without_devices,
+            "not_enabled": self.disabled_classes,
+            "left_out": self.class_file_errors,
             "devices": self.devices,
         })
     }
@@ -116,7 +116,7 @@ fn print_scan(
         if !names_classes && scan.has_class_file {
             let text = "no device of any class on this host; `boathook list -v` names the classes, \
                         and `boathook class new /dev/NODE` writes one for your own device";
-            style.text(out, text)?;
+            style.write_paragraph(out, text)?;
         }
     } else {
         print_devices(scan, style, out)?;
@@ -137,29 +137,29 @@ fn print_scan(
     }
     for ListedDevice { id, reason, .. } in unhealthy_devices {
         let reason = reason.as_deref().unwrap_or_default();
-        style.text(out, &format!("{id} is unhealthy: {reason}"))?;
+        style.write_paragraph(out, &format!("{id} is unhealthy: {reason}"))?;
     }
     // Most hosts have devices of a few classes only, so the others are not listed by default.
-    if (names_classes || options.verbose) && !scan.without_devices.is_empty() {
+    if (names_classes || options.verbose) && !scan.classes_without_devices.is_empty() {
         writeln!(out)?;
-        let text = format!("no devices of {}", scan.without_devices.join(", "));
-        style.text(out, &text)?;
+        let text = format!("no devices of {}", scan.classes_without_devices.join(", "));
+        style.write_paragraph(out, &text)?;
     }
-    if !scan.hidden.is_empty() {
+    if !scan.hidden_classes.is_empty() {
         let text = format!(
             "config.toml hides all devices of {}",
-            scan.hidden.join(", ")
+            scan.hidden_classes.join(", ")
         );
-        style.text(out, &text)?;
+        style.write_paragraph(out, &text)?;
     }
-    if !scan.not_enabled.is_empty() && (scan.is_node || options.verbose) {
+    if !scan.disabled_classes.is_empty() && (scan.is_node || options.verbose) {
         let explanation = if scan.is_node {
             "not offered to pods unless config.toml enables the class"
         } else {
             "virtual devices"
         };
-        let classes = scan.not_enabled.join(", ");
-        style.text(
+        let classes = scan.disabled_classes.join(", ");
+        style.write_paragraph(
             out,
             &format!("{explanation}, and shown by name or with --all: {classes}"),
         )?;
@@ -195,21 +195,21 @@ fn print_requests(
             .map(|(class, variable)| format!("{class} by {variable}"))
             .collect();
         let text = format!("containers request {}", variables.join(", "));
-        return style.text(out, &text);
+        return style.write_paragraph(out, &text);
     }
     let devices = scan.devices.iter();
     let Some(device) = devices.min_by_key(|device| (!device.healthy, device.kind)) else {
         return Ok(());
     };
-    let ways = InstalledWays::find(config);
-    let describe_request = |launcher: Launcher| launcher.describe_request_by(&ways, device);
+    let methods = DeliveryMethods::find(config);
+    let describe = |launcher: Launcher| launcher.describe_available_request(&methods, device);
     let text = format!(
         "a container gets {} of class {} by",
         device.id, device.class
     );
-    style.text(out, &text)?;
-    for request in Launcher::find_all(config).into_iter().map(describe_request) {
-        style.text(out, &format!("- {request}"))?;
+    style.write_paragraph(out, &text)?;
+    for request in Launcher::find_all(config).into_iter().map(describe) {
+        style.write_paragraph(out, &format!("- {request}"))?;
     }
     Ok(())
 }
@@ -227,7 +227,7 @@ fn print_aliases(style: Style, out: &mut impl Write, devices: &[ListedDevice]) -
         if mem::take(&mut is_first) {
             writeln!(out)?;
         }
-        style.text(out, &format!("{} is also {}", device.id, names.join(", ")))?;
+        style.write_paragraph(out, &format!("{} is also {}", device.id, names.join(", ")))?;
     }
     Ok(())
 }

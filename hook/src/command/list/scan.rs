@@ -18,28 +18,29 @@ use crate::planner;
 
 /// The selection of the classes that `boathook list` prints.
 pub(super) struct ListedClasses<'a> {
-    /// The classes with these names, or the classes that containers of this host may request if
-    /// there are no names.
+    /// The names of the listed classes. If there are no names, the classes that containers of this
+    /// host may request are listed.
     pub(super) names: &'a [ClassName],
-    /// All classes, including those that containers of this host may not request.
-    pub(super) all: bool,
+    /// True if all classes are listed, including those that containers of this host may not
+    /// request.
+    pub(super) include_all: bool,
 }
 
 /// The result of a scan: the classes and devices of this host.
 #[derive(Default)]
 pub(super) struct Scan {
     pub(super) devices: Vec<ListedDevice>,
-    /// Whether there is a class file. Without one nothing is known about devices.
+    /// True if there is a class file. Without a class file, nothing is known about devices.
     pub(super) has_class_file: bool,
     /// The names of the selected classes.
     pub(super) classes: Vec<String>,
-    pub(super) without_devices: Vec<String>,
+    pub(super) classes_without_devices: Vec<String>,
     /// The classes whose devices config.toml hides, each with the number of hidden devices.
-    pub(super) hidden: Vec<String>,
+    pub(super) hidden_classes: Vec<String>,
     /// The classes that are not selected and have devices, each with the number of its devices.
-    pub(super) not_enabled: Vec<String>,
-    /// The errors in invalid class files.
-    pub(super) left_out: Vec<String>,
+    pub(super) disabled_classes: Vec<String>,
+    /// The errors in invalid class files, whose classes are left out.
+    pub(super) class_file_errors: Vec<String>,
     pub(super) warnings: Vec<String>,
     /// True if this host is a node of a Kubernetes cluster.
     pub(super) is_node: bool,
@@ -63,7 +64,8 @@ impl Scan {
         if !scan.has_class_file {
             scan.warnings.push(no_class_file(config));
         }
-        // A class with a missing name could be that of a class file which cannot be read.
+        // Unknown class names in config.toml are reported only if all class files were read,
+        // because a name could belong to an unreadable file.
         if sources.iter().all(Result::is_ok) {
             let class_names = sources.iter().flatten();
             let class_names = class_names.map(|source| source.name.as_str());
@@ -74,7 +76,7 @@ impl Scan {
             let class = match source.and_then(|source| config.class(&source)) {
                 Ok(class) => class,
                 Err(error) => {
-                    scan.left_out.push(crate::log::chain(&error));
+                    scan.class_file_errors.push(crate::log::chain(&error));
                     continue;
                 }
             };
@@ -95,10 +97,13 @@ impl Scan {
             inventory.refuse(&reason);
         }
         inventory.refuse_mixed(class);
-        if selection.names.is_empty() && !selection.all && !is_offered(class, self.is_node) {
+        if selection.names.is_empty()
+            && !selection.include_all
+            && !is_listed_by_default(class, self.is_node)
+        {
             if !inventory.devices.is_empty() {
                 let entry = format!("{} ({})", class.name, inventory.devices.len());
-                self.not_enabled.push(entry);
+                self.disabled_classes.push(entry);
             }
             return;
         }
@@ -114,18 +119,19 @@ impl Scan {
         self.warnings
             .extend(warnings.map(|warning| format!("class {}: {warning}", class.name)));
         if inventory.devices.is_empty() {
-            self.without_devices.push(class.name.to_string());
+            self.classes_without_devices.push(class.name.to_string());
             if !inventory.hidden.is_empty() {
                 let entry = format!("{} ({})", class.name, inventory.hidden.len());
-                self.hidden.push(entry);
+                self.hidden_classes.push(entry);
             }
         }
         self.classes.push(class.name.to_string());
         let request_names = RequestNames::new(class, &inventory);
         self.devices.extend(inventory.devices.iter().map(|device| {
-            let mut listed = ListedDevice::new(class, device, &request_names);
-            listed.holders = holders.map(|holders| holders.find_holders(&class.name, device));
-            listed
+            let mut listed_device = ListedDevice::new(class, device, &request_names);
+            listed_device.holders =
+                holders.map(|holders| holders.find_holders(&class.name, device));
+            listed_device
         }));
     }
 
@@ -134,13 +140,13 @@ impl Scan {
         for warning in &self.warnings {
             crate::log::warning(warning);
         }
-        for reason in &self.left_out {
+        for reason in &self.class_file_errors {
             crate::log::error(&format!("class left out: {reason}"));
         }
     }
 
     pub(super) fn exit_code(&self) -> ExitCode {
-        if self.left_out.is_empty() {
+        if self.class_file_errors.is_empty() {
             ExitCode::Success
         } else {
             ExitCode::Config
@@ -151,7 +157,7 @@ impl Scan {
 /// Returns whether the class is listed when the user names no class. On a node of a cluster, these
 /// are the enabled classes, which are offered to pods. On any other host, a container may request
 /// all classes, and only classes of virtual devices, which every host has, are left out.
-fn is_offered(class: &DeviceClass, is_node: bool) -> bool {
+fn is_listed_by_default(class: &DeviceClass, is_node: bool) -> bool {
     let mut sources = class.spec.discover.iter();
     class.spec.enabled || !is_node && sources.any(|source| source.count.is_none())
 }

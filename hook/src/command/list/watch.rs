@@ -22,7 +22,7 @@ use crate::sys::uevent::Uevents;
 
 /// The time in milliseconds after which the host is scanned again without an event. The kernel does
 /// not send events for all changes, for example when a device becomes unhealthy.
-const RESCAN_MILLISECONDS: u16 = 5000;
+const RESCAN_INTERVAL_MS: u16 = 5000;
 
 /// The time to wait after an event of the kernel, in which udev creates the links of the device.
 const UDEV_DELAY: Duration = Duration::from_millis(200);
@@ -40,7 +40,7 @@ pub(in crate::command) fn watch(
     let events = Uevents::open().ok();
     let scan = Scan::run(&options.classes(), None, config)?;
     scan.report_problems();
-    if options.json {
+    if options.as_json {
         write_line(&scan.to_json())?;
     } else {
         let mut out = io::stdout().lock();
@@ -48,12 +48,12 @@ pub(in crate::command) fn watch(
     }
     let mut devices = index_devices(scan);
     loop {
-        wait(events.as_ref()).map_err(CommandError::Uevents)?;
-        let current = index_devices(Scan::run(&options.classes(), None, config)?);
-        for (change, device) in find_changes(&devices, &current) {
-            report(change, device, options.json)?;
+        wait_for_change(events.as_ref()).map_err(CommandError::Uevents)?;
+        let current_devices = index_devices(Scan::run(&options.classes(), None, config)?);
+        for (change, device) in find_changes(&devices, &current_devices) {
+            report(change, device, options.as_json)?;
         }
-        devices = current;
+        devices = current_devices;
     }
 }
 
@@ -64,12 +64,12 @@ fn index_devices(scan: Scan) -> Devices {
 }
 
 /// Waits until an event of a device arrives or the next regular scan is due.
-fn wait(events: Option<&Uevents>) -> Result<(), Errno> {
+fn wait_for_change(events: Option<&Uevents>) -> Result<(), Errno> {
     let mut poll_fds: Vec<_> = events
         .iter()
         .map(|events| PollFd::new(events.as_fd(), PollFlags::POLLIN))
         .collect();
-    match poll(&mut poll_fds, PollTimeout::from(RESCAN_MILLISECONDS)) {
+    match poll(&mut poll_fds, PollTimeout::from(RESCAN_INTERVAL_MS)) {
         Ok(0) | Err(Errno::EINTR) => return Ok(()),
         Err(errno) => return Err(errno),
         Ok(_) => {}
@@ -82,26 +82,27 @@ fn wait(events: Option<&Uevents>) -> Result<(), Errno> {
 /// Returns the devices that were removed, added or changed, in this order, each with a word for the
 /// change.
 fn find_changes<'a>(
-    previous: &'a Devices,
-    current: &'a Devices,
+    previous_devices: &'a Devices,
+    current_devices: &'a Devices,
 ) -> Vec<(&'static str, &'a ListedDevice)> {
-    let removed = previous
+    let removed = previous_devices
         .iter()
-        .filter(|(key, _)| !current.contains_key(*key));
+        .filter(|(key, _)| !current_devices.contains_key(*key));
     let removed = removed.map(|(_, device)| ("removed", device));
-    let present = current
-        .iter()
-        .filter_map(|(key, device)| match previous.get(key) {
-            None => Some(("added", device)),
-            Some(old) if old != device => Some(("changed", device)),
-            Some(_) => None,
-        });
+    let present =
+        current_devices
+            .iter()
+            .filter_map(|(key, device)| match previous_devices.get(key) {
+                None => Some(("added", device)),
+                Some(old) if old != device => Some(("changed", device)),
+                Some(_) => None,
+            });
     removed.chain(present).collect()
 }
 
-fn report(change: &str, device: &ListedDevice, json: bool) -> Result<(), CommandError> {
+fn report(change: &str, device: &ListedDevice, as_json: bool) -> Result<(), CommandError> {
     let time = log::now();
-    if json {
+    if as_json {
         return write_line(&json!({ "time": time, "change": change, "device": device }));
     }
     let health = match &device.reason {

@@ -132,10 +132,10 @@ fn the_resources_of_an_update_are_found() {
         ),
     ] {
         let wanted = Action::Update(Update {
-            global_arguments,
+            global_argument_count: global_arguments,
             id: id.into(),
-            resources: resources.into(),
-            argument,
+            resources_path: resources.into(),
+            resources_index: argument,
         });
         assert_eq!(parse(line).action, wanted, "{line}");
     }

@@ -57,13 +57,13 @@ fn allow_in(
 fn change(
     kernel: &FakeKernel,
     cgroup: &CgroupDir,
-    withdrawn: &[DeviceRule],
+    withdrawn_rules: &[DeviceRule],
     rules: &[DeviceRule],
 ) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
     let required = RequiredChange {
         rules,
-        withdrawn,
-        spec: &SpecRules::from_spec(&[(&misc(182, "rw")).into()]),
+        withdrawn_rules,
+        spec_rules: &SpecRules::from_spec(&[(&misc(182, "rw")).into()]),
     };
     let levels = change_programs_on(kernel, cgroup, required)?;
     Ok(levels

@@ -22,14 +22,14 @@ pub(super) fn find_clashes(
     inventory: &Inventory,
     config: &Config,
 ) -> Result<Vec<Finding>, FileError> {
-    let installed = load::each_source(&config.classes)?;
+    let installed_sources = load::each_source(&config.classes)?;
     let mut findings = Vec::new();
-    if installed.is_empty() {
+    if installed_sources.is_empty() {
         let text = format!("{}, so that no name is compared", no_class_file(config));
         findings.push(Finding::new(Verdict::Note, SUBJECT, text));
     }
     let resources = collect_resources(class, inventory);
-    for other in installed.iter().flatten() {
+    for other in installed_sources.iter().flatten() {
         if other.name == class.name {
             if !is_same_file(source, other) {
                 let text = format!("an installed class has this name: {}", other.path.display());
@@ -68,11 +68,11 @@ fn compare_variables(class: &DeviceClass, other: &DeviceClass) -> Option<Finding
         "the class {} uses the variable {variable} too, and a container that sets it is refused",
         other.name
     );
-    let own = class.name.as_str().replace(['-', '.'], "_");
+    let prefix = class.name.as_str().replace(['-', '.'], "_");
     let fix = format!(
         "choose a name of your own, such as {}_VISIBLE_DEVICES, or disable {} with an empty file \
          /etc/boathook/classes.d/{}.toml",
-        own.to_ascii_uppercase(),
+        prefix.to_ascii_uppercase(),
         other.name,
         other.name
     );
@@ -84,8 +84,8 @@ fn compare_resources(
     resources: &BTreeSet<String>,
     other: &DeviceClass,
 ) -> Option<Finding> {
-    let of_other = other.spec.fixed_resources();
-    let common = resources.intersection(&of_other).next()?;
+    let other_resources = other.spec.fixed_resources();
+    let common = resources.intersection(&other_resources).next()?;
     let text = format!(
         "the class {} has the resource and CDI kind {common} too",
         other.name

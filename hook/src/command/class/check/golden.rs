@@ -28,19 +28,19 @@ pub(super) struct Comparison {
     pub(super) difference: Vec<String>,
 }
 
-/// Compares the class with the golden file. If they differ and `update` is true, the file is
-/// written: its requests are kept, and a new file has one request for all devices.
+/// Compares the class with the golden file. If they differ and `should_update` is true, the file is
+/// written with the same requests, and a new file with one request for all devices.
 #[expect(
     clippy::disallowed_methods,
     reason = "the user names the file, and waits"
 )]
 pub(super) fn compare(
     file: &Path,
-    update: bool,
+    should_update: bool,
     class: &DeviceClass,
     host: &RecordedHost,
 ) -> Result<Comparison, CommandError> {
-    let golden = match fs::read_to_string(file) {
+    let golden_text = match fs::read_to_string(file) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => {
@@ -48,20 +48,20 @@ pub(super) fn compare(
             return Err(CommandError::Golden { path, error });
         }
     };
-    let found = describe(class, host, golden.as_deref().unwrap_or_default());
-    if golden.as_ref() == Some(&found) {
+    let current_text = describe(class, host, golden_text.as_deref().unwrap_or_default());
+    if golden_text.as_ref() == Some(&current_text) {
         let text = format!("the class finds what {} says", file.display());
         return Ok(Comparison::without_difference(Verdict::Ok, text));
     }
-    if update {
-        fs::write(file, found).map_err(|error| {
+    if should_update {
+        fs::write(file, current_text).map_err(|error| {
             let path = file.into();
             CommandError::File { path, error }
         })?;
         let text = format!("{} is written; read what changed", file.display());
         return Ok(Comparison::without_difference(Verdict::Note, text));
     }
-    let Some(golden) = golden else {
+    let Some(golden_text) = golden_text else {
         let text = format!("{} does not exist", file.display());
         let mut comparison = Comparison::without_difference(Verdict::Error, text);
         comparison.finding = comparison
@@ -73,7 +73,7 @@ pub(super) fn compare(
     let fix = "if the lines with + are right, write them with --update";
     Ok(Comparison {
         finding: Finding::new(Verdict::Error, "golden", text).fix(fix),
-        difference: list_differences(&golden, &found),
+        difference: list_differences(&golden_text, &current_text),
     })
 }
 
@@ -86,10 +86,10 @@ impl Comparison {
     }
 }
 
-/// Describes the devices of the class, and the injection plans of the requests in `golden`.
-fn describe(class: &DeviceClass, host: &dyn HostView, golden: &str) -> String {
+/// Describes the devices of the class, and the injection plans of the requests in `golden_text`.
+fn describe(class: &DeviceClass, host: &dyn HostView, golden_text: &str) -> String {
     let mut text = discover::devices(class, host).to_string();
-    let mut requests: Vec<String> = golden
+    let mut requests: Vec<String> = golden_text
         .lines()
         .filter_map(|line| line.strip_prefix(REQUEST_PREFIX).map(str::to_owned))
         .collect();
@@ -116,7 +116,7 @@ fn describe_plan(class: &DeviceClass, host: &dyn HostView, variables: &str) -> S
         Ok(None) => return "no request\n".to_owned(),
         Err(error) => return format!("refused: {}\n", chain(&error)),
     };
-    let found = match discover::look_up(class, request.wanted(), host) {
+    let found_class = match discover::look_up(class, request.wanted(), host) {
         Ok(found) => found,
         Err(error) => return format!("refused: {}\n", chain(&error)),
     };
@@ -127,7 +127,7 @@ fn describe_plan(class: &DeviceClass, host: &dyn HostView, variables: &str) -> S
     let input = PlanInput {
         class,
         request: &request,
-        found: &found,
+        found: &found_class,
         authority: &authority,
     };
     match plan::plan(&[input], &SpecDevices::default()) {
@@ -136,22 +136,26 @@ fn describe_plan(class: &DeviceClass, host: &dyn HostView, variables: &str) -> S
     }
 }
 
-/// Returns the lines from the first to the last difference, first those of `golden` and then those
-/// of `found`.
-fn list_differences(golden: &str, found: &str) -> Vec<String> {
-    let (golden, found): (Vec<&str>, Vec<&str>) =
-        (golden.lines().collect(), found.lines().collect());
-    let same = |(one, other): &(&&str, &&str)| one == other;
-    let start = golden.iter().zip(&found).take_while(same).count();
-    let ends = golden[start..]
+/// Returns the lines from the first to the last difference: first those of `golden`, each with the
+/// prefix `- `, and then those of `current` with `+ `.
+fn list_differences(golden: &str, current: &str) -> Vec<String> {
+    let (golden_lines, current_lines): (Vec<&str>, Vec<&str>) =
+        (golden.lines().collect(), current.lines().collect());
+    let is_same_line = |(line, other_line): &(&&str, &&str)| line == other_line;
+    let prefix_len = golden_lines
+        .iter()
+        .zip(&current_lines)
+        .take_while(is_same_line)
+        .count();
+    let reversed_lines = golden_lines[prefix_len..]
         .iter()
         .rev()
-        .zip(found[start..].iter().rev());
-    let end = ends.take_while(same).count();
-    let removed = golden[start..golden.len() - end]
+        .zip(current_lines[prefix_len..].iter().rev());
+    let suffix_len = reversed_lines.take_while(is_same_line).count();
+    let removed = golden_lines[prefix_len..golden_lines.len() - suffix_len]
         .iter()
         .map(|line| format!("- {line}"));
-    let added = found[start..found.len() - end]
+    let added = current_lines[prefix_len..current_lines.len() - suffix_len]
         .iter()
         .map(|line| format!("+ {line}"));
     removed.chain(added).collect()

@@ -10,17 +10,19 @@ use device_class::{DeviceClass, HostView};
 use super::Target;
 
 /// The directory of sysfs that has a link for each USB device and interface.
-const USB_DEVICES: &str = "/sys/bus/usb/devices";
+const USB_DEVICE_DIR: &str = "/sys/bus/usb/devices";
 
 /// Returns the vendor and product ids of the USB device with the device node `node`. Returns `None`
-/// if `node` has not the form /dev/bus/usb/BUS/NUMBER, or if there is no such device.
+/// if `node` does not have the form /dev/bus/usb/BUS/NUMBER, or if there is no such device.
 pub(super) fn find_usb_ids(node: &str, host: &dyn HostView) -> Option<(String, String)> {
     let (bus, number) = parse_usb_node(node)?;
-    let names = host.list(Path::new(USB_DEVICES)).ok()?;
-    let mut directories = names.iter().map(|name| Path::new(USB_DEVICES).join(name));
+    let names = host.list(Path::new(USB_DEVICE_DIR)).ok()?;
+    let mut directories = names
+        .iter()
+        .map(|name| Path::new(USB_DEVICE_DIR).join(name));
     let has_number = |directory: &PathBuf| {
-        let read = |file: &str| read_line(&directory.join(file), host)?.parse::<u32>().ok();
-        read("busnum") == Some(bus) && read("devnum") == Some(number)
+        let read_number = |file: &str| read_line(&directory.join(file), host)?.parse::<u32>().ok();
+        read_number("busnum") == Some(bus) && read_number("devnum") == Some(number)
     };
     let directory = directories.find(has_number)?;
     let [vendor, product] =
@@ -56,10 +58,10 @@ pub(in crate::command::class) fn find_offered_devices(
     classes: impl IntoIterator<Item = DeviceClass>,
 ) -> Vec<OfferedDevice> {
     let hardware = Hardware::from_target(target, host);
-    let mut offered = Vec::new();
+    let mut offered_devices = Vec::new();
     for class in classes {
         let devices = discover::devices(&class, host).devices;
-        let found = devices.iter().find(|device| {
+        let matching_device = devices.iter().find(|device| {
             let numbers = device.nodes.iter().filter_map(|node| match &node.number {
                 Presence::Found(number) => Some(*number),
                 Presence::Optional | Presence::Unusable(_) => None,
@@ -68,13 +70,13 @@ pub(in crate::command::class) fn find_offered_devices(
                 .into_iter()
                 .any(|number| hardware.has_node(number, host))
         });
-        offered.extend(found.map(|device| OfferedDevice {
+        offered_devices.extend(matching_device.map(|device| OfferedDevice {
             class: class.name.to_string(),
             device: device.id.to_string(),
             variable: class.spec.request.env.to_string(),
         }));
     }
-    offered
+    offered_devices
 }
 
 /// The hardware of a target, to which the nodes of installed classes are compared.
@@ -86,7 +88,7 @@ enum Hardware {
 
 impl Hardware {
     fn from_target(target: &Target, host: &dyn HostView) -> Self {
-        let number = |path: String| match host.entry(Path::new(&path)) {
+        let find_number = |path: String| match host.entry(Path::new(&path)) {
             Ok(Some(Entry::Device(number))) => Some(number),
             _ => None,
         };
@@ -94,14 +96,14 @@ impl Hardware {
             Target::Node {
                 stem,
                 number: index,
-                rest,
+                suffix,
             } => {
-                let node = number(format!("{stem}{index}{rest}"));
+                let node = find_number(format!("{stem}{index}{suffix}"));
                 Hardware::Nodes(node.into_iter().collect())
             }
             Target::Directory { path, nodes } => {
                 let nodes = nodes.iter().map(|name| format!("{path}/{name}"));
-                Hardware::Nodes(nodes.filter_map(number).collect())
+                Hardware::Nodes(nodes.filter_map(find_number).collect())
             }
             Target::OnBus {
                 bus,
@@ -119,8 +121,8 @@ impl Hardware {
                     [(vendor_file, vendor), (product_file, product)]
                         .into_iter()
                         .all(|(file, id)| {
-                            let read = read_line(&directory.join(file), host);
-                            read.is_some_and(|read| read == format!("{prefix}{id}"))
+                            let line = read_line(&directory.join(file), host);
+                            line.is_some_and(|line| line == format!("{prefix}{id}"))
                         })
                 };
                 let directories = directories.filter(has_ids);
@@ -144,8 +146,9 @@ impl Hardware {
                     DeviceKind::Block => "block",
                 };
                 let link = format!("/sys/dev/{kind}/{major}:{minor}");
-                let place = host.canonical(Path::new(&link));
-                place.is_ok_and(|place| directories.iter().any(|it| place.starts_with(it)))
+                let sysfs_path = host.canonical(Path::new(&link));
+                sysfs_path
+                    .is_ok_and(|sysfs_path| directories.iter().any(|it| sysfs_path.starts_with(it)))
             }
         }
     }

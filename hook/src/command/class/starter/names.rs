@@ -10,13 +10,13 @@ use device_class::strict_toml::FileError;
 
 /// The maximum length in bytes of the name of a new class. The name is a part of the variable and
 /// the resource, whose lengths are limited too.
-const MAX_NAME: usize = 40;
+const MAX_NAME_BYTES: usize = 40;
 
 /// The number of hexadecimal digits of the hash at the end of a shortened name.
-const HASH: usize = 8;
+const HASH_DIGITS: usize = 8;
 
 /// The domain of the resource in a new class file.
-const DOMAIN: &str = "example.com";
+const RESOURCE_DOMAIN: &str = "example.com";
 
 /// The names, variables and resources of the installed classes.
 #[derive(Debug, Default)]
@@ -41,15 +41,17 @@ impl InstalledNames {
     /// has the same name, variable or resource.
     pub(super) fn choose_name(&self, name: &str) -> String {
         let name = shorten(name);
-        let own = format!("my-{name}");
-        let numbered = (2..).map(|number| format!("{own}-{number}"));
-        let mut names = [name, own.clone()].into_iter().chain(numbered);
-        names.find(|name| !self.is_used(name)).unwrap_or(own)
+        let prefixed_name = format!("my-{name}");
+        let numbered = (2..).map(|number| format!("{prefixed_name}-{number}"));
+        let mut names = [name, prefixed_name.clone()].into_iter().chain(numbered);
+        names
+            .find(|name| !self.is_used(name))
+            .unwrap_or(prefixed_name)
     }
 
     fn is_used(&self, name: &str) -> bool {
-        let all = [name.to_owned(), variable(name), resource(name)];
-        all.iter().any(|one| self.0.contains(one))
+        let all_names = [name.to_owned(), variable(name), resource(name)];
+        all_names.iter().any(|name| self.0.contains(name))
     }
 }
 
@@ -59,19 +61,20 @@ pub(super) fn variable(name: &str) -> String {
 }
 
 pub(super) fn resource(name: &str) -> String {
-    format!("{DOMAIN}/{name}")
+    format!("{RESOURCE_DOMAIN}/{name}")
 }
 
-/// Shortens a name of more than [`MAX_NAME`] bytes. The end is replaced by a hash of the whole name,
-/// because the names of two devices of the same model differ only in the serial number at the end.
+/// Shortens a name of more than [`MAX_NAME_BYTES`] bytes. The end is replaced by a hash of the
+/// whole name, because the names of two devices of the same model differ only in the serial number
+/// at the end.
 fn shorten(name: &str) -> String {
-    if name.len() <= MAX_NAME {
+    if name.len() <= MAX_NAME_BYTES {
         return name.to_owned();
     }
     let hash = format!("{:016x}", fnv1a(name.as_bytes()));
-    let mut start = name.to_owned();
-    start.truncate(MAX_NAME - HASH - 1);
-    format!("{}-{}", start.trim_end_matches('-'), &hash[..HASH])
+    let mut prefix = name.to_owned();
+    prefix.truncate(MAX_NAME_BYTES - HASH_DIGITS - 1);
+    format!("{}-{}", prefix.trim_end_matches('-'), &hash[..HASH_DIGITS])
 }
 
 #[cfg(test)]
@@ -91,6 +94,6 @@ mod tests {
             assert_eq!(installed(names).choose_name("serial"), expected);
         }
         let [one, other] = ["1", "2"].map(|end| shorten(&format!("{}{end}", "x-".repeat(30))));
-        assert!(one.len() <= MAX_NAME && one != other, "{one} {other}");
+        assert!(one.len() <= MAX_NAME_BYTES && one != other, "{one} {other}");
     }
 }

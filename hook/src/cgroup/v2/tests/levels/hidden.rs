@@ -58,8 +58,8 @@ fn what_is_known_stays_however_often_a_program_is_made_again() {
     ] {
         let required = RequiredChange {
             rules,
-            withdrawn,
-            spec: &known,
+            withdrawn_rules: withdrawn,
+            spec_rules: &known,
         };
         change_programs_on(&kernel, &cgroup, required).unwrap();
         for minor in 182..=185 {
