@@ -304,7 +304,7 @@ pub(crate) struct HookArguments {
 }
 
 impl HookArguments {
-    pub(crate) fn options(&self, cli: &Cli) -> StartOptions {
+    pub(crate) fn to_start_options(&self, cli: &Cli) -> StartOptions {
         StartOptions {
             config: cli.config.clone(),
             deadline: cli.deadline,

@@ -272,7 +272,7 @@ pub(crate) fn plan_attached<'l>(
     let container_requests = ContainerRequests::new(bundle, Some(&origin));
     let mut planned_requests = Vec::new();
     for scanned_class in classes {
-        for (request, source) in container_requests.attached_requests(&scanned_class.class)? {
+        for (request, source) in container_requests.parse_attached_requests(&scanned_class.class)? {
             let caller = &Caller::Attach;
             let authority = find_authority(
                 &scanned_class.class,
@@ -317,7 +317,7 @@ fn collect_requests(
         }
         sources => sources?,
     };
-    if let Some(unknown) = container_requests.unknown_classes(&sources).next() {
+    if let Some(unknown) = container_requests.find_unknown_classes(&sources).next() {
         let unreadable = sources
             .iter()
             .filter_map(|source| source.as_ref().err().cloned());
@@ -358,7 +358,7 @@ fn collect_requests(
             }
         };
         if counts_attached_requests {
-            for (request, source) in container_requests.attached_requests(&class)? {
+            for (request, source) in container_requests.parse_attached_requests(&class)? {
                 requests.push(ClassRequest {
                     class: Rc::clone(&class),
                     request,

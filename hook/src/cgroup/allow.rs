@@ -135,8 +135,8 @@ impl DeviceCgroup {
     /// of a unit is true if the unit also has processes of other containers or of the host.
     fn find_restricting_units(&self) -> Result<Vec<(Unit, bool)>, CgroupError> {
         let (cgroup, restricts): (&CgroupDir, fn(&Path) -> _) = match self {
-            Self::V1(cgroup) => (cgroup, v1::restricts),
-            Self::V2(cgroup) => (cgroup, v2::restricts),
+            Self::V1(cgroup) => (cgroup, v1::restricts_devices),
+            Self::V2(cgroup) => (cgroup, v2::restricts_devices),
         };
         let mut units = Vec::new();
         for level in cgroup.levels() {

@@ -72,15 +72,15 @@ impl DeviceCgroup {
         &self,
         rules: &[DeviceRule],
     ) -> Result<Vec<String>, CgroupError> {
-        let denied = self.find_denied_rules(rules)?;
+        let denied_rules = self.find_denied_rules(rules)?;
         // The remaining access is unknown if the kernel hides a device program (cgroup v2) or
         // the exceptions of a device list (cgroup v1). No warning is needed in these cases: the
         // new program was generated without the rules, and the list got an exception for each.
-        let is_known = denied.unreadable_programs == 0 && !self.has_hidden_exceptions()?;
-        let allowed = rules
+        let is_known = denied_rules.unreadable_programs == 0 && !self.has_hidden_exceptions()?;
+        let allowed_rules = rules
             .iter()
-            .filter(|rule| is_known && !denied.rules.contains(rule));
-        let warnings = allowed.map(|rule| {
+            .filter(|rule| is_known && !denied_rules.rules.contains(rule));
+        let warnings = allowed_rules.map(|rule| {
             format!("{rule} is still allowed in the container's cgroup, by a rule of another")
         });
         Ok(warnings.collect())

@@ -40,7 +40,7 @@ impl DeviceCgroup {
                 .levels()
                 .filter(|level| level.owner == CgroupOwner::Container);
             let depth = own_levels
-                .position(|level| v2::restricts(level.dir).unwrap_or_default())
+                .position(|level| v2::restricts_devices(level.dir).unwrap_or_default())
                 .unwrap_or_default();
             drop(own_levels);
             for _ in 0..depth {

@@ -123,9 +123,9 @@ pub(super) fn detach(
         let own_bundle = container.bundle.as_deref();
         own_bundle.is_none_or(|own_bundle| containers::is_same_bundle(own_bundle, bundle))
     };
-    let detached = live::detach(id, is_own_bundle, &arguments.devices, config);
-    let detached =
-        detached.map_err(
+    let detach_result = live::detach(id, is_own_bundle, &arguments.devices, config);
+    let detach_result =
+        detach_result.map_err(
             |error| match check_device_classes(&arguments.devices, config) {
                 Err(unknown_class) if matches!(error, LiveError::NotAttached(_)) => unknown_class,
                 _ => container_error(id, error),
@@ -138,7 +138,7 @@ pub(super) fn detach(
         not_removed,
         warnings,
         holders,
-    } = detached;
+    } = detach_result;
     for warning in warnings {
         log::warning(&format!("container {id}: {warning}"));
     }
@@ -270,7 +270,7 @@ fn find_container(
 ) -> Result<(Container, ChangedContainer), CommandError> {
     let RunningContainer { name, root } = container;
     let container = containers::find_by_id_or_name(name, root.clone(), &config.host_root)
-        .map_err(CommandError::no_container)?;
+        .map_err(CommandError::from_unknown_container)?;
     let target = ChangedContainer {
         id: container.id.clone(),
         name: container.name(&config.host_root),

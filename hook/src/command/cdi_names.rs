@@ -71,7 +71,7 @@ pub(super) fn list(
             directories.join(" or ")
         ));
     } else {
-        Style::of_stdout().write_table(&mut io::stdout().lock(), &rows)?;
+        Style::for_stdout().write_table(&mut io::stdout().lock(), &rows)?;
     }
     Ok(ExitCode::Success)
 }

@@ -167,7 +167,7 @@ pub(super) fn find_selected(
     }
     let processes = Processes::read();
     let all_containers = find_all(root.clone(), host_root, &processes);
-    let selected = if let Some(id) = selector.container() {
+    let selected_containers = if let Some(id) = selector.container() {
         let container = select_by_id_or_name(id, root.as_deref(), &all_containers, host_root)
             .or_else(|unknown| ended::find(id, host_root).ok_or(unknown))
             .map_err(|unknown| match nerdctl::find(id, host_root) {
@@ -196,7 +196,7 @@ pub(super) fn find_selected(
                 }),
         ]
     };
-    Ok(selected
+    Ok(selected_containers
         .into_iter()
         .map(|container| with_current_pid(container, &processes))
         .collect())

@@ -134,7 +134,7 @@ impl ListedDevice {
         }
     }
 
-    fn row(&self, column: RequestColumn) -> [String; 7] {
+    fn to_row(&self, column: RequestColumn) -> [String; 7] {
         let dash = || "-".to_owned();
         let nodes = self.nodes.iter().chain(&self.net_interfaces);
         let nodes = nodes.map(String::as_str).collect::<Vec<_>>().join(" ");
@@ -188,7 +188,7 @@ pub(super) fn print_table_with(
     ];
     let rows: Vec<_> = [head.map(str::to_owned)]
         .into_iter()
-        .chain(devices.iter().map(|device| device.row(column)))
+        .chain(devices.iter().map(|device| device.to_row(column)))
         .collect();
     if devices.iter().all(|device| device.holders.is_none()) {
         return style.write_table(out, &rows);

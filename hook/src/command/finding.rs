@@ -47,7 +47,7 @@ impl Finding {
     }
 
     /// Creates an error for which `boathook doctor` returns the exit code `code`.
-    pub(super) fn fault(
+    pub(super) fn new_fault(
         code: ExitCode,
         subject: impl Into<String>,
         text: impl Into<String>,
@@ -66,7 +66,7 @@ impl Finding {
             verdict: fault.map_or(Verdict::Warning, |_| Verdict::Error),
             ..Finding::new(Verdict::Ok, "classes", no_class_file(config))
         };
-        finding.fix(
+        finding.with_fix(
             "install the classes with `boathook-init install`, or put a class file into \
              /etc/boathook/classes.d",
         )
@@ -77,19 +77,19 @@ impl Finding {
     pub(super) fn error_with_hint(subject: &str, reason: &str) -> Self {
         let finding = Finding::new(Verdict::Error, subject, reason);
         if reason.ends_with("does not exist") {
-            finding.fix("install what has it, or add `optional = true` in the class")
+            finding.with_fix("install what has it, or add `optional = true` in the class")
         } else {
             finding
         }
     }
 
-    pub(super) fn fix(mut self, fix: impl Into<String>) -> Self {
+    pub(super) fn with_fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
     }
 
     /// Returns the rows of the finding in the printed table. The fix, if any, has a row of its own.
-    fn rows(&self) -> impl Iterator<Item = [String; 3]> {
+    fn to_rows(&self) -> impl Iterator<Item = [String; 3]> {
         let verdict = match self.verdict {
             Verdict::Ok => "ok",
             Verdict::Note => "note",
@@ -122,6 +122,6 @@ pub(super) fn exit_code(findings: &[Finding]) -> ExitCode {
 }
 
 pub(super) fn print_table(out: &mut impl Write, findings: &[Finding]) -> io::Result<()> {
-    let rows: Vec<_> = findings.iter().flat_map(Finding::rows).collect();
-    Style::of_stdout().write_table(out, &rows)
+    let rows: Vec<_> = findings.iter().flat_map(Finding::to_rows).collect();
+    Style::for_stdout().write_table(out, &rows)
 }

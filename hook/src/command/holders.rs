@@ -143,8 +143,8 @@ impl WaitingContainer {
             std::iter::once(&*device.id).chain(aliases)
         });
         let awaited_name = self.awaited_name.as_deref();
-        let intended = awaited_name.and_then(|name| similar::find_intended(name, names));
-        self.did_you_mean = intended.map(str::to_owned);
+        let intended_name = awaited_name.and_then(|name| similar::find_intended(name, names));
+        self.did_you_mean = intended_name.map(str::to_owned);
         self
     }
 
@@ -156,11 +156,11 @@ impl WaitingContainer {
             did_you_mean,
             ..
         } = self;
-        let similar = did_you_mean
+        let suggestion = did_you_mean
             .as_ref()
             .map(|name| format!("; did you mean {name}?"));
-        let similar = similar.unwrap_or_default();
-        format!("{label} is waiting for {device} of {class}{similar}")
+        let suggestion = suggestion.unwrap_or_default();
+        format!("{label} is waiting for {device} of {class}{suggestion}")
     }
 }
 

@@ -122,7 +122,7 @@ fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), Comman
         names,
         request,
     } = device;
-    let style = Style::of_stdout();
+    let style = Style::for_stdout();
     let path = excerpt(&path.to_string_lossy());
     let (id, class, variable) = (
         &listed_device.id,
@@ -131,8 +131,8 @@ fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), Comman
     );
     style.write_paragraph(out, &format!("{path} is {id} of class {class}"))?;
     let own_names = [id.clone(), path];
-    let others = listed_device.own_aliases.iter().chain(&own_names);
-    let all_names: Vec<&str> = others.map(String::as_str).collect();
+    let request_names = listed_device.own_aliases.iter().chain(&own_names);
+    let all_names: Vec<&str> = request_names.map(String::as_str).collect();
     style.write_paragraph(
         out,
         &format!("its names in a request: {}", all_names.join(", ")),

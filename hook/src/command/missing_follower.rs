@@ -19,7 +19,7 @@ pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
         .iter()
         .all(|directory| is_running(directory).is_ok_and(|is_running| !is_running));
     let text = format!("{FOLLOWER} does not run, so nothing gives the device when it comes");
-    let finding = Finding::new(Verdict::Warning, "follow", text).fix(START_FOLLOWER);
+    let finding = Finding::new(Verdict::Warning, "follow", text).with_fix(START_FOLLOWER);
     is_follower_missing.then_some(finding)
 }
 
@@ -29,12 +29,16 @@ pub(super) fn check(config: &Config) -> Option<Finding> {
     let waiting_records = records.iter().filter(|record| lacks_device(record));
     let names: Vec<String> = waiting_records.map(|record| excerpt(&record.id)).collect();
     let finding = (!names.is_empty()).then(|| find_missing_follower(config))??;
-    let shown = &names[..names.len().min(MAX_SHOWN_CONTAINERS)];
-    let more = match names.len() - shown.len() {
+    let shown_names = &names[..names.len().min(MAX_SHOWN_CONTAINERS)];
+    let more_note = match names.len() - shown_names.len() {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        more_note => format!(" and {more_note} more"),
     };
-    let text = format!("{}{more}: waiting, but {}", shown.join(", "), finding.text);
+    let text = format!(
+        "{}{more_note}: waiting, but {}",
+        shown_names.join(", "),
+        finding.text
+    );
     Some(Finding { text, ..finding })
 }
 

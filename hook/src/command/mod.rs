@@ -123,7 +123,7 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
-    fn no_container(unknown: containers::UnknownContainer) -> Self {
+    fn from_unknown_container(unknown: containers::UnknownContainer) -> Self {
         CommandError::NoContainer {
             reason: unknown.reason,
             hint: unknown.fix,
@@ -199,7 +199,7 @@ fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
 fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     match &cli.command {
         Command::Prestart(arguments) | Command::CreateRuntime(arguments) => {
-            start::start(&arguments.options(cli)).map_err(CommandError::from)
+            start::start(&arguments.to_start_options(cli)).map_err(CommandError::from)
         }
         Command::Explain {
             bundle,
@@ -255,7 +255,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
                 names: &names,
                 include_all: *all,
                 only_used: *used,
-                verbose: cli.verbose,
+                show_empty: cli.verbose,
                 as_json: cli.json,
             };
             if *watch {
@@ -383,9 +383,9 @@ fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPl
 }
 
 /// Prints the names of the running containers, for completions of the shell.
-fn print_containers(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
+fn print_containers(as_json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let names = containers::list_names(&config.host_root);
-    if json {
+    if as_json {
         print_json(&serde_json::json!({ "containers": names }))?;
     } else {
         let mut out = io::stdout().lock();

@@ -21,7 +21,7 @@ pub(super) struct Style {
 impl Style {
     /// Returns the style for stdout of this process. As in ps(1), the variable COLUMNS sets the width
     /// even without a terminal. NO_COLOR (no-color.org) and TERM=dumb disable colours.
-    pub(super) fn of_stdout() -> Self {
+    pub(super) fn for_stdout() -> Self {
         let is_terminal = io::stdout().is_terminal();
         let columns = env::var("COLUMNS")
             .ok()

@@ -25,9 +25,12 @@ pub(crate) fn update_path_file(
     existing_content: Option<&[u8]>,
     directories: &[LibraryDir],
 ) -> Option<Vec<u8>> {
-    let rest = existing_content.unwrap_or(BUILT_IN_LIST);
+    let old_content = existing_content.unwrap_or(BUILT_IN_LIST);
     // musl's loader reads the file as a C string, which ends at the first NUL byte.
-    let text = rest.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = old_content
+        .split(|byte| *byte == 0)
+        .next()
+        .unwrap_or_default();
     let listed_dirs: Vec<&[u8]> = text.split(|byte| matches!(byte, b'\n' | b':')).collect();
     let missing_dirs: Vec<&LibraryDir> = directories
         .iter()
@@ -39,5 +42,11 @@ pub(crate) fn update_path_file(
     let missing_lines = missing_dirs
         .iter()
         .flat_map(|directory| [directory.as_bytes(), b"\n"]);
-    Some(missing_lines.chain([rest]).flatten().copied().collect())
+    Some(
+        missing_lines
+            .chain([old_content])
+            .flatten()
+            .copied()
+            .collect(),
+    )
 }

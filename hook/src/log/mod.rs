@@ -33,7 +33,7 @@ pub(crate) enum LogReader {
     Engine,
 }
 
-fn prefix(level: LogLevel) -> &'static str {
+fn message_prefix(level: LogLevel) -> &'static str {
     match level {
         LogLevel::Error => "boathook: ",
         LogLevel::Warning => "boathook: warning: ",
@@ -148,7 +148,7 @@ fn write_line(level: LogLevel, message: &str) {
 }
 
 fn to_line(level: LogLevel, message: &str) -> String {
-    format!("{}{}", prefix(level), printable::line(message))
+    format!("{}{}", message_prefix(level), printable::line(message))
 }
 
 fn write_to_node(level: LogLevel, line: &str) {

@@ -124,11 +124,14 @@ impl Mount {
 /// Returns the paths of all mounts at and below /dev, except for a new tmpfs at /dev itself.
 fn list_mounts_in_dev(mounts: &[Mount]) -> Vec<PathBuf> {
     let dev = Path::new("/dev");
-    let in_dev = mounts
+    let mounts_in_dev = mounts
         .iter()
         .filter(|mount| mount.destination.starts_with(dev));
-    let others = in_dev.filter(|mount| mount.destination != dev || !mount.is_new_tmpfs());
-    others.map(|mount| mount.destination.clone()).collect()
+    let other_mounts =
+        mounts_in_dev.filter(|mount| mount.destination != dev || !mount.is_new_tmpfs());
+    other_mounts
+        .map(|mount| mount.destination.clone())
+        .collect()
 }
 
 #[derive(Deserialize)]

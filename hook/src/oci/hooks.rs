@@ -42,10 +42,10 @@ impl CdiGrant {
     /// uid of a claim, unless that `@` is in quotes.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (class, device) = split_class(text)?;
-        let marked = device
+        let claim_split = device
             .rsplit_once(CLAIM_MARK)
             .filter(|(_, claim)| !claim.contains('"'));
-        let (device, claim) = match marked {
+        let (device, claim) = match claim_split {
             None => (device, None),
             Some((device, claim)) => (device, Some(claim.to_owned())),
         };
@@ -156,8 +156,8 @@ impl Hooks {
 
     fn iter_hooks(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
         let prestart = self.prestart.iter().map(|hook| ("prestart", hook));
-        let created = self.create_runtime.iter();
-        prestart.chain(created.map(|hook| ("createRuntime", hook)))
+        let create_runtime = self.create_runtime.iter();
+        prestart.chain(create_runtime.map(|hook| ("createRuntime", hook)))
     }
 
     /// Returns Boathook's hooks with their lifecycle stages, in the order in which the runtime

@@ -94,7 +94,7 @@ impl<'b> ContainerRequests<'b> {
     fn names_class(&self, class: &str) -> bool {
         self.is_granted(class)
             || self.is_attached(class)
-            || self.annotated_classes().any(|name| name == class)
+            || self.list_annotated_classes().any(|name| name == class)
     }
 
     /// Returns whether the container may request a class of which nothing is known, because
@@ -108,23 +108,23 @@ impl<'b> ContainerRequests<'b> {
         let mut variables = env.names().filter(|name| load::has_request_form(name));
         !self.granted_devices.is_empty()
             || !self.bundle.attached.is_empty()
-            || self.annotated_classes().next().is_some()
+            || self.list_annotated_classes().next().is_some()
             || variables.any(is_set)
     }
 
     pub(super) fn is_attached(&self, class: &str) -> bool {
-        let mut attached = self.bundle.attached.iter();
-        attached.any(|attached| attached.grant.class.as_str() == class)
+        let mut attach_requests = self.bundle.attached.iter();
+        attach_requests.any(|request| request.grant.class.as_str() == class)
     }
 
     /// Returns a request for each attached device of a class.
-    pub(crate) fn attached_requests(
+    pub(crate) fn parse_attached_requests(
         &self,
         class: &DeviceClass,
     ) -> Result<Vec<(Request, SourceKind)>, RefusedRequest> {
         let is_of_class = |attached: &&AttachRequest| attached.grant.class == class.name;
-        let attached = self.bundle.attached.iter().filter(is_of_class);
-        let requests = attached.map(|attached| {
+        let attach_requests = self.bundle.attached.iter().filter(is_of_class);
+        let requests = attach_requests.map(|attached| {
             let devices = attached.grant.devices.clone();
             let source = RequestSource::Attach { devices };
             let request = Request::parse(class, &self.bundle.env, source)?;
@@ -161,7 +161,7 @@ impl<'b> ContainerRequests<'b> {
     }
 
     /// Returns the classes without a file that annotations and CDI specifications name.
-    pub(crate) fn unknown_classes(
+    pub(crate) fn find_unknown_classes(
         &self,
         sources: &[Result<ClassSource, FileError>],
     ) -> impl Iterator<Item = UnknownClass> {
@@ -171,15 +171,15 @@ impl<'b> ContainerRequests<'b> {
             .granted_devices
             .keys()
             .map(|name| (name.as_str(), UnknownClass::Cdi(name.clone())));
-        let annotated = self.annotated_classes();
-        annotated
+        let annotated_classes = self.list_annotated_classes();
+        annotated_classes
             .map(|name| (name, UnknownClass::Annotation(name.to_owned())))
             .chain(granted_devices)
             .filter_map(move |(name, unknown)| (!is_known(name)).then_some(unknown))
     }
 
     /// Returns the classes that annotations name.
-    fn annotated_classes(&self) -> impl Iterator<Item = &str> {
+    fn list_annotated_classes(&self) -> impl Iterator<Item = &str> {
         let keys = self.annotations.into_iter().flat_map(BTreeMap::keys);
         keys.filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX))
     }

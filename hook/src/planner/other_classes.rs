@@ -21,13 +21,13 @@ pub(crate) fn describe_other_classes(class: &DeviceClass, config: &Config) -> Op
     let vendor = find_vendor(class)?;
     let host = open_host(config).ok()?;
     let sources = load::each_source(&config.classes).ok()?;
-    let others = sources
+    let classes = sources
         .into_iter()
         .filter_map(|source| load_class(source, config));
-    let others = others.filter(|other| {
+    let related_classes = classes.filter(|other| {
         other.name != class.name && find_vendor(other).as_deref() == Some(vendor.as_str())
     });
-    let names = others.filter_map(|other| {
+    let names = related_classes.filter_map(|other| {
         let count = discover::devices(&other, &host).devices.len();
         let env = &other.spec.request.env;
         (count > 0).then(|| format!("class {} has {count} (variable {env})", other.name))

@@ -34,16 +34,16 @@ impl RemovedPaths {
         if can_unmount_masks {
             return Self::default();
         }
-        let masked = plan.find_masked_steps(&bundle.masked_paths.masked);
-        let read_only = plan.find_read_only_directories(&bundle.masked_paths.read_only);
+        let masked_steps = plan.find_masked_steps(&bundle.masked_paths.masked);
+        let read_only_directories = plan.find_read_only_directories(&bundle.masked_paths.read_only);
         let is_in_kernel_file_system =
             |path: &PathBuf| path.starts_with("/proc") || path.starts_with("/sys");
         RemovedPaths {
-            masked: masked
+            masked: masked_steps
                 .into_keys()
                 .filter(is_in_kernel_file_system)
                 .collect(),
-            read_only: read_only
+            read_only: read_only_directories
                 .into_iter()
                 .filter(is_in_kernel_file_system)
                 .collect(),

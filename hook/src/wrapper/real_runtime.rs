@@ -15,9 +15,9 @@ use crate::container::Identity;
 /// engine's PATH is searched before the usual directories, because k3s and similar distributions
 /// add the directory of their own runtime to PATH.
 pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
-    let own_identity = program_identity(Path::new("/proc/self/exe")).ok();
+    let own_identity = read_program_identity(Path::new("/proc/self/exe")).ok();
     if let Some(path) = &config.path {
-        return match program_identity(path) {
+        return match read_program_identity(path) {
             Ok(id) if Some(id) == own_identity => Err(WrapperError::Recursion(path.clone())),
             Ok(_) => Ok(path.clone()),
             Err(error) => Err(WrapperError::Runtime {
@@ -43,7 +43,7 @@ fn find_first(
     for name in RUNTIMES {
         for directory in directories {
             let path = directory.join(name);
-            match program_identity(&path) {
+            match read_program_identity(&path) {
                 Ok(id) if Some(id) == own_identity => own_path = Some(path),
                 Ok(_) => return Ok(path),
                 Err(_) => {}
@@ -55,7 +55,7 @@ fn find_first(
 
 /// Returns the device and inode number of the file at `path`. A file that is not executable is an
 /// error.
-fn program_identity(path: &Path) -> io::Result<Identity> {
+fn read_program_identity(path: &Path) -> io::Result<Identity> {
     let metadata = stat(path)?;
     let is_file = metadata.st_mode & libc::S_IFMT == libc::S_IFREG;
     if is_file && metadata.st_mode & 0o111 != 0 {
@@ -85,7 +85,7 @@ mod tests {
         make_program(&own_identity);
         let [first_dir, second_dir] = ["a", "b"].map(|name| top.path().join(name));
         let directories = [first_dir.clone(), second_dir.clone()];
-        let look = || find_first(&directories, program_identity(&own_identity).ok());
+        let look = || find_first(&directories, read_program_identity(&own_identity).ok());
 
         assert!(matches!(look(), Err(WrapperError::NoRuntime)));
         fs::create_dir_all(first_dir.join("crun")).unwrap();
@@ -107,7 +107,7 @@ mod tests {
         let look = || {
             find_first(
                 &[top.path().to_owned()],
-                program_identity(&own_identity).ok(),
+                read_program_identity(&own_identity).ok(),
             )
         };
 

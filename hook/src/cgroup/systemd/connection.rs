@@ -23,15 +23,15 @@ const MAX_SKIPPED_MESSAGES: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sockets {
     /// The socket on which systemd itself accepts connections of root.
-    pub private: PathBuf,
-    pub system_bus: PathBuf,
+    pub private_socket: PathBuf,
+    pub system_bus_socket: PathBuf,
 }
 
 impl Default for Sockets {
     fn default() -> Self {
         Self {
-            private: "/run/systemd/private".into(),
-            system_bus: "/run/dbus/system_bus_socket".into(),
+            private_socket: "/run/systemd/private".into(),
+            system_bus_socket: "/run/dbus/system_bus_socket".into(),
         }
     }
 }
@@ -47,10 +47,10 @@ impl Connection {
     /// be used. Returns `None` if nothing listens on either socket.
     pub(super) fn open(sockets: &Sockets) -> Result<Option<Self>, BusError> {
         let deadline = Instant::now() + CONNECTION_TIMEOUT;
-        if let Ok(Some(connection)) = Self::connect(&sockets.private, deadline) {
+        if let Ok(Some(connection)) = Self::connect(&sockets.private_socket, deadline) {
             return Ok(Some(connection));
         }
-        let Some(mut bus) = Self::connect(&sockets.system_bus, deadline)? else {
+        let Some(mut bus) = Self::connect(&sockets.system_bus_socket, deadline)? else {
             return Ok(None);
         };
         // A message bus disconnects a client whose first call is not Hello (D-Bus

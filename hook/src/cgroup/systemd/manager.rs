@@ -42,9 +42,9 @@ pub(super) fn read_device_policy(
         get_property(&path, unit.interface(), "DeviceAllow"),
         get_property(MANAGER_PATH, MANAGER, "Version"),
     ])?;
-    let policy = read_variant(&policy, "s")?.string()?.to_owned();
+    let policy = read_variant(&policy, "s")?.read_string()?.to_owned();
     let allowed = read_variant(&allowed, "a(ss)")?.read_pairs()?;
-    let version = parse_major_version(read_variant(&version, "s")?.string()?);
+    let version = parse_major_version(read_variant(&version, "s")?.read_string()?);
     Ok((DevicePolicy { policy, allowed }, version))
 }
 
@@ -86,8 +86,8 @@ fn ping_call() -> Call<'static> {
 
 fn get_property<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {
     let mut body = Writer::default();
-    body.string(interface);
-    body.string(property);
+    body.write_string(interface);
+    body.write_string(property);
     Call {
         destination: SYSTEMD,
         path,
@@ -101,19 +101,19 @@ fn get_property<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Cal
 /// Returns a call that assigns each of `lists` to `DeviceAllow=` of the unit, in their order.
 fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
     let mut body = Writer::default();
-    body.string(unit.name());
+    body.write_string(unit.name());
     let runtime = true;
-    body.boolean(runtime);
+    body.write_boolean(runtime);
     body.write_struct_array(|properties| {
         for entries in lists {
             properties.begin_struct();
-            properties.string("DeviceAllow");
-            properties.signature("a(ss)");
+            properties.write_string("DeviceAllow");
+            properties.write_signature("a(ss)");
             properties.write_struct_array(|list| {
                 for (path, letters) in *entries {
                     list.begin_struct();
-                    list.string(path);
-                    list.string(letters);
+                    list.write_string(path);
+                    list.write_string(letters);
                 }
             });
         }
@@ -133,7 +133,7 @@ fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
 /// `signature` is an error.
 fn read_variant<'a>(results: &'a CallResults, signature: &str) -> Result<Reader<'a>, BusError> {
     let mut reader = Reader::new(&results.body);
-    if results.signature != "v" || reader.signature()? != signature {
+    if results.signature != "v" || reader.read_signature()? != signature {
         return Err(BusError::InvalidMessage);
     }
     Ok(reader)

@@ -17,29 +17,29 @@ impl Writer {
         self.0.resize(self.0.len().next_multiple_of(alignment), 0);
     }
 
-    pub(super) fn byte(&mut self, value: u8) {
+    pub(super) fn write_byte(&mut self, value: u8) {
         self.0.push(value);
     }
 
-    pub(super) fn u32(&mut self, value: u32) {
+    pub(super) fn write_u32(&mut self, value: u32) {
         self.align(4);
         self.0.extend(value.to_ne_bytes());
     }
 
-    pub(super) fn boolean(&mut self, value: bool) {
-        self.u32(value.into());
+    pub(super) fn write_boolean(&mut self, value: bool) {
+        self.write_u32(value.into());
     }
 
-    pub(super) fn string(&mut self, value: &str) {
-        self.u32(value.len() as u32);
+    pub(super) fn write_string(&mut self, value: &str) {
+        self.write_u32(value.len() as u32);
         self.0.extend(value.bytes());
-        self.byte(0);
+        self.write_byte(0);
     }
 
-    pub(super) fn signature(&mut self, value: &str) {
-        self.byte(value.len() as u8);
+    pub(super) fn write_signature(&mut self, value: &str) {
+        self.write_byte(value.len() as u8);
         self.0.extend(value.bytes());
-        self.byte(0);
+        self.write_byte(0);
     }
 
     /// Aligns to 8 bytes, where a D-Bus struct begins. The caller writes the fields afterwards.
@@ -50,13 +50,13 @@ impl Writer {
     /// Writes an array of structs: its length in bytes, and the elements, which
     /// `write_elements` writes.
     pub(super) fn write_struct_array(&mut self, write_elements: impl FnOnce(&mut Self)) {
-        self.u32(0);
+        self.write_u32(0);
         let length_offset = self.0.len() - 4;
         // The length of an array does not include the padding before the first element.
         self.align(8);
-        let start = self.0.len();
+        let elements_offset = self.0.len();
         write_elements(self);
-        let length = (self.0.len() - start) as u32;
+        let length = (self.0.len() - elements_offset) as u32;
         self.0[length_offset..length_offset + 4].copy_from_slice(&length.to_ne_bytes());
     }
 }
@@ -99,10 +99,10 @@ impl Call<'_> {
     pub(super) fn to_message(&self, serial: u32) -> Vec<u8> {
         let mut message = Writer::default();
         for byte in [BYTE_ORDER, METHOD_CALL, NO_FLAGS, VERSION] {
-            message.byte(byte);
+            message.write_byte(byte);
         }
-        message.u32(self.body.0.len() as u32);
-        message.u32(serial);
+        message.write_u32(self.body.0.len() as u32);
+        message.write_u32(serial);
         message.write_struct_array(|fields| {
             for (code, kind, value) in [
                 (field::PATH, "o", self.path),
@@ -111,15 +111,15 @@ impl Call<'_> {
                 (field::DESTINATION, "s", self.destination),
             ] {
                 fields.begin_struct();
-                fields.byte(code);
-                fields.signature(kind);
-                fields.string(value);
+                fields.write_byte(code);
+                fields.write_signature(kind);
+                fields.write_string(value);
             }
             if !self.signature.is_empty() {
                 fields.begin_struct();
-                fields.byte(field::SIGNATURE);
-                fields.signature("g");
-                fields.signature(self.signature);
+                fields.write_byte(field::SIGNATURE);
+                fields.write_signature("g");
+                fields.write_signature(self.signature);
             }
         });
         message.align(8);

@@ -37,16 +37,16 @@ pub(super) struct Message {
 /// Returns the length in bytes of the whole message that begins with `fixed_header`.
 pub(super) fn parse_length(fixed_header: &[u8; FIXED_HEADER_LEN]) -> Result<usize, BusError> {
     let mut reader = Reader::new(fixed_header);
-    if reader.byte()? != BYTE_ORDER {
+    if reader.read_byte()? != BYTE_ORDER {
         return Err(InvalidMessage);
     }
     reader.take_bytes(2)?;
-    if reader.byte()? != VERSION {
+    if reader.read_byte()? != VERSION {
         return Err(InvalidMessage);
     }
-    let body = reader.u32()? as usize;
-    reader.u32()?;
-    let fields = reader.u32()? as usize;
+    let body = reader.read_u32()? as usize;
+    reader.read_u32()?;
+    let fields = reader.read_u32()? as usize;
     // Both lengths are limited before they are added, so that the sum cannot overflow.
     if body > MAX_MESSAGE_LEN || fields > MAX_MESSAGE_LEN {
         return Err(InvalidMessage);
@@ -63,7 +63,7 @@ impl Message {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, BusError> {
         let mut reader = Reader::new(bytes);
         reader.take_bytes(1)?;
-        let kind = reader.byte()?;
+        let kind = reader.read_byte()?;
         reader.take_bytes(10)?;
 
         let mut reply_serial = 0;
@@ -72,14 +72,14 @@ impl Message {
         let end = reader.read_array_end(8)?;
         while reader.offset < end {
             reader.align(8)?;
-            let code = reader.byte()?;
-            match (code, reader.signature()?) {
-                (field::REPLY_SERIAL, "u") => reply_serial = reader.u32()?,
-                (field::ERROR_NAME, "s") => error_name = Some(reader.string()?.to_owned()),
-                (field::SIGNATURE, "g") => signature = reader.signature()?.to_owned(),
-                (_, "s" | "o") => drop(reader.string()?),
-                (_, "g") => drop(reader.signature()?),
-                (_, "u") => drop(reader.u32()?),
+            let code = reader.read_byte()?;
+            match (code, reader.read_signature()?) {
+                (field::REPLY_SERIAL, "u") => reply_serial = reader.read_u32()?,
+                (field::ERROR_NAME, "s") => error_name = Some(reader.read_string()?.to_owned()),
+                (field::SIGNATURE, "g") => signature = reader.read_signature()?.to_owned(),
+                (_, "s" | "o") => drop(reader.read_string()?),
+                (_, "g") => drop(reader.read_signature()?),
+                (_, "u") => drop(reader.read_u32()?),
                 _ => return Err(InvalidMessage),
             }
         }
@@ -97,7 +97,7 @@ impl Message {
             (3, Some(name)) => MessageContent::Error {
                 name,
                 message: if signature.starts_with('s') {
-                    Reader::new(body).string()?.to_owned()
+                    Reader::new(body).read_string()?.to_owned()
                 } else {
                     String::new()
                 },
@@ -139,29 +139,29 @@ impl<'a> Reader<'a> {
         self.take_bytes(padding).map(drop)
     }
 
-    fn byte(&mut self) -> Result<u8, BusError> {
+    fn read_byte(&mut self) -> Result<u8, BusError> {
         Ok(self.take_bytes(1)?[0])
     }
 
-    fn u32(&mut self) -> Result<u32, BusError> {
+    fn read_u32(&mut self) -> Result<u32, BusError> {
         self.align(4)?;
         let bytes = self.take_bytes(4)?.try_into().map_err(|_| InvalidMessage)?;
         Ok(u32::from_ne_bytes(bytes))
     }
 
-    pub(super) fn string(&mut self) -> Result<&'a str, BusError> {
-        let length = self.u32()? as usize;
+    pub(super) fn read_string(&mut self) -> Result<&'a str, BusError> {
+        let length = self.read_u32()? as usize;
         self.read_text(length)
     }
 
-    pub(super) fn signature(&mut self) -> Result<&'a str, BusError> {
-        let length = self.byte()?.into();
+    pub(super) fn read_signature(&mut self) -> Result<&'a str, BusError> {
+        let length = self.read_byte()?.into();
         self.read_text(length)
     }
 
     fn read_text(&mut self, length: usize) -> Result<&'a str, BusError> {
         let text = str::from_utf8(self.take_bytes(length)?).map_err(|_| InvalidMessage)?;
-        match self.byte()? {
+        match self.read_byte()? {
             0 => Ok(text),
             _ => Err(InvalidMessage),
         }
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
     /// Reads the length of an array, and returns the offset at which the array ends. `alignment`
     /// is the alignment of the array's elements in bytes.
     fn read_array_end(&mut self, alignment: usize) -> Result<usize, BusError> {
-        let length = self.u32()? as usize;
+        let length = self.read_u32()? as usize;
         self.align(alignment)?;
         let end = self.offset.checked_add(length).ok_or(InvalidMessage)?;
         if end <= self.bytes.len() {
@@ -186,7 +186,10 @@ impl<'a> Reader<'a> {
         let mut pairs = Vec::new();
         while self.offset < end {
             self.align(8)?;
-            let pair = (self.string()?.to_owned(), self.string()?.to_owned());
+            let pair = (
+                self.read_string()?.to_owned(),
+                self.read_string()?.to_owned(),
+            );
             pairs.push(pair);
         }
         Ok(pairs)

@@ -49,7 +49,7 @@ pub(super) fn allow(
 
 /// Returns whether the cgroup in the directory `dir` has a list of allowed devices, so that it
 /// denies all others.
-pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
+pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
     Ok(DeviceList::read(dir)? != DeviceList::AllowsAll)
 }
 

@@ -95,13 +95,13 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
         .or_else(|| constant_operand(4))?;
     let mut accesses = Access::ALL.subsets();
     let access = accesses.find(|access| access_bits(*access) == bits)?;
-    let mut expected = Assembler(Vec::new());
-    expected.append_rule(&SpecRule {
+    let mut expected_code = Assembler(Vec::new());
+    expected_code.append_rule(&SpecRule {
         allow,
         ..SpecRule::from(&DeviceRule { number, access })
     });
-    let len = expected.0.len();
-    code.starts_with(&expected.0)
+    let len = expected_code.0.len();
+    code.starts_with(&expected_code.0)
         .then_some(DecodedRule { number, allow, len })
 }
 

@@ -143,17 +143,17 @@ fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
         ),
     };
     // eBPF masks the amount of a shift to the width of the operation (RFC 9669, section 4.1).
-    let amount = right as u32 % bits;
+    let shift_amount = right as u32 % bits;
     let result = match op {
         AluOp::Add => left.wrapping_add(right),
         AluOp::Sub => left.wrapping_sub(right),
         AluOp::Or => left | right,
         AluOp::And => left & right,
-        AluOp::Lsh => left << amount,
-        AluOp::Rsh => left >> amount,
+        AluOp::Lsh => left << shift_amount,
+        AluOp::Rsh => left >> shift_amount,
         AluOp::Xor => left ^ right,
         AluOp::Mov => right,
-        AluOp::Arsh => (signed >> amount).cast_unsigned(),
+        AluOp::Arsh => (signed >> shift_amount).cast_unsigned(),
     };
     match width {
         Width::W64 => result,

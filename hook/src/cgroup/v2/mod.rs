@@ -81,7 +81,7 @@ pub(super) fn check_enclosing_cgroups(
 /// Returns whether device programs are attached to the cgroup in the directory `dir`. The result
 /// is false if this process lacks the privileges to list programs, because it cannot change any
 /// program either.
-pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
+pub(super) fn restricts_devices(dir: &Path) -> Result<bool, CgroupError> {
     let cgroup = RunningKernel
         .open_cgroup(dir)
         .map_err(|source| CgroupError::Read {

@@ -26,11 +26,11 @@ pub(super) fn evaluate_admission(program: &[Insn], rules: &[DeviceRule]) -> Admi
     match find_denied(program, rules) {
         Err(UnsupportedInstruction) if is_hidden(program) => Admission::Hidden,
         Err(UnsupportedInstruction) => Admission::Unreadable,
-        Ok(denied) if denied.is_empty() => Admission::Admits,
+        Ok(denied_rules) if denied_rules.is_empty() => Admission::Admits,
         // Every instruction must be supported, even one that the evaluation did not reach.
         // Otherwise the new program might not load, or might decide differently.
         Ok(_) if !is_readable(program) => Admission::Unreadable,
-        Ok(denied) => Admission::Replace(prepend_admission(&denied, program)),
+        Ok(denied_rules) => Admission::Replace(prepend_admission(&denied_rules, program)),
     }
 }
 
@@ -39,16 +39,16 @@ pub(super) fn find_denied(
     program: &[Insn],
     rules: &[DeviceRule],
 ) -> Result<Vec<DeviceRule>, UnsupportedInstruction> {
-    let mut denied = Vec::new();
+    let mut denied_rules = Vec::new();
     for rule in rules {
         for request in AccessRequest::list_allowed_by(*rule) {
             if !evaluator::admits_request(program, &request)? {
-                denied.push(*rule);
+                denied_rules.push(*rule);
                 break;
             }
         }
     }
-    Ok(denied)
+    Ok(denied_rules)
 }
 
 /// Removes the code that admits the devices of `rules` from the start of a device program, where
@@ -61,12 +61,12 @@ pub(super) fn withdraw_rules(
 ) -> Option<Vec<Insn>> {
     let remaining_code = remove_admissions(program, rules);
     let code = remaining_code.as_deref().unwrap_or(program);
-    let mut admitted = spec_rules.to_vec();
-    admitted.retain(|rule| admits_any(code, *rule));
-    if admitted.is_empty() || !is_readable(code) {
+    let mut admitted_rules = spec_rules.to_vec();
+    admitted_rules.retain(|rule| admits_any(code, *rule));
+    if admitted_rules.is_empty() || !is_readable(code) {
         return remaining_code;
     }
-    let mut refusal = assembler::generate_refusal(&admitted);
+    let mut refusal = assembler::generate_refusal(&admitted_rules);
     refusal.extend_from_slice(code);
     Some(refusal)
 }

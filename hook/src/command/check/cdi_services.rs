@@ -54,7 +54,7 @@ pub(super) fn check(config: &Config) -> Option<Finding> {
         "run `systemctl disable --now {services}` and remove its file from /var/run/cdi; or \
          disable boathook-cdi.service and remove /var/run/cdi/{FILE_PREFIX}*"
     );
-    Some(Finding::new(Verdict::Warning, "CDI names", text).fix(fix))
+    Some(Finding::new(Verdict::Warning, "CDI names", text).with_fix(fix))
 }
 
 /// Returns whether systemd has the unit `unit` and it is not masked. The file of a masked unit is a

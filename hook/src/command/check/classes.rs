@@ -158,8 +158,12 @@ fn check_devices(
             findings.push(warning(format!("{} is unhealthy: {reason}", device.id)));
         }
     }
-    let healthy = devices.iter().filter(|device| device.health.is_healthy());
-    let text = format!("{} of {} devices healthy", healthy.count(), devices.len());
+    let healthy_devices = devices.iter().filter(|device| device.health.is_healthy());
+    let text = format!(
+        "{} of {} devices healthy",
+        healthy_devices.count(),
+        devices.len()
+    );
     // If no device is healthy, a plan for all devices would fail, and the warnings already contain
     // the reason.
     if !inventory
@@ -203,7 +207,7 @@ fn find_ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
     let to_finding = |path: PathBuf| {
         let text = format!("{} is not read", path.display());
         Finding::new(Verdict::Warning, "classes", text)
-            .fix("name a class file CLASS.toml, or move the file elsewhere")
+            .with_fix("name a class file CLASS.toml, or move the file elsewhere")
     };
     ignored_files.into_iter().map(to_finding).collect()
 }
@@ -231,7 +235,7 @@ fn find_unknown_classes(
         let text =
             format!("the configuration has a table [class.{name}], but there is no such class");
         let finding = Finding::new(Verdict::Warning, "configuration", text);
-        finding.fix(match similar_name {
+        finding.with_fix(match similar_name {
             Some(similar_name) => format!("did you mean [class.{similar_name}]?"),
             None => "`boathook list` shows all classes".to_owned(),
         })

@@ -67,11 +67,11 @@ pub(super) fn check(config: &Config, directories: &InstalledDirectories) -> Vec<
     match (specification_count, handler_engines.as_slice()) {
         (0, []) => {
             let text = "nothing brings the hook to pods";
-            findings.push(Finding::new(Verdict::Warning, SUBJECT, text).fix(ADVICE));
+            findings.push(Finding::new(Verdict::Warning, SUBJECT, text).with_fix(ADVICE));
         }
         (0, names) => {
             let text = format!("by the runtime handler of {}", names.join(", "));
-            findings.push(ok_finding(text).fix(ADVICE));
+            findings.push(ok_finding(text).with_fix(ADVICE));
         }
         (specification_count, []) => findings.push(ok_finding(format!("by CDI: {specification_count} specifications"))),
         (specification_count, names) => findings.push(ok_finding(format!(
@@ -111,7 +111,7 @@ fn find_missing_hook(host_root: &Path, file: &Path, text: &str) -> Option<Findin
         file.display()
     );
     let finding = Finding::new(Verdict::Error, SUBJECT, text);
-    Some(finding.fix("install it with `boathook-init install --engine none`"))
+    Some(finding.with_fix("install it with `boathook-init install --engine none`"))
 }
 
 #[cfg(test)]

@@ -63,7 +63,9 @@ fn check_engines(host_root: &Path) -> Vec<Finding> {
     if findings.is_empty() {
         let text = "none found in the usual directories; no engine will call the hook";
         let finding = Finding::new(Verdict::Warning, "engines", text);
-        return vec![finding.fix("run this on the host, or set host_root in the configuration")];
+        return vec![
+            finding.with_fix("run this on the host, or set host_root in the configuration"),
+        ];
     }
     findings
 }
@@ -80,7 +82,7 @@ fn check_runtime(config: &Config) -> Option<Finding> {
         let text = format!("{}, of [runtime] path, is no program", path.display());
         let finding = Finding::new(Verdict::Error, "runtime", text);
         let fix = "name runc, crun or youki by their absolute path, or remove the key";
-        return (!to_host_path(path).is_file()).then(|| finding.fix(fix));
+        return (!to_host_path(path).is_file()).then(|| finding.with_fix(fix));
     }
     let mut programs = RUNTIMES.iter().flat_map(|name| {
         program_directories().map(move |directory| Path::new(directory).join(name))
@@ -88,7 +90,8 @@ fn check_runtime(config: &Config) -> Option<Finding> {
     let is_installed = programs.any(|path| to_host_path(&path).is_file());
     let text = format!("none of {} in the usual directories", RUNTIMES.join(", "));
     let finding = Finding::new(Verdict::Warning, "runtime", text);
-    (!is_installed).then(|| finding.fix("install one, or name it: [runtime] path in config.toml"))
+    (!is_installed)
+        .then(|| finding.with_fix("install one, or name it: [runtime] path in config.toml"))
 }
 
 /// Checks that the hook uses the same configuration as the cluster's plugin. The installation
@@ -118,7 +121,7 @@ fn check_plugin_config(config: &Config, directories: &InstalledDirectories) -> O
                 "{used_config} differs from the cluster's configuration, which the plugin uses"
             ),
         )
-        .fix(format!(
+        .with_fix(format!(
             "make the change in the ConfigMap boathook-plugin, remove {used_config}, and \
              restart the plugin's pod on this node"
         )),

@@ -36,7 +36,7 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
         };
         let (old_files, is_host_version) = result?;
         let (shown_names, omitted) = old_files.split_at(old_files.len().min(MAX_SHOWN_NAMES));
-        let omitted = match omitted.len() {
+        let omitted_note = match omitted.len() {
             0 => String::new(),
             omitted => format!(" and {omitted} more"),
         };
@@ -49,12 +49,12 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
             }
         };
         let text = format!(
-            "{}, pid {pid}, has other files of the driver than the host has now: {}{omitted}{version_note}",
+            "{}, pid {pid}, has other files of the driver than the host has now: {}{omitted_note}{version_note}",
             excerpt(&container.id),
             shown_names.join(", ")
         );
         let finding = Finding::new(Verdict::Warning, "container", text);
-        Some(finding.fix(format!(
+        Some(finding.with_fix(format!(
             "{}, so that it gets them; `boathook refresh` gives them to programs that are \
                  started in it from now on",
             describe_restart(&container, &directory)

@@ -59,7 +59,7 @@ fn check_program(
                  comes first in its PATH",
                 foreign_program.display()
             );
-            Finding::new(Verdict::Warning, SUBJECT, text).fix(
+            Finding::new(Verdict::Warning, SUBJECT, text).with_fix(
                 "remove the other toolkit's package, or run `boathook-init install` without --as",
             )
         }

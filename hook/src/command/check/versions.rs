@@ -32,7 +32,7 @@ pub(super) fn check(host_root: &Path, directories: &InstalledDirectories) -> Vec
     differences
         .into_iter()
         .map(|difference| {
-            Finding::new(Verdict::Warning, "version", difference.text).fix(difference.fix)
+            Finding::new(Verdict::Warning, "version", difference.text).with_fix(difference.fix)
         })
         .collect()
 }

@@ -129,10 +129,13 @@ fn apply_strictness(
             finding.verdict = Verdict::Error;
         }
     }
-    let count = inventory.devices.len();
-    if let Some(expected_count) = expected_count.filter(|expected_count| *expected_count != count) {
-        let text =
-            format!("the class has {count} devices here, and --expect says {expected_count}");
+    let device_count = inventory.devices.len();
+    if let Some(expected_count) =
+        expected_count.filter(|expected_count| *expected_count != device_count)
+    {
+        let text = format!(
+            "the class has {device_count} devices here, and --expect says {expected_count}"
+        );
         findings.push(Finding::new(Verdict::Error, "expect", text));
     }
 }
@@ -247,7 +250,7 @@ fn find_paths_outside_plugin(class: &DeviceClass) -> Vec<Finding> {
     };
     let to_finding = |path: String| {
         let text = format!("{path} is not mounted in the plugin's container");
-        Finding::new(Verdict::Error, "plugin", text).fix(format!(
+        Finding::new(Verdict::Error, "plugin", text).with_fix(format!(
             "read it from one of {}, or mount it in the DaemonSet at /host{path}",
             PLUGIN_HOST_DIRS.join(", ")
         ))
@@ -267,9 +270,9 @@ fn print_result(
     findings: &[Finding],
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let style = Style::of_stdout();
-    let worst = findings.iter().max_by_key(|finding| finding.verdict);
-    let verdict = match worst.map(|finding| (finding.verdict, finding.subject.as_str())) {
+    let style = Style::for_stdout();
+    let worst_finding = findings.iter().max_by_key(|finding| finding.verdict);
+    let verdict = match worst_finding.map(|finding| (finding.verdict, finding.subject.as_str())) {
         Some((Verdict::Error, "file")) => "refused",
         Some((Verdict::Error, "edits" | "plugin")) => "this host lacks what the file names",
         Some((Verdict::Error, _)) => "not OK",

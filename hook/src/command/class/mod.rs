@@ -43,8 +43,8 @@ pub(super) fn run(
             let host = planner::open_host(config)?;
             let target = Target::parse(device)?.resolve(&host)?;
             let text = target.write_class_file(nodes, &InstalledNames::read(config)?)?;
-            let first = matches!(target, Target::Node { .. }).then_some(device);
-            for node in first.into_iter().chain(nodes) {
+            let target_node = matches!(target, Target::Node { .. }).then_some(device);
+            for node in target_node.into_iter().chain(nodes) {
                 warn_about_absence(Path::new(node), &host);
             }
             let classes = load::each_source(&config.classes)?.into_iter().flatten();

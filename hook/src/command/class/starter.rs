@@ -204,8 +204,8 @@ impl Target {
                 .filter(|node| target.find_index_pattern(node).is_some())
                 .count()
         };
-        let best = targets.max_by_key(count_matching_nodes);
-        best.unwrap_or_else(|| Self::node(text, "", ""))
+        let best_target = targets.max_by_key(count_matching_nodes);
+        best_target.unwrap_or_else(|| Self::node(text, "", ""))
     }
 
     /// Returns the pattern of `node` with `{index}` in place of the device's number. Returns `None`
@@ -257,8 +257,8 @@ impl Target {
         };
         let text = text
             .replace("@NAME@", name)
-            .replace("@VARIABLE@", &names::variable(name))
-            .replace("@RESOURCE@", &names::resource(name));
+            .replace("@VARIABLE@", &names::to_variable(name))
+            .replace("@RESOURCE@", &names::to_resource(name));
         match self {
             Target::Node { stem, suffix, .. } => {
                 text.replace("@STEM@", stem).replace("@REST@", suffix)

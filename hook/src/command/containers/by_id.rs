@@ -78,13 +78,13 @@ fn require_single(
     containers: &[&Container],
 ) -> Result<Option<Container>, UnknownContainer> {
     match containers {
-        [one, other, ..] => Err(UnknownContainer {
+        [first, other, ..] => Err(UnknownContainer {
             name: id_or_name.to_owned(),
             reason: format!(
-                "two containers {match_kind} {}: {one}, and {other}",
+                "two containers {match_kind} {}: {first}, and {other}",
                 excerpt(id_or_name)
             ),
-            fix: if one.id == other.id {
+            fix: if first.id == other.id {
                 "give the state directory of its runtime (`runc --root DIR`): --root DIR"
             } else {
                 "give all of the id"
@@ -108,7 +108,7 @@ fn unknown_container(id_or_name: &str, containers: &[Container]) -> UnknownConta
         .iter()
         .take(8)
         .map(|container| shorten_id(&container.id));
-    let present = if containers.is_empty() {
+    let existing_hint = if containers.is_empty() {
         "no container was found".to_owned()
     } else {
         format!("there are {}", short_ids.collect::<Vec<_>>().join(", "))
@@ -116,7 +116,7 @@ fn unknown_container(id_or_name: &str, containers: &[Container]) -> UnknownConta
     UnknownContainer {
         name: id_or_name.to_owned(),
         reason: format!(
-            "no container {} on this host; {present}",
+            "no container {} on this host; {existing_hint}",
             excerpt(id_or_name)
         ),
         fix: fix.to_owned(),

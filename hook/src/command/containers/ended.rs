@@ -121,11 +121,11 @@ pub(super) fn find(id_or_name: &str, host_root: &Path) -> Option<Container> {
         let begins_with_prefix = |container: &DockerContainer| {
             !id_or_name.is_empty() && container.id.starts_with(id_or_name)
         };
-        let mut found = containers.iter().enumerate();
-        let mut found = found
+        let mut indexed_containers = containers.iter().enumerate();
+        let mut prefix_matches = indexed_containers
             .by_ref()
             .filter(|(_, (_, container))| begins_with_prefix(container));
-        let (first_match, second_match) = (found.next(), found.next());
+        let (first_match, second_match) = (prefix_matches.next(), prefix_matches.next());
         first_match
             .filter(|_| second_match.is_none())
             .map(|(index, _)| index)

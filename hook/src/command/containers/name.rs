@@ -82,11 +82,11 @@ pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec
         let storage = bundle.ancestors().nth(2).unwrap_or(bundle);
         return read_storage_names(container, storage);
     }
-    let is_containerds = version_directory.is_some_and(|version_directory| {
+    let is_containerd_bundle = version_directory.is_some_and(|version_directory| {
         version_directory.starts_with(CONTAINERD_DIRECTORY_PREFIX)
     });
     match namespace {
-        Some(namespace) if is_containerds && directory_name == Some(&container.id) => {
+        Some(namespace) if is_containerd_bundle && directory_name == Some(&container.id) => {
             let directories = find_mount_directories(bundle);
             match namespace {
                 MOBY_NAMESPACE => read_docker_names(container, &directories, host_root),
@@ -118,13 +118,13 @@ fn read_docker_names(
     directories: &[PathBuf],
     host_root: &Path,
 ) -> Vec<NamesInFile> {
-    let is_containers =
+    let is_container_directory =
         |directory: &&PathBuf| directory.ends_with(Path::new("containers").join(&container.id));
     let names_in_files = directories
         .iter()
-        .filter(is_containers)
+        .filter(is_container_directory)
         .filter_map(|directory| {
-            let path = in_host_root(host_root, directory).join("config.v2.json");
+            let path = to_host_path(host_root, directory).join("config.v2.json");
             let docker_container: DockerContainer = read_json(&path)?;
             let name = docker_container.name.strip_prefix('/')?.to_owned();
             let names = vec![name];
@@ -149,7 +149,7 @@ fn read_nerdctl_names(
         .filter(|directory| directory.ends_with(&own_directory))
     {
         if let Some(store) = directory.ancestors().nth(3) {
-            add_path(&mut stores, &in_host_root(host_root, store));
+            add_path(&mut stores, &to_host_path(host_root, store));
         }
     }
     let mut names_in_files = Vec::new();
@@ -189,7 +189,7 @@ fn add_path(paths: &mut Vec<PathBuf>, path: &Path) {
     }
 }
 
-fn in_host_root(host_root: &Path, path: &Path) -> PathBuf {
+fn to_host_path(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 

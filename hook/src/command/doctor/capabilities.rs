@@ -32,7 +32,7 @@ fn examine_need(need: &CapabilityNeed, launchers: &[Launcher]) -> Option<Finding
         Some(CapabilityState::Lacking) => (Verdict::Warning, describe_fix(need, launchers)),
         None => (Verdict::Note, describe_fix(need, launchers)),
     };
-    Some(Finding::new(verdict, SUBJECT, text).fix(fix))
+    Some(Finding::new(verdict, SUBJECT, text).with_fix(fix))
 }
 
 fn describe_fix(need: &CapabilityNeed, launchers: &[Launcher]) -> String {

@@ -22,7 +22,7 @@ const SUBJECT: &str = "device";
 pub(super) fn examine(name: &str, config: &Config) -> Vec<Finding> {
     let Some((kind, device)) = name.split_once('=') else {
         let text = format!("{name} is no CDI name");
-        let finding = Finding::fault(ExitCode::Request, SUBJECT, text);
+        let finding = Finding::new_fault(ExitCode::Request, SUBJECT, text);
         let fix = if name.starts_with('/') {
             format!("`boathook list {name}` says which device a path leads to")
         } else {
@@ -30,12 +30,12 @@ pub(super) fn examine(name: &str, config: &Config) -> Vec<Finding> {
              names of this host"
                 .to_owned()
         };
-        return vec![finding.fix(fix)];
+        return vec![finding.with_fix(fix)];
     };
     let files = cdi_names::read_specifications(config);
     let matching_files: Vec<&(PathBuf, Vec<String>)> = files
         .iter()
-        .filter(|(_, names)| names.iter().any(|known| known == name))
+        .filter(|(_, names)| names.iter().any(|device_name| device_name == name))
         .collect();
     // For engines, a specification in a later directory takes precedence over those in earlier
     // directories (CDI specification).
@@ -57,8 +57,8 @@ pub(super) fn examine(name: &str, config: &Config) -> Vec<Finding> {
                 one.display(),
                 other.display()
             );
-            let finding = Finding::fault(ExitCode::Request, SUBJECT, text);
-            vec![finding.fix("remove one of the files, and the service that writes it")]
+            let finding = Finding::new_fault(ExitCode::Request, SUBJECT, text);
+            vec![finding.with_fix("remove one of the files, and the service that writes it")]
         }
     }
 }
@@ -84,7 +84,7 @@ fn describe_unresolvable(
     }
     let text =
         format!("no specification of this host has {name}: engines say `unresolvable CDI devices`");
-    let finding = Finding::fault(ExitCode::NoDevice, SUBJECT, text);
+    let finding = Finding::new_fault(ExitCode::NoDevice, SUBJECT, text);
     let known_names: Vec<&str> = files
         .iter()
         .flat_map(|(_, names)| names.iter().map(String::as_str))
@@ -94,22 +94,22 @@ fn describe_unresolvable(
         .iter()
         .find(|class| has_device(class, device, config))
     {
-        return finding.fix(format!(
+        return finding.with_fix(format!(
             "write the names of class {0}: `boathook cdi generate {0}`",
             class.name
         ));
     }
     if let Some(class) = classes.first() {
-        return finding.fix(format!(
+        return finding.with_fix(format!(
             "`boathook list {}` shows the devices of this host; `boathook cdi generate {0}` writes \
              their names",
             class.name
         ));
     }
     if let Some(similar_name) = similar::find_most_similar(name, known_names.iter().copied()) {
-        return finding.fix(format!("did you mean {similar_name}?"));
+        return finding.with_fix(format!("did you mean {similar_name}?"));
     }
-    finding.fix(
+    finding.with_fix(
         "no class has this kind: `boathook cdi list` shows the names of this host, and `boathook \
          list` the devices",
     )
@@ -143,11 +143,11 @@ fn find_missing_nodes(kind: &str, config: &Config) -> Vec<Finding> {
     for class in find_classes(kind, config) {
         let attributes = discover::devices(&class, &host).host_attributes;
         let capabilities = class.spec.request.capabilities_by_default();
-        let missing = discover::find_missing_nodes(&class, &capabilities, &attributes, &host);
+        let missing_nodes = discover::find_missing_nodes(&class, &capabilities, &attributes, &host);
         let subject = format!("class {}", class.name);
-        findings.extend(missing.into_iter().map(|text| {
+        findings.extend(missing_nodes.into_iter().map(|text| {
             let finding = Finding::new(Verdict::Warning, subject.clone(), text);
-            finding.fix(format!(
+            finding.with_fix(format!(
                 "load its driver, and write the specification again: `boathook cdi generate {}`",
                 class.name
             ))
@@ -168,10 +168,10 @@ fn has_device(class: &DeviceClass, device: &str, config: &Config) -> bool {
     let Ok(Some(request)) = request else {
         return false;
     };
-    let found = discover::look_up(class, request.wanted(), &host);
-    found.is_ok_and(|found| {
-        let chosen = request.selection.choose(class, &found.inventory);
-        chosen.is_ok_and(|devices| !devices.is_empty())
+    let found_class = discover::look_up(class, request.wanted(), &host);
+    found_class.is_ok_and(|found_class| {
+        let chosen_devices = request.selection.choose(class, &found_class.inventory);
+        chosen_devices.is_ok_and(|devices| !devices.is_empty())
     })
 }
 
@@ -207,20 +207,20 @@ fn examine_specification(name: &str, file: &Path, device: &str, config: &Config)
         let path = config.host_root.join(path.trim_start_matches('/'));
         fs::symlink_metadata(path).is_err()
     };
-    let mut missing: Vec<String> = paths.filter(is_missing).collect();
-    missing.sort();
-    missing.dedup();
-    if missing.is_empty() {
+    let mut missing_paths: Vec<String> = paths.filter(is_missing).collect();
+    missing_paths.sort();
+    missing_paths.dedup();
+    if missing_paths.is_empty() {
         let text = "every node, file and hook of it is on this host";
         findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
         return findings;
     }
     let text = format!(
         "{} is not on this host, and engines refuse a container with the name",
-        missing.join(", ")
+        missing_paths.join(", ")
     );
-    let finding = Finding::fault(ExitCode::NoDevice, SUBJECT, text);
-    findings.push(finding.fix(
+    let finding = Finding::new_fault(ExitCode::NoDevice, SUBJECT, text);
+    findings.push(finding.with_fix(
         "write the specification again (`boathook cdi generate`, or the program that wrote it), \
          and load the driver of what is missing, as with `modprobe`",
     ));

@@ -22,72 +22,72 @@ pub(super) fn examine(
     plan: &InjectionPlan,
     spec: &ContainerSpec,
     classes: &[DeviceClass],
-    verbose: bool,
+    is_verbose: bool,
     config: &Config,
 ) -> Vec<Finding> {
     const SUBJECT: &str = "granted";
     let mut findings = Vec::new();
-    let is_pod = spec.is_in_a_pod();
-    let mut missing = None;
+    let is_in_a_pod = spec.is_in_a_pod();
+    let mut follower_finding = None;
     for grant in &plan.grants {
-        let by = &grant.authorized_by;
-        let count = grant.devices.len();
-        let files_only = plan
+        let authority = &grant.authorized_by;
+        let device_count = grant.devices.len();
+        let has_class_steps = plan
             .steps
             .iter()
             .any(|step| step.users.iter().any(|user| user.is_class(&grant.class)));
-        let waiting: Vec<String> = grant.describe_waiting().collect();
-        if !waiting.is_empty() {
-            missing = missing_follower::find_missing_follower(config);
+        let waiting_texts: Vec<String> = grant.describe_waiting().collect();
+        if !waiting_texts.is_empty() {
+            follower_finding = missing_follower::find_missing_follower(config);
         }
-        findings.extend(waiting.into_iter().map(|text| {
+        findings.extend(waiting_texts.into_iter().map(|text| {
             let finding = Finding::new(Verdict::Note, SUBJECT, text);
             if grant.available == 0 || !grant.similar.is_empty() {
                 return finding;
             }
             let class = &grant.class;
-            finding.fix(format!(
+            finding.with_fix(format!(
                 "`boathook list {class}` shows the names of devices that are there"
             ))
         }));
-        let detached = grant.describe_detached();
-        findings.extend(detached.map(|text| Finding::new(Verdict::Note, SUBJECT, text)));
+        let detached_texts = grant.describe_detached();
+        findings.extend(detached_texts.map(|text| Finding::new(Verdict::Note, SUBJECT, text)));
         let is_without_reason = grant.waiting.is_empty() && grant.detached.is_empty();
-        if count > 0 || files_only || grant.available == 0 || !is_without_reason {
+        if device_count > 0 || has_class_steps || grant.available == 0 || !is_without_reason {
             let text = match &*grant.describe_devices() {
-                "" => format!("no device of {}, by {by}", grant.class),
-                devices => format!("{devices} of {}, by {by}", grant.class),
+                "" => format!("no device of {}, by {authority}", grant.class),
+                devices => format!("{devices} of {}, by {authority}", grant.class),
             };
             findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
             continue;
         }
-        let text = format!("no device of {}, by {by}", grant.class);
-        let finding = Finding::fault(ExitCode::NotGranted, SUBJECT, text);
+        let text = format!("no device of {}, by {authority}", grant.class);
+        let finding = Finding::new_fault(ExitCode::NotGranted, SUBJECT, text);
         let class = classes.iter().find(|class| class.name == grant.class);
         let resource = class.map_or_else(String::new, |class| class.spec.resource.to_string());
-        findings.push(if is_pod {
-            finding.fix(format!(
+        findings.push(if is_in_a_pod {
+            finding.with_fix(format!(
                 "set a limit in the pod's container, such as `resources: limits: {resource}: 1`; \
                  a variable alone grants nothing in a pod (trusted_pods in config.toml is the \
                  exception)"
             ))
         } else {
-            finding.fix(
+            finding.with_fix(
                 "request a device that the class has (`boathook list`); \
                  allow_env_outside_kubernetes in config.toml has to be true",
             )
         });
     }
-    findings.extend(missing);
+    findings.extend(follower_finding);
     for (name, value) in &plan.env {
         let text = format!("{name}={value} is not set, and a hook alone cannot set it");
         let finding = Finding::new(Verdict::Warning, SUBJECT, text);
-        findings.push(finding.fix("set it, or use the runtime boathook, which sets it"));
+        findings.push(finding.with_fix("set it, or use the runtime boathook, which sets it"));
     }
     let warning = |text: &String| Finding::new(Verdict::Warning, "plan", text);
     findings.extend(plan.warnings.iter().map(warning));
     let notes = plan.notes.iter().map(|note| {
-        if verbose {
+        if is_verbose {
             note.into()
         } else {
             optional_files::shorten(note)

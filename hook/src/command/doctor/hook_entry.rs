@@ -15,7 +15,7 @@ pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, is_complete: boo
         let text = "no config.json was found for the process, so whether the hook is called \
                     is not known";
         return Finding::new(Verdict::Warning, SUBJECT, text)
-            .fix("name the container's bundle with --bundle DIR");
+            .with_fix("name the container's bundle with --bundle DIR");
     }
     let Some((stage, hook)) = spec.bundle.hooks.boathook_hooks().next() else {
         let text = "config.json has no boathook hook: neither the runtime boathook, a hooks.d \
@@ -24,7 +24,8 @@ pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, is_complete: boo
             let text = format!("{text}; the container has the devices nevertheless");
             return Finding::new(Verdict::Note, SUBJECT, text);
         }
-        return Finding::fault(ExitCode::NoHook, SUBJECT, text).fix(launcher.describe_creation());
+        return Finding::new_fault(ExitCode::NoHook, SUBJECT, text)
+            .with_fix(launcher.describe_creation());
     };
     let path = &hook.path;
     if !path.is_file() {
@@ -32,15 +33,15 @@ pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, is_complete: boo
             "config.json has the hook {} at {stage}, which is not on this host",
             path.display()
         );
-        return Finding::fault(ExitCode::HookMissing, SUBJECT, text)
-            .fix("install it with `boathook-init install`, then create the container again");
+        return Finding::new_fault(ExitCode::HookMissing, SUBJECT, text)
+            .with_fix("install it with `boathook-init install`, then create the container again");
     }
-    let by = if spec.bundle.cdi.is_empty() {
+    let cdi_note = if spec.bundle.cdi.is_empty() {
         ""
     } else {
         ", by CDI specifications: its arguments name the devices"
     };
-    let text = format!("{} is called at {stage}{by}", path.display());
+    let text = format!("{} is called at {stage}{cdi_note}", path.display());
     Finding::new(Verdict::Ok, SUBJECT, text)
 }
 
@@ -52,7 +53,7 @@ pub(super) fn examine_ended(ended: &EndedContainer, launcher: Launcher) -> Optio
     let runtime = ended.runtime.as_deref()?;
     RUNTIMES_WITHOUT_HOOK.contains(&runtime).then(|| {
         let text = format!("docker was told to use the runtime {runtime}, which calls no hook");
-        let fault = Finding::fault(ExitCode::NoHook, SUBJECT, text);
-        fault.fix(launcher.describe_creation())
+        let fault = Finding::new_fault(ExitCode::NoHook, SUBJECT, text);
+        fault.with_fix(launcher.describe_creation())
     })
 }

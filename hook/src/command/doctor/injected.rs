@@ -22,15 +22,15 @@ pub(super) fn report_missing_files(
         Ok(missing_files) => missing_files,
         Err(text) => {
             return Finding::new(Verdict::Warning, SUBJECT, text)
-                .fix("run this as root, in the host's mount namespace");
+                .with_fix("run this as root, in the host's mount namespace");
         }
     };
-    Finding::fault(
+    Finding::new_fault(
         ExitCode::NotInjected,
         SUBJECT,
         describe_missing_files(&missing_files),
     )
-    .fix(fix)
+    .with_fix(fix)
 }
 
 /// Returns a finding about files that masked paths of config.json hide. The finding is no fault,
@@ -41,17 +41,17 @@ pub(super) fn create_masked_finding(missing_files: &[String]) -> Finding {
         SUBJECT,
         describe_missing_files(missing_files),
     )
-    .fix(
+    .with_fix(
         "if the devices need them, create the container again, with the runtime boathook or \
          without the masks that the warning names",
     )
 }
 
 fn describe_missing_files(missing_files: &[String]) -> String {
-    let shown = &missing_files[..missing_files.len().min(MAX_SHOWN_PATHS)];
-    let text = format!("not in the container: {}", shown.join(", "));
-    match missing_files.len() - shown.len() {
+    let shown_files = &missing_files[..missing_files.len().min(MAX_SHOWN_PATHS)];
+    let text = format!("not in the container: {}", shown_files.join(", "));
+    match missing_files.len() - shown_files.len() {
         0 => text,
-        more => format!("{text} and {more} more"),
+        more_count => format!("{text} and {more_count} more"),
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn run(
     selector: &ContainerSelector,
     root: Option<PathBuf>,
     as_json: bool,
-    verbose: bool,
+    is_verbose: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let examinations = match &selector.device {
@@ -64,7 +64,7 @@ pub(super) fn run(
             container: Container::default(),
             findings: device_name::examine(name, config),
         }],
-        None => examine_all(selector, root, verbose, config),
+        None => examine_all(selector, root, is_verbose, config),
     };
     let fault = examinations.iter().find_map(Examination::find_fault);
     let mut out = io::stdout().lock();
@@ -88,13 +88,13 @@ pub(super) fn run(
 fn examine_all(
     selector: &ContainerSelector,
     root: Option<PathBuf>,
-    verbose: bool,
+    is_verbose: bool,
     config: &Config,
 ) -> Vec<Examination> {
     match containers::find_selected(selector, root, &config.host_root) {
         Ok(containers) => containers
             .into_iter()
-            .map(|container| examine(container, selector, verbose, config))
+            .map(|container| examine(container, selector, is_verbose, config))
             .collect(),
         Err(unknown) => vec![examine_unknown(unknown, config)],
     }
@@ -104,7 +104,7 @@ fn examine_all(
 /// whose id begins with this text.
 pub(super) fn find_bundle(id_or_name: &str, config: &Config) -> Result<PathBuf, CommandError> {
     let container = containers::find_by_id_or_name(id_or_name, None, &config.host_root);
-    let container = container.map_err(CommandError::no_container)?;
+    let container = container.map_err(CommandError::from_unknown_container)?;
     container.bundle.ok_or_else(|| CommandError::NoContainer {
         reason: format!("the bundle of container {} is not known", container.id),
         hint: "give its directory: --bundle DIR".to_owned(),
@@ -115,12 +115,12 @@ fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Res
     print_table(out, &examination.findings)?;
     if examination.find_fault().is_none() {
         let is_warning = |finding: &&Finding| finding.verdict == Verdict::Warning;
-        let but = match examination.findings.iter().filter(is_warning).count() {
+        let warning_note = match examination.findings.iter().filter(is_warning).count() {
             0 => String::new(),
             1 => ", but see the warning".to_owned(),
             count => format!(", but see the {count} warnings"),
         };
-        writeln!(out, "\nno fault found{but}")?;
+        writeln!(out, "\nno fault found{warning_note}")?;
     }
     Ok(())
 }
@@ -128,8 +128,8 @@ fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Res
 /// Returns the examination of a container that was not found.
 fn examine_unknown(unknown: UnknownContainer, config: &Config) -> Examination {
     let container = Container::from_id(&unknown.name);
-    let finding = Finding::fault(ExitCode::NoContainer, "container", unknown.reason);
-    let mut findings = vec![finding.fix(unknown.fix)];
+    let finding = Finding::new_fault(ExitCode::NoContainer, "container", unknown.reason);
+    let mut findings = vec![finding.with_fix(unknown.fix)];
     let messages = logged::find_messages(&unknown.name, config);
     if messages.is_empty() {
         findings.extend(logged::find_last_refusals(config))
@@ -145,7 +145,7 @@ fn examine_unknown(unknown: UnknownContainer, config: &Config) -> Examination {
 fn examine(
     container: Container,
     selector: &ContainerSelector,
-    verbose: bool,
+    is_verbose: bool,
     config: &Config,
 ) -> Examination {
     let mut findings = Vec::new();
@@ -167,10 +167,10 @@ fn examine(
     }
     let env = ended.map_or(&selector.env, |ended| &ended.env);
     match ContainerSpec::read(&container, env, &config.host_root) {
-        Ok(spec) => findings.extend(examine_spec(&container, &spec, verbose, config)),
+        Ok(spec) => findings.extend(examine_spec(&container, &spec, is_verbose, config)),
         Err(error) => {
             let text = log::chain(&error);
-            findings.push(Finding::fault(ExitCode::Spec, "config.json", text));
+            findings.push(Finding::new_fault(ExitCode::Spec, "config.json", text));
         }
     }
     let is_explained = findings.iter().any(|finding| finding.fault.is_some());
@@ -179,7 +179,11 @@ fn examine(
         .as_ref()
         .and_then(|ended| ended.error.as_ref());
     if let Some(error) = error.filter(|_| !is_explained) {
-        findings.push(Finding::fault(ExitCode::NoContainer, "container", error));
+        findings.push(Finding::new_fault(
+            ExitCode::NoContainer,
+            "container",
+            error,
+        ));
     }
     if !container.id.is_empty() {
         findings.extend(logged::find_messages(&container.id, config));
@@ -203,7 +207,7 @@ fn examine_named_devices(ended: &EndedContainer, config: &Config) -> Vec<Finding
         findings.push(if has_fault(&findings) {
             Finding::new(Verdict::Note, subject, format!("docker has said: {error}"))
         } else {
-            Finding::fault(ExitCode::NoContainer, subject, error).fix(
+            Finding::new_fault(ExitCode::NoContainer, subject, error).with_fix(
                 "the names can be resolved now: start the container again (`docker start NAME`)",
             )
         });
@@ -216,7 +220,7 @@ fn examine_named_devices(ended: &EndedContainer, config: &Config) -> Vec<Finding
 fn examine_spec(
     container: &Container,
     spec: &ContainerSpec,
-    verbose: bool,
+    is_verbose: bool,
     config: &Config,
 ) -> Vec<Finding> {
     let launcher = Launcher::from_container(container, spec.is_in_a_pod());
@@ -250,17 +254,17 @@ fn examine_spec(
         Err(error) => {
             let fault = granted::to_exit_code(&error);
             let text = log::chain(&error);
-            findings.push(Finding::fault(fault, "plan", text));
+            findings.push(Finding::new_fault(fault, "plan", text));
             return findings;
         }
     };
-    findings.extend(granted::examine(&plan, spec, &classes, verbose, config));
+    findings.extend(granted::examine(&plan, spec, &classes, is_verbose, config));
     findings.extend(capabilities::examine(&plan, &launchers));
     if has_fault(&findings) {
         return findings;
     }
-    let missing = root.as_ref().map(|root| root.find_missing_files(&plan));
-    let is_complete = matches!(&missing, Some(Ok(missing)) if missing.is_empty());
+    let missing_files = root.as_ref().map(|root| root.find_missing_files(&plan));
+    let is_complete = matches!(&missing_files, Some(Ok(missing_files)) if missing_files.is_empty());
     let is_attached = |grant: &Grant| grant.given_by.is_user();
     let has_devices = |grant: &Grant| !grant.devices.is_empty();
     let has_hook_grants = !plan.grants.iter().all(is_attached);
@@ -274,7 +278,7 @@ fn examine_spec(
     } else if needs_hook && !container.is_hypothetical() {
         findings.push(hook_entry::examine(launcher, spec, is_complete));
     }
-    let (Some(root), Some(missing)) = (&root, missing) else {
+    let (Some(root), Some(missing_files)) = (&root, missing_files) else {
         return findings;
     };
     let repair = Repair {
@@ -285,21 +289,25 @@ fn examine_spec(
         host_root: &config.host_root,
     };
     let nodes = &spec.bundle.spec_devices.nodes;
-    let masked = plan.find_masked_steps(&spec.bundle.masked_paths.masked);
+    let masked_steps = plan.find_masked_steps(&spec.bundle.masked_paths.masked);
     let is_masked = |path: &String| {
-        let mut steps = masked.values();
+        let mut steps = masked_steps.values();
         steps.any(|steps| steps.paths.contains(Path::new(path)))
     };
     let checks: [&dyn Fn() -> Option<Finding>; 3] = [
         &|| {
-            let all = "everything that the plan has is in the container";
-            Some(match &missing {
-                Ok(missing) if !missing.is_empty() && missing.iter().all(is_masked) => {
-                    injected::create_masked_finding(missing)
+            let complete_text = "everything that the plan has is in the container";
+            Some(match &missing_files {
+                Ok(missing_files)
+                    if !missing_files.is_empty() && missing_files.iter().all(is_masked) =>
+                {
+                    injected::create_masked_finding(missing_files)
                 }
-                _ => {
-                    injected::report_missing_files(missing.clone(), all, &repair.describe_absence())
-                }
+                _ => injected::report_missing_files(
+                    missing_files.clone(),
+                    complete_text,
+                    &repair.describe_absence(),
+                ),
             })
         },
         &|| rules::examine(container, &plan, &repair.describe_denial()),

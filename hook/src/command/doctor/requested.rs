@@ -47,7 +47,11 @@ pub(super) fn find_requests(
     let sources = match load::each_source(&config.classes) {
         Ok(sources) => sources,
         Err(error) => {
-            return without_requests(Finding::fault(ExitCode::Config, "classes", chain(&error)));
+            return without_requests(Finding::new_fault(
+                ExitCode::Config,
+                "classes",
+                chain(&error),
+            ));
         }
     };
     if sources.is_empty() {
@@ -55,17 +59,19 @@ pub(super) fn find_requests(
     }
     let (mut classes, mut findings, mut known_classes) = (Vec::new(), Vec::new(), Vec::new());
     let origin = spec.origin().ok();
-    let requested = ContainerRequests::new(&spec.bundle, origin.as_ref());
-    let unknown = requested.unknown_classes(&sources);
-    findings
-        .extend(unknown.map(|class| Finding::fault(ExitCode::Request, SUBJECT, class.to_string())));
+    let container_requests = ContainerRequests::new(&spec.bundle, origin.as_ref());
+    let unknown_classes = container_requests.find_unknown_classes(&sources);
+    findings.extend(
+        unknown_classes
+            .map(|class| Finding::new_fault(ExitCode::Request, SUBJECT, class.to_string())),
+    );
     for source in &sources {
         let file = planner::class_file_path(source);
         let class = source.as_ref().map_err(FileError::clone);
         let class = match class.and_then(|source| config.class(source)) {
             Ok(class) => class,
-            Err(error) if requested.requests_class_of_file(file, &sources, config) => {
-                findings.push(Finding::fault(ExitCode::Config, "class", chain(&error)));
+            Err(error) if container_requests.requests_class_of_file(file, &sources, config) => {
+                findings.push(Finding::new_fault(ExitCode::Config, "class", chain(&error)));
                 continue;
             }
             Err(error) => {
@@ -73,12 +79,15 @@ pub(super) fn find_requests(
                 continue;
             }
         };
-        for (request, _) in requested.attached_requests(&class).unwrap_or_default() {
+        for (request, _) in container_requests
+            .parse_attached_requests(&class)
+            .unwrap_or_default()
+        {
             let text = format!("{}, of class {}", request.source, class.name);
             findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
             classes.push(class.clone());
         }
-        match requested.find_own_request(&class) {
+        match container_requests.find_own_request(&class) {
             Ok(None) => {}
             Ok(Some((request, _))) => {
                 let text = format!("{} of class {}", request.source, class.name);
@@ -93,22 +102,22 @@ pub(super) fn find_requests(
             }
             Err(error) => {
                 let text = chain(&error);
-                findings.push(Finding::fault(ExitCode::Request, SUBJECT, text));
+                findings.push(Finding::new_fault(ExitCode::Request, SUBJECT, text));
             }
         }
         known_classes.push(class);
     }
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
-    let stale = stale_nodes::examine(spec, &known_classes, config);
-    let has_stale = stale.iter().any(|finding| finding.fault.is_some());
-    findings.extend(stale);
-    let without_request = classes.is_empty() && !is_refused;
-    let unrequested = if without_request {
+    let stale_findings = stale_nodes::examine(spec, &known_classes, config);
+    let has_stale_fault = stale_findings.iter().any(|finding| finding.fault.is_some());
+    findings.extend(stale_findings);
+    let has_no_request = classes.is_empty() && !is_refused;
+    let unrequested = if has_no_request {
         UnrequestedDevices::find(spec, &known_classes, config)
     } else {
         UnrequestedDevices::default()
     };
-    if without_request && unrequested.is_empty() && !has_stale {
+    if has_no_request && unrequested.is_empty() && !has_stale_fault {
         findings.extend(explain_missing_request(
             spec,
             launchers,
@@ -117,8 +126,10 @@ pub(super) fn find_requests(
             config,
         ));
     } else {
-        let similar = find_similar_variables(spec, &known_classes);
-        findings.extend(similar.map(|(text, _)| Finding::new(Verdict::Warning, SUBJECT, text)));
+        let similar_variables = find_similar_variables(spec, &known_classes);
+        findings.extend(
+            similar_variables.map(|(text, _)| Finding::new(Verdict::Warning, SUBJECT, text)),
+        );
     }
     Requests {
         classes,
@@ -141,11 +152,11 @@ fn explain_missing_request(
     known_classes: &[DeviceClass],
     config: &Config,
 ) -> Vec<Finding> {
-    let similar = find_similar_variables(spec, known_classes).map(|(text, fix)| {
-        let finding = Finding::fault(ExitCode::SimilarVariable, SUBJECT, text);
-        finding.fix(fix)
+    let similar_findings = find_similar_variables(spec, known_classes).map(|(text, fix)| {
+        let finding = Finding::new_fault(ExitCode::SimilarVariable, SUBJECT, text);
+        finding.with_fix(fix)
     });
-    let findings: Vec<Finding> = similar.collect();
+    let findings: Vec<Finding> = similar_findings.collect();
     if !findings.is_empty() {
         return findings;
     }
@@ -169,7 +180,7 @@ fn explain_missing_request(
                  `boathook class new /dev/NODE` writes one for your own device"
             .to_owned(),
     };
-    vec![Finding::fault(ExitCode::NoRequest, SUBJECT, text).fix(fix)]
+    vec![Finding::new_fault(ExitCode::NoRequest, SUBJECT, text).with_fix(fix)]
 }
 
 /// Returns whether the class belongs to the container: to the name of its runtime, or to a variable
@@ -204,7 +215,7 @@ fn find_similar_variables(
     let variables: BTreeSet<&str> =
         inserted(known_classes.iter().flat_map(|c| list_variables(&c.spec)));
     let names: BTreeSet<&str> = inserted(spec.bundle.env.names());
-    let mut found = Vec::new();
+    let mut suggestions = Vec::new();
     for name in names.difference(&variables) {
         let candidates = variables.iter().copied();
         let candidates = candidates.filter(|variable| similar::is_typo(name, variable));
@@ -215,7 +226,7 @@ fn find_similar_variables(
             |class: &&DeviceClass| list_variables(&class.spec).any(|own| own == similar_name);
         for class in known_classes.iter().filter(has_variable) {
             let (name, class) = (excerpt(name), &class.name);
-            found.push((
+            suggestions.push((
                 format!(
                     "{name} is set but belongs to no class; did you mean {similar_name} of class {class}?"
                 ),
@@ -223,7 +234,7 @@ fn find_similar_variables(
             ));
         }
     }
-    found.into_iter()
+    suggestions.into_iter()
 }
 
 fn list_variables(spec: &ClassSpec) -> impl Iterator<Item = &str> {
@@ -239,16 +250,16 @@ fn examine_devices_on_host(
     config: &Config,
 ) -> Vec<Finding> {
     let subject = format!("class {}", class.name);
-    let found = planner::open_host(config).map_err(|error| chain(&error));
-    let found = found.and_then(|host| {
-        let found = discover::look_up(class, request.wanted(), &host);
-        let found = found.map_err(|error| chain(&error))?;
+    let lookup_result = planner::open_host(config).map_err(|error| chain(&error));
+    let lookup_result = lookup_result.and_then(|host| {
+        let lookup_result = discover::look_up(class, request.wanted(), &host);
+        let lookup_result = lookup_result.map_err(|error| chain(&error))?;
         // The nodes that the host lacks are not examined here, because the plan names them.
-        Ok((found, discover::find_unclaimed(class, &host)))
+        Ok((lookup_result, discover::find_unclaimed(class, &host)))
     });
-    let (FoundClass { inventory, edits }, unclaimed) = match found {
-        Ok(found) => found,
-        Err(text) => return vec![Finding::fault(ExitCode::Config, subject, text)],
+    let (FoundClass { inventory, edits }, unclaimed) = match lookup_result {
+        Ok(lookup_result) => lookup_result,
+        Err(text) => return vec![Finding::new_fault(ExitCode::Config, subject, text)],
     };
     let warning = |text: &String| Finding::new(Verdict::Warning, subject.clone(), text);
     let mut findings: Vec<Finding> = inventory
@@ -270,7 +281,7 @@ fn examine_devices_on_host(
             findings.push(Finding::new(Verdict::Note, subject, text + " yet"));
             return findings;
         }
-        let finding = Finding::fault(ExitCode::NoDevice, subject, text);
+        let finding = Finding::new_fault(ExitCode::NoDevice, subject, text);
         let mut fix = "check that the hardware is there and its driver is loaded; `boathook class \
                        check FILE` shows what the class matches"
             .to_owned();
@@ -285,24 +296,28 @@ fn examine_devices_on_host(
         if let Some(others) = planner::describe_other_classes(class, config) {
             fix = format!("{others}. Otherwise {fix}");
         }
-        findings.push(finding.fix(fix));
+        findings.push(finding.with_fix(fix));
         return findings;
     }
-    let mut healthy = 0;
+    let mut healthy_count = 0;
     for device in devices {
         match &device.health {
-            Health::Healthy => healthy += 1,
+            Health::Healthy => healthy_count += 1,
             Health::Unhealthy { reason } => {
                 findings.push(warning(&format!("{} is unhealthy: {reason}", device.id)));
             }
         }
     }
     for reason in edits.unusable_reasons() {
-        findings.push(Finding::fault(ExitCode::NoDevice, subject.clone(), reason));
+        findings.push(Finding::new_fault(
+            ExitCode::NoDevice,
+            subject.clone(),
+            reason,
+        ));
     }
-    let text = format!("{healthy} of {} devices healthy", devices.len());
-    findings.push(match healthy {
-        0 => Finding::fault(ExitCode::NoDevice, subject, text),
+    let text = format!("{healthy_count} of {} devices healthy", devices.len());
+    findings.push(match healthy_count {
+        0 => Finding::new_fault(ExitCode::NoDevice, subject, text),
         _ => Finding::new(Verdict::Ok, subject, text),
     });
     findings

@@ -19,7 +19,7 @@ pub(super) fn examine(container: &Container, plan: &InjectionPlan, fix: &str) ->
     }
     let warning = |text: String| {
         let finding = Finding::new(Verdict::Warning, SUBJECT, text);
-        Some(finding.fix("run this as root, in the host's cgroup namespace"))
+        Some(finding.with_fix("run this as root, in the host's cgroup namespace"))
     };
     let cgroup = match DeviceCgroup::from_pid(container.pid?) {
         Ok(Some(cgroup)) => cgroup,
@@ -41,10 +41,10 @@ pub(super) fn examine(container: &Container, plan: &InjectionPlan, fix: &str) ->
                     "{unreadable_programs} device programs cannot be read, and may deny the devices"
                 );
                 Finding::new(Verdict::Warning, SUBJECT, text)
-                    .fix("set net.core.bpf_jit_harden below 2")
+                    .with_fix("set net.core.bpf_jit_harden below 2")
             } else {
                 let text = format!("denied: {}", denied.join(", "));
-                Finding::fault(ExitCode::CgroupDenies, SUBJECT, text).fix(fix)
+                Finding::new_fault(ExitCode::CgroupDenies, SUBJECT, text).with_fix(fix)
             }
         }
         Ok(_) => Finding::new(Verdict::Ok, SUBJECT, "every device is allowed"),

@@ -33,19 +33,19 @@ pub(super) fn examine(
     let Ok(host) = planner::open_host(config) else {
         return Vec::new();
     };
-    let stale = nodes.iter().filter_map(|node| {
+    let stale_nodes = nodes.iter().filter_map(|node| {
         let text = describe_difference(node, &host)?;
         Some((node, text))
     });
-    let findings = stale
+    let findings = stale_nodes
         .take(MAX_REPORTED_NODES)
         .map(|(node, (is_gone, text))| {
             let finding = if is_gone {
-                Finding::fault(ExitCode::NoDevice, "config.json", text)
+                Finding::new_fault(ExitCode::NoDevice, "config.json", text)
             } else {
                 Finding::new(Verdict::Warning, "config.json", text)
             };
-            finding.fix(describe_alternative(node, known_classes, &host))
+            finding.with_fix(describe_alternative(node, known_classes, &host))
         });
     findings.collect()
 }

@@ -46,9 +46,9 @@ impl UnrequestedDevices {
             return unrequested;
         };
         for class in known_classes {
-            let found = discover::look_up(class, (&BTreeSet::new()).into(), &host);
-            if let Ok(found) = found {
-                unrequested.add(class, &found, nodes);
+            let found_class = discover::look_up(class, (&BTreeSet::new()).into(), &host);
+            if let Ok(found_class) = found_class {
+                unrequested.add(class, &found_class, nodes);
             }
         }
         unrequested
@@ -58,9 +58,9 @@ impl UnrequestedDevices {
         self.devices.is_empty()
     }
 
-    fn add(&mut self, class: &DeviceClass, found: &FoundClass, nodes: &[SpecNode]) {
+    fn add(&mut self, class: &DeviceClass, found_class: &FoundClass, nodes: &[SpecNode]) {
         let mut class_nodes = Vec::new();
-        for device in &found.inventory.devices {
+        for device in &found_class.inventory.devices {
             let required_nodes = list_required_nodes(&device.nodes);
             if !required_nodes
                 .iter()
@@ -78,13 +78,13 @@ impl UnrequestedDevices {
         if !class_nodes.is_empty() {
             class_nodes.push((
                 class.name.to_string(),
-                list_required_nodes(&found.edits.nodes),
+                list_required_nodes(&found_class.edits.nodes),
             ));
         }
         for (user_label, required_nodes) in class_nodes {
             for required_node in required_nodes {
                 if required_node.is_among(nodes) {
-                    required_node.add_to(&mut self.plan, &user_label)
+                    required_node.add_to_plan(&mut self.plan, &user_label)
                 } else {
                     let path = required_node.node.container.display();
                     self.warn(&format!(
@@ -108,15 +108,15 @@ impl UnrequestedDevices {
         const MAX_SHOWN_DEVICES: usize = 8;
         let text = "the container sets no variable of any class";
         let mut findings = vec![Finding::new(Verdict::Ok, "request", text)];
-        let shown = &self.devices[..self.devices.len().min(MAX_SHOWN_DEVICES)];
-        let more = match self.devices.len() - shown.len() {
+        let shown_devices = &self.devices[..self.devices.len().min(MAX_SHOWN_DEVICES)];
+        let more_note = match self.devices.len() - shown_devices.len() {
             0 => String::new(),
-            more => format!(" and {more} more"),
+            more_note => format!(" and {more_note} more"),
         };
         let text = format!(
-            "{}{more}, by nodes in config.json: a CDI specification, `--device` or `--privileged` \
+            "{}{more_note}, by nodes in config.json: a CDI specification, `--device` or `--privileged` \
              added them",
-            shown.join(", ")
+            shown_devices.join(", ")
         );
         findings.push(Finding::new(Verdict::Ok, "granted", text));
         findings.extend(self.findings);
@@ -149,7 +149,7 @@ impl RequiredNode<'_> {
         nodes.iter().any(is_same_node)
     }
 
-    fn add_to(&self, plan: &mut InjectionPlan, user_labels: &str) {
+    fn add_to_plan(&self, plan: &mut InjectionPlan, user_labels: &str) {
         let rule = DeviceRule {
             number: self.number,
             access: self.node.access,

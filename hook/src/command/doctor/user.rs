@@ -100,7 +100,7 @@ pub(super) fn examine(
                 stat.st_gid
             );
             let fix = describe_fix(has_user_namespace, stat.st_gid, launcher);
-            return Some(Finding::fault(ExitCode::UserDenied, SUBJECT, text).fix(fix));
+            return Some(Finding::new_fault(ExitCode::UserDenied, SUBJECT, text).with_fix(fix));
         }
     }
     (nodes > 0).then(|| {

@@ -29,7 +29,7 @@ pub(super) struct ListOptions<'a> {
     /// True if only devices that containers hold are listed.
     pub(super) only_used: bool,
     /// True if classes without devices are listed too.
-    pub(super) verbose: bool,
+    pub(super) show_empty: bool,
     pub(super) as_json: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn run(
         return Ok(scan.exit_code());
     }
     let mut out = io::stdout().lock();
-    let style = Style::of_stdout();
+    let style = Style::for_stdout();
     if options.only_used {
         if scan.devices.is_empty() {
             style.write_paragraph(&mut out, "no container that runs has a device")?
@@ -140,7 +140,7 @@ fn print_scan(
         style.write_paragraph(out, &format!("{id} is unhealthy: {reason}"))?;
     }
     // Most hosts have devices of a few classes only, so the others are not listed by default.
-    if (names_classes || options.verbose) && !scan.classes_without_devices.is_empty() {
+    if (names_classes || options.show_empty) && !scan.classes_without_devices.is_empty() {
         writeln!(out)?;
         let text = format!("no devices of {}", scan.classes_without_devices.join(", "));
         style.write_paragraph(out, &text)?;
@@ -152,7 +152,7 @@ fn print_scan(
         );
         style.write_paragraph(out, &text)?;
     }
-    if !scan.disabled_classes.is_empty() && (scan.is_node || options.verbose) {
+    if !scan.disabled_classes.is_empty() && (scan.is_node || options.show_empty) {
         let explanation = if scan.is_node {
             "not offered to pods unless config.toml enables the class"
         } else {

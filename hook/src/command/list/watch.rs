@@ -44,7 +44,7 @@ pub(in crate::command) fn watch(
         write_line(&scan.to_json())?;
     } else {
         let mut out = io::stdout().lock();
-        print_scan(&scan, options, config, Style::of_stdout(), &mut out)?;
+        print_scan(&scan, options, config, Style::for_stdout(), &mut out)?;
     }
     let mut devices = index_devices(scan);
     loop {
@@ -85,19 +85,18 @@ fn find_changes<'a>(
     previous_devices: &'a Devices,
     current_devices: &'a Devices,
 ) -> Vec<(&'static str, &'a ListedDevice)> {
-    let removed = previous_devices
+    let removed_entries = previous_devices
         .iter()
         .filter(|(key, _)| !current_devices.contains_key(*key));
-    let removed = removed.map(|(_, device)| ("removed", device));
-    let present =
-        current_devices
-            .iter()
-            .filter_map(|(key, device)| match previous_devices.get(key) {
-                None => Some(("added", device)),
-                Some(old) if old != device => Some(("changed", device)),
-                Some(_) => None,
-            });
-    removed.chain(present).collect()
+    let removed_devices = removed_entries.map(|(_, device)| ("removed", device));
+    let present_devices = current_devices
+        .iter()
+        .filter_map(|(key, device)| match previous_devices.get(key) {
+            None => Some(("added", device)),
+            Some(old) if old != device => Some(("changed", device)),
+            Some(_) => None,
+        });
+    removed_devices.chain(present_devices).collect()
 }
 
 fn report(change: &str, device: &ListedDevice, as_json: bool) -> Result<(), CommandError> {

@@ -19,8 +19,8 @@ fn scope() -> Unit {
 fn host(dir: &Path) -> HostSystemd {
     HostSystemd {
         sockets: Sockets {
-            private: dir.join("private"),
-            system_bus: dir.join("bus"),
+            private_socket: dir.join("private"),
+            system_bus_socket: dir.join("bus"),
         },
         dev: "/dev".into(),
     }
@@ -109,7 +109,7 @@ fn greets_a_bus() {
         vec![],
     );
     let mut name = Writer::default();
-    name.string(":1.7");
+    name.write_string(":1.7");
     let answers = vec![
         Answer::Return("s", name),
         text_property("auto"),
@@ -229,8 +229,8 @@ fn other_refusals_are_errors_with_systemds_words() {
 fn strangers_messages_are_let_pass() {
     let mut bytes = reply(4, 0, None, "", Writer::default());
     let mut value = Writer::default();
-    value.signature("s");
-    value.string("auto");
+    value.write_signature("s");
+    value.write_string("auto");
     bytes.extend(reply(2, 99, None, "", Writer::default()));
     bytes.extend(reply(2, 1, None, "v", value));
     let (result, _) = allow_null(vec![
@@ -280,8 +280,8 @@ proptest::proptest! {
     #[test]
     fn any_damage_is_read_or_refused(at in 0usize..80, byte: u8) {
         let mut body = Writer::default();
-        body.signature("s");
-        body.string("strict");
+        body.write_signature("s");
+        body.write_string("strict");
         let mut message = reply(3, 1, Some("org.example.Error"), "v", body);
         if let Some(damaged) = message.get_mut(at) {
             *damaged = byte;

@@ -53,7 +53,7 @@ pub(super) fn serve(
                 }
                 Answer::Error(name, text) => {
                     let mut body = Writer::default();
-                    body.string(text);
+                    body.write_string(text);
                     stream.write_all(&reply(3, serial, Some(name), "s", body))
                 }
                 Answer::Bytes(bytes) => stream.write_all(&bytes),
@@ -84,24 +84,24 @@ pub(super) fn reply(
     let body = body.into_bytes();
     let mut message = Writer::default();
     for byte in [BYTE_ORDER, kind, 0, 1] {
-        message.byte(byte);
+        message.write_byte(byte);
     }
-    message.u32(body.len() as u32);
-    message.u32(77);
+    message.write_u32(body.len() as u32);
+    message.write_u32(77);
     message.write_struct_array(|fields| {
-        fields.byte(field::REPLY_SERIAL);
-        fields.signature("u");
-        fields.u32(serial);
+        fields.write_byte(field::REPLY_SERIAL);
+        fields.write_signature("u");
+        fields.write_u32(serial);
         if let Some(error) = error {
             fields.begin_struct();
-            fields.byte(field::ERROR_NAME);
-            fields.signature("s");
-            fields.string(error);
+            fields.write_byte(field::ERROR_NAME);
+            fields.write_signature("s");
+            fields.write_string(error);
         }
         fields.begin_struct();
-        fields.byte(field::SIGNATURE);
-        fields.signature("g");
-        fields.signature(signature);
+        fields.write_byte(field::SIGNATURE);
+        fields.write_signature("g");
+        fields.write_signature(signature);
     });
     message.begin_struct();
     let mut bytes = message.into_bytes();
@@ -111,19 +111,19 @@ pub(super) fn reply(
 
 pub(super) fn text_property(value: &str) -> Answer {
     let mut body = Writer::default();
-    body.signature("s");
-    body.string(value);
+    body.write_signature("s");
+    body.write_string(value);
     Answer::Return("v", body)
 }
 
 pub(super) fn list_property(entries: &[(&str, &str)]) -> Answer {
     let mut body = Writer::default();
-    body.signature("a(ss)");
+    body.write_signature("a(ss)");
     body.write_struct_array(|list| {
         for (path, letters) in entries {
             list.begin_struct();
-            list.string(path);
-            list.string(letters);
+            list.write_string(path);
+            list.write_string(letters);
         }
     });
     Answer::Return("v", body)

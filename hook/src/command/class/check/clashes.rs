@@ -76,7 +76,7 @@ fn compare_variables(class: &DeviceClass, other: &DeviceClass) -> Option<Finding
         other.name,
         other.name
     );
-    Some(Finding::new(Verdict::Error, SUBJECT, text).fix(fix))
+    Some(Finding::new(Verdict::Error, SUBJECT, text).with_fix(fix))
 }
 
 fn compare_resources(
@@ -85,14 +85,14 @@ fn compare_resources(
     other: &DeviceClass,
 ) -> Option<Finding> {
     let other_resources = other.spec.fixed_resources();
-    let common = resources.intersection(&other_resources).next()?;
+    let common_resource = resources.intersection(&other_resources).next()?;
     let text = format!(
-        "the class {} has the resource and CDI kind {common} too",
+        "the class {} has the resource and CDI kind {common_resource} too",
         other.name
     );
     if class.spec.enabled && other.spec.enabled {
         let fix = "choose a name of your own: a domain that you own, and the sort of device";
-        return Some(Finding::new(Verdict::Error, SUBJECT, text).fix(fix));
+        return Some(Finding::new(Verdict::Error, SUBJECT, text).with_fix(fix));
     }
     let text = format!("{text}: only one of the two may be enabled");
     Some(Finding::new(Verdict::Note, SUBJECT, text))

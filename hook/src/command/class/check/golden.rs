@@ -66,13 +66,13 @@ pub(super) fn compare(
         let mut comparison = Comparison::without_difference(Verdict::Error, text);
         comparison.finding = comparison
             .finding
-            .fix("write it with --update, and read it");
+            .with_fix("write it with --update, and read it");
         return Ok(comparison);
     };
     let text = format!("the class does not find what {} says", file.display());
     let fix = "if the lines with + are right, write them with --update";
     Ok(Comparison {
-        finding: Finding::new(Verdict::Error, "golden", text).fix(fix),
+        finding: Finding::new(Verdict::Error, "golden", text).with_fix(fix),
         difference: list_differences(&golden_text, &current_text),
     })
 }
@@ -152,13 +152,13 @@ fn list_differences(golden: &str, current: &str) -> Vec<String> {
         .rev()
         .zip(current_lines[prefix_len..].iter().rev());
     let suffix_len = reversed_lines.take_while(is_same_line).count();
-    let removed = golden_lines[prefix_len..golden_lines.len() - suffix_len]
+    let removed_lines = golden_lines[prefix_len..golden_lines.len() - suffix_len]
         .iter()
         .map(|line| format!("- {line}"));
-    let added = current_lines[prefix_len..current_lines.len() - suffix_len]
+    let added_lines = current_lines[prefix_len..current_lines.len() - suffix_len]
         .iter()
         .map(|line| format!("+ {line}"));
-    removed.chain(added).collect()
+    removed_lines.chain(added_lines).collect()
 }
 
 #[cfg(test)]

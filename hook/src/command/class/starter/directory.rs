@@ -19,13 +19,13 @@ fn describe_node(directory: &str, name: &str) -> String {
     let mut rest = name;
     while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
         let (text, number) = rest.split_at(start);
-        let after = number.trim_start_matches(|c: char| c.is_ascii_digit());
+        let after_number = number.trim_start_matches(|c: char| c.is_ascii_digit());
         let Some(capture) = captures.next() else {
             break;
         };
         pattern += &format!("{text}{{{capture}:number}}");
         template += &format!("{text}{{{capture}}}");
-        rest = after;
+        rest = after_number;
     }
     if pattern.is_empty() {
         return format!("  {{ path = \"{directory}/{name}\", optional = true }},\n");

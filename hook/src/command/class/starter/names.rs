@@ -42,25 +42,27 @@ impl InstalledNames {
     pub(super) fn choose_name(&self, name: &str) -> String {
         let name = shorten(name);
         let prefixed_name = format!("my-{name}");
-        let numbered = (2..).map(|number| format!("{prefixed_name}-{number}"));
-        let mut names = [name, prefixed_name.clone()].into_iter().chain(numbered);
+        let numbered_names = (2..).map(|number| format!("{prefixed_name}-{number}"));
+        let mut names = [name, prefixed_name.clone()]
+            .into_iter()
+            .chain(numbered_names);
         names
             .find(|name| !self.is_used(name))
             .unwrap_or(prefixed_name)
     }
 
     fn is_used(&self, name: &str) -> bool {
-        let all_names = [name.to_owned(), variable(name), resource(name)];
+        let all_names = [name.to_owned(), to_variable(name), to_resource(name)];
         all_names.iter().any(|name| self.0.contains(name))
     }
 }
 
-pub(super) fn variable(name: &str) -> String {
+pub(super) fn to_variable(name: &str) -> String {
     let name = name.replace('-', "_").to_ascii_uppercase();
     format!("{name}_VISIBLE_DEVICES")
 }
 
-pub(super) fn resource(name: &str) -> String {
+pub(super) fn to_resource(name: &str) -> String {
     format!("{RESOURCE_DOMAIN}/{name}")
 }
 
