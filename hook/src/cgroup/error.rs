@@ -44,13 +44,13 @@ pub(crate) enum CgroupError {
     #[error("cannot read the device programs of cgroup {cgroup}")]
     ReadPrograms { cgroup: PathBuf, source: Errno },
     #[error(
-        "the kernel refuses the new device program for cgroup {cgroup} ({instructions} \
+        "the kernel refuses the new device program for cgroup {cgroup} ({instruction_count} \
          instructions){}",
         if .log.is_empty() { String::new() } else { format!(": {}", .log) }
     )]
     Load {
         cgroup: PathBuf,
-        instructions: usize,
+        instruction_count: usize,
         /// The end of the kernel verifier's log on one line, or an empty text.
         log: String,
         source: Errno,
@@ -58,19 +58,19 @@ pub(crate) enum CgroupError {
     /// A device program of the container's cgroup (cgroup v2) cannot be evaluated. It is not
     /// replaced, because it may belong to a component other than the runtime.
     #[error(
-        "device program {program} ({name:?}) of cgroup {cgroup} cannot be understood and may deny \
+        "device program {program_id} ({name:?}) of cgroup {cgroup} cannot be understood and may deny \
          the devices; it may be another component's, and was left alone: let that component \
          admit the container's devices, or set net.core.bpf_jit_harden below 2"
     )]
     ForeignProgram {
         cgroup: PathBuf,
-        program: u32,
+        program_id: u32,
         name: String,
     },
-    #[error("cannot replace device program {program} of cgroup {cgroup}{}", attach_hint(*.source))]
+    #[error("cannot replace device program {program_id} of cgroup {cgroup}{}", attach_hint(*.source))]
     Attach {
         cgroup: PathBuf,
-        program: u32,
+        program_id: u32,
         source: Errno,
     },
     #[error(
@@ -81,12 +81,12 @@ pub(crate) enum CgroupError {
     /// A device program denies a device, and it is attached to a cgroup that this process does
     /// not see (cgroup v2), because `mount` shows only a part of the hierarchy.
     #[error(
-        "device program {program}, attached above {mount}, denies {rule}: \
+        "device program {program_id}, attached above {mount}, denies {rule}: \
          run the hook in the host's mount and cgroup namespaces"
     )]
     HiddenAncestorDenies {
         mount: PathBuf,
-        program: u32,
+        program_id: u32,
         rule: DeviceRule,
     },
 }

@@ -42,22 +42,22 @@ pub(crate) enum Outcome {
     /// Rules were written to `devices.allow` (cgroup v1).
     Written {
         /// The number of written rules, without those that the cgroup allowed already.
-        rules: usize,
+        rule_count: usize,
     },
-    /// The device program with the id `program` was replaced by one that also admits the rules
+    /// The device program `program_id` was replaced by one that also admits the rules
     /// and otherwise decides as before (cgroup v2).
     Rewritten {
-        program: u32,
+        program_id: u32,
     },
-    /// The device program with the id `program` was replaced by one that was generated from
+    /// The device program `program_id` was replaced by one that was generated from
     /// config.json, because the kernel hides the instructions of the old one (cgroup v2).
     Regenerated {
-        program: u32,
+        program_id: u32,
     },
-    /// The device program with the id `program` cannot be evaluated, and may deny a requested
+    /// The device program `program_id` cannot be evaluated, and may deny a requested
     /// device (cgroup v2). It was left unchanged, because it does not belong to the container.
     Unreadable {
-        program: u32,
+        program_id: u32,
     },
     /// The process lacks the privileges for `operation`, so nothing was changed.
     NoPermission {
@@ -144,15 +144,15 @@ impl fmt::Display for Outcome {
         match self {
             Self::NoProgram => write!(f, "no program"),
             Self::AlreadyAllowed => write!(f, "already allowed"),
-            Self::Written { rules } => write!(f, "{rules} device rules added"),
-            Self::Rewritten { program } => write!(f, "program {program} rewritten"),
-            Self::Regenerated { program } => write!(
+            Self::Written { rule_count } => write!(f, "{rule_count} device rules added"),
+            Self::Rewritten { program_id } => write!(f, "program {program_id} rewritten"),
+            Self::Regenerated { program_id } => write!(
                 f,
-                "program {program} cannot be read back, replaced by one generated from the spec"
+                "program {program_id} cannot be read back, replaced by one generated from the spec"
             ),
-            Self::Unreadable { program } => write!(
+            Self::Unreadable { program_id } => write!(
                 f,
-                "program {program} cannot be read back and was left alone; if it denies the \
+                "program {program_id} cannot be read back and was left alone; if it denies the \
                  devices, set net.core.bpf_jit_harden below 2 or DeviceAllow= on the systemd unit"
             ),
             Self::NoPermission { operation } => {
@@ -206,10 +206,10 @@ mod tests {
             UnitOutcome::UnknownUnit,
             UnitOutcome::Unrestricted,
             UnitOutcome::AlreadyAllowed,
-            UnitOutcome::Added { entries: 2 },
+            UnitOutcome::Added { entry_count: 2 },
         ] {
             let mut report = report(outcome, vec![]);
-            report.levels = [Outcome::Rewritten { program: 7 }, Outcome::NoProgram]
+            report.levels = [Outcome::Rewritten { program_id: 7 }, Outcome::NoProgram]
                 .map(level)
                 .into();
             assert_eq!(report.warnings(), [] as [&str; 0], "{outcome:?}");
@@ -218,14 +218,17 @@ mod tests {
 
     #[test]
     fn a_unit_or_cgroup_shared_with_others_is_named_when_it_changes() {
-        let mut report = report(UnitOutcome::Added { entries: 2 }, vec![]);
+        let mut report = report(UnitOutcome::Added { entry_count: 2 }, vec![]);
         report.units[0].has_other_processes = true;
-        report.levels = [Outcome::Rewritten { program: 7 }, Outcome::AlreadyAllowed]
-            .map(|outcome| LevelReport {
-                has_other_processes: true,
-                ..level(outcome)
-            })
-            .into();
+        report.levels = [
+            Outcome::Rewritten { program_id: 7 },
+            Outcome::AlreadyAllowed,
+        ]
+        .map(|outcome| LevelReport {
+            has_other_processes: true,
+            ..level(outcome)
+        })
+        .into();
         let rest = "denied c 10:183 rw, c 10:229 r; allowed there now for every process in it \
                     that no other cgroup restricts, also after this container has ended";
         assert_eq!(
@@ -252,7 +255,7 @@ mod tests {
                  c 10:183 rw under /dev; this old systemd drops the device when it reloads",
             ),
         ] {
-            let report = report(UnitOutcome::Added { entries: 1 }, vec![link]);
+            let report = report(UnitOutcome::Added { entry_count: 1 }, vec![link]);
             assert_eq!(report.warnings(), [expected]);
         }
     }

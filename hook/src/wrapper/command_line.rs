@@ -48,7 +48,7 @@ pub(super) struct Update {
 pub(super) struct NewContainer {
     pub(super) bundle: PathBuf,
     /// The file name of config.json in the bundle. crun has an option for it.
-    pub(super) config: PathBuf,
+    pub(super) config_name: PathBuf,
     pub(super) id: String,
 }
 
@@ -172,13 +172,13 @@ fn parse_update(
 fn parse_container(parsed_arguments: ParsedArguments<'_>) -> Option<NewContainer> {
     let mut container = NewContainer {
         bundle: ".".into(),
-        config: "config.json".into(),
+        config_name: "config.json".into(),
         id: String::new(),
     };
     for parsed_argument in parsed_arguments {
         match parsed_argument {
             ParsedArgument::Option("bundle", Some(value)) => container.bundle = value.into(),
-            ParsedArgument::Option("config", Some(value)) => container.config = value.into(),
+            ParsedArgument::Option("config", Some(value)) => container.config_name = value.into(),
             ParsedArgument::Option("help", _) => return None,
             ParsedArgument::Operand(id) if container.id.is_empty() => {
                 container.id = excerpt(&id.to_string_lossy());

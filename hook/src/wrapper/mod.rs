@@ -139,7 +139,11 @@ fn become_runtime(
         print_introduction(&runtime);
     }
     let mut command = Command::new(&runtime);
-    command.args(update.as_ref().map_or(arguments, |update| &update.words));
+    command.args(
+        update
+            .as_ref()
+            .map_or(arguments, |update| &update.arguments),
+    );
     increment_nesting(&mut command, &runtime)?;
     ManuallyDrop::into_inner(deadline).cancel();
     sys::process::restore_file_size_signal(&file_size);
@@ -184,7 +188,7 @@ fn load_runtime_config(path: Option<&Path>) -> RuntimeConfig {
 /// Returns `error`, an error in config.toml, if the container requests devices. For a container
 /// that requests nothing, the error is only logged.
 fn ignore_config_error(container: &NewContainer, error: FileError) -> Result<(), WrapperError> {
-    let file = ConfigFile::read(&container.bundle.join(&container.config))?;
+    let file = ConfigFile::read(&container.bundle.join(&container.config_name))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
     let requests_nothing =
         |config| planner::requests_nothing(&bundle, &planner::Caller::Engine, &config);
@@ -226,7 +230,7 @@ fn add_hook(
     config: &Config,
     config_path: Option<&Path>,
 ) -> Result<(), WrapperError> {
-    let file = ConfigFile::read(&container.bundle.join(&container.config))?;
+    let file = ConfigFile::read(&container.bundle.join(&container.config_name))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
     deadline::set_container(&printable::line(&container.id));
     Stage::Planning.begin();

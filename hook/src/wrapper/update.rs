@@ -23,17 +23,17 @@ use super::config_file::ConfigFile;
 use crate::oci::{Bundle, Hooks, read_capped};
 
 /// The arguments of the real runtime's command line, and the file that they name.
-pub(super) struct Arguments {
-    pub(super) words: Vec<OsString>,
+pub(super) struct UpdateArguments {
+    pub(super) arguments: Vec<OsString>,
     /// A file in memory with the new resources, which the real runtime opens through
     /// `/proc/self/fd`. It must stay open until the runtime is executed.
     _resources: Option<File>,
 }
 
-impl Arguments {
-    fn unchanged(words: &[OsString]) -> Self {
-        Arguments {
-            words: words.to_vec(),
+impl UpdateArguments {
+    fn unchanged(arguments: &[OsString]) -> Self {
+        UpdateArguments {
+            arguments: arguments.to_vec(),
             _resources: None,
         }
     }
@@ -41,7 +41,7 @@ impl Arguments {
 
 /// The member of the real runtime's `state` output that is needed.
 #[derive(Deserialize)]
-struct State {
+struct RuntimeState {
     bundle: PathBuf,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn add_devices(
     update: &Update,
     arguments: &[OsString],
     runtime: &Path,
-) -> Result<Arguments, WrapperError> {
+) -> Result<UpdateArguments, WrapperError> {
     let to_error = |error| WrapperError::Resources {
         path: update.resources_path.clone(),
         error,
@@ -64,19 +64,19 @@ pub(super) fn add_devices(
     };
     let is_stdin = update.resources_path == Path::new("-");
     let text = match edited_text {
-        None if !is_stdin => return Ok(Arguments::unchanged(arguments)),
+        None if !is_stdin => return Ok(UpdateArguments::unchanged(arguments)),
         edited_text => edited_text.unwrap_or(text),
     };
     let (resources, path) = create_memory_file(&text).map_err(to_error)?;
-    let mut words = arguments.to_vec();
-    if let Some(argument) = words.get_mut(update.resources_index) {
+    let mut arguments = arguments.to_vec();
+    if let Some(argument) = arguments.get_mut(update.resources_index) {
         let end = argument.len() - update.resources_path.as_os_str().len();
         let mut word = argument.as_bytes()[..end].to_vec();
         word.extend(path.as_bytes());
         *argument = OsString::from_vec(word);
     }
-    Ok(Arguments {
-        words,
+    Ok(UpdateArguments {
+        arguments,
         _resources: Some(resources),
     })
 }
@@ -114,7 +114,7 @@ fn find_bundle(
         .stderr(Stdio::null())
         .output()
         .ok()?;
-    let state: State = json_text::parse(&state.stdout).ok()?;
+    let state: RuntimeState = json_text::parse(&state.stdout).ok()?;
     Some(state.bundle)
 }
 

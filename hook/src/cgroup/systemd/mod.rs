@@ -154,7 +154,7 @@ impl Systemd {
         *links = create_missing_links(version, &dev, rules);
         manager::add_device_allow(bus, unit, &entries)?;
         Ok(UnitOutcome::Added {
-            entries: entries.len(),
+            entry_count: entries.len(),
         })
     }
 }

@@ -23,7 +23,7 @@ pub(crate) enum UnitOutcome {
     Unrestricted,
     AlreadyAllowed,
     Added {
-        entries: usize,
+        entry_count: usize,
     },
     NoPermission,
 }
@@ -65,8 +65,8 @@ impl fmt::Display for UnitOutcome {
             Self::UnknownUnit => write!(f, "not known to systemd"),
             Self::Unrestricted => write!(f, "restricts no devices"),
             Self::AlreadyAllowed => write!(f, "already allowed"),
-            Self::Added { entries: 1 } => write!(f, "1 entry added to DeviceAllow"),
-            Self::Added { entries } => write!(f, "{entries} entries added to DeviceAllow"),
+            Self::Added { entry_count: 1 } => write!(f, "1 entry added to DeviceAllow"),
+            Self::Added { entry_count } => write!(f, "{entry_count} entries added to DeviceAllow"),
             Self::NoPermission => write!(
                 f,
                 "no permission to change the unit; rules may be lost on daemon-reload"

@@ -104,7 +104,9 @@ fn write_rules<'a>(
             },
         }
     }
-    Ok(Outcome::Written { rules: written })
+    Ok(Outcome::Written {
+        rule_count: written,
+    })
 }
 
 /// Writes one rule to `devices.allow`. The kernel accepts only one rule per write.

@@ -21,10 +21,10 @@ const REMAINING_ACCESS: Reg = Reg::R3;
 const MAJOR_NUMBER: Reg = Reg::R4;
 const MINOR_NUMBER: Reg = Reg::R5;
 
-pub(super) fn generate_program(rules: &SpecRules) -> Vec<Insn> {
+pub(super) fn generate_program(spec_rules: &SpecRules) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
     // The last rule that matches a device decides, so the program tests the last rule first.
-    for rule in rules.rules().iter().rev() {
+    for rule in spec_rules.rules().iter().rev() {
         assembler.append_rule(rule);
     }
     assembler.append_verdict(false);

@@ -131,7 +131,7 @@ impl<K: Kernel> Level<'_, K> {
             let (new_program, outcome) = match admission {
                 Admission::Admits => continue,
                 Admission::Replace(code) => match load(kernel, &code) {
-                    Ok(new_program) => (new_program, Outcome::Rewritten { program: id }),
+                    Ok(new_program) => (new_program, Outcome::Rewritten { program_id: id }),
                     Err(error) => return Err(self.to_load_error(kernel, &code, error)),
                 },
                 unknown if self.is_own() => {
@@ -151,14 +151,14 @@ impl<K: Kernel> Level<'_, K> {
                     if !is_runtime_program {
                         return Err(AttemptError::Failed(CgroupError::ForeignProgram {
                             cgroup: self.ancestor.dir.to_owned(),
-                            program: id,
+                            program_id: id,
                             name: description.name,
                         }));
                     }
                     self.regenerate_program(kernel, id, change)?
                 }
                 Admission::Hidden | Admission::Unreadable => {
-                    let outcome = Outcome::Unreadable { program: id };
+                    let outcome = Outcome::Unreadable { program_id: id };
                     if !outcomes.contains(&outcome) {
                         outcomes.push(outcome);
                     }
@@ -177,7 +177,7 @@ impl<K: Kernel> Level<'_, K> {
                 Err(source) => {
                     return Err(AttemptError::Failed(CgroupError::Attach {
                         cgroup: self.ancestor.dir.to_owned(),
-                        program: id,
+                        program_id: id,
                         source,
                     }));
                 }
@@ -198,7 +198,7 @@ impl<K: Kernel> Level<'_, K> {
         let spec_rules = change.spec_rules.with_denied(change.withdrawn_rules);
         let code = assembler::generate_program(&spec_rules.with_allowed(change.rules));
         match load(kernel, &code) {
-            Ok(new_program) => Ok((new_program, Outcome::Regenerated { program: old_id })),
+            Ok(new_program) => Ok((new_program, Outcome::Regenerated { program_id: old_id })),
             Err(error) => Err(self.to_load_error(kernel, &code, error)),
         }
     }
@@ -211,7 +211,7 @@ impl<K: Kernel> Level<'_, K> {
             }
             source => AttemptError::Failed(CgroupError::Load {
                 cgroup: self.ancestor.dir.to_owned(),
-                instructions: code.len(),
+                instruction_count: code.len(),
                 log,
                 source,
             }),

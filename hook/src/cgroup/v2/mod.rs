@@ -269,7 +269,7 @@ fn check_enclosing_programs<K: Kernel>(
                     },
                     None => CgroupError::HiddenAncestorDenies {
                         mount: cgroup.mount.clone(),
-                        program,
+                        program_id: program,
                         rule,
                     },
                 });
@@ -277,7 +277,9 @@ fn check_enclosing_programs<K: Kernel>(
             (Err(UnsupportedInstruction), attached_to) => reports.push(LevelReport {
                 cgroup: attached_to.unwrap_or(&cgroup.mount).to_owned(),
                 has_other_processes: true,
-                outcome: Outcome::Unreadable { program },
+                outcome: Outcome::Unreadable {
+                    program_id: program,
+                },
             }),
         }
     }

@@ -69,7 +69,7 @@ fn a_new_containers_bundle_is_found_however_it_is_written() {
         ("create --bundle", ". config.json "),
     ] {
         let found = created(line).unwrap();
-        let (bundle, config) = (found.bundle.display(), found.config.display());
+        let (bundle, config) = (found.bundle.display(), found.config_name.display());
         let found = format!("{bundle} {config} {}", found.id);
         assert_eq!(found, wanted, "{line}");
     }

@@ -131,15 +131,20 @@ fn sets_what_is_missing_and_only_where_there_is_a_list() {
     use UnitOutcome::{Added, AlreadyAllowed, Unrestricted};
     for (policy, list, calls, outcome) in [
         ("auto", &[][..], 3, Unrestricted),
-        ("auto", &[("/dev/fuse", "rw")], 5, Added { entries: 1 }),
-        ("closed", &[], 5, Added { entries: 1 }),
+        ("auto", &[("/dev/fuse", "rw")], 5, Added { entry_count: 1 }),
+        ("closed", &[], 5, Added { entry_count: 1 }),
         ("strict", &[("/dev/char/1:3", "rwm")], 3, AlreadyAllowed),
-        ("strict", &[("/dev/char/1:3", "m")], 5, Added { entries: 1 }),
+        (
+            "strict",
+            &[("/dev/char/1:3", "m")],
+            5,
+            Added { entry_count: 1 },
+        ),
         (
             "strict",
             &[("char-*", "m"), ("/dev/block/1:3", "rw")],
             5,
-            Added { entries: 1 },
+            Added { entry_count: 1 },
         ),
     ] {
         let (policy, list) = (text_property(policy), list_property(list));
@@ -187,7 +192,7 @@ fn an_old_systemd_gets_links_where_they_can_be_made() {
             .allow(&scope(), &[device(DeviceKind::Character, 1, 3, "rw")])
             .unwrap();
         assert_eq!(report.links.len(), links, "{version}: {report}");
-        assert_eq!(report.outcome, UnitOutcome::Added { entries: 1 });
+        assert_eq!(report.outcome, UnitOutcome::Added { entry_count: 1 });
         server.join().unwrap();
     }
 }

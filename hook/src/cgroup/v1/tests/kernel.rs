@@ -64,7 +64,7 @@ fn a_rule_is_added_once() {
     let rules = [rule(HWRNG, "r"), rule((1, 3), "rw")];
     assert_eq!(
         allow(&prober, &rules).unwrap(),
-        Outcome::Written { rules: 1 }
+        Outcome::Written { rule_count: 1 }
     );
     assert!(prober.may_open("r", HWRNG));
     assert!(!prober.may_open("rw", HWRNG));

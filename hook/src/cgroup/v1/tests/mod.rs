@@ -34,7 +34,7 @@ fn writes_only_what_is_missing() {
 
     let report = allow(&cgroup, &[misc(183, "r"), misc(229, "rw")]).unwrap();
 
-    assert_eq!(outcome(report), Outcome::Written { rules: 1 });
+    assert_eq!(outcome(report), Outcome::Written { rule_count: 1 });
     let written = std::fs::read_to_string(cgroup.dir.join("devices.allow")).unwrap();
     assert_eq!(written, "c 10:229 rw");
 }

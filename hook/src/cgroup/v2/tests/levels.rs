@@ -135,7 +135,12 @@ fn replaces_what_denies_and_nothing_else() {
     assert_eq!(
         allow(&kernel).unwrap(),
         levels([
-            (LEAF, Rewritten { program: leaf[0] }),
+            (
+                LEAF,
+                Rewritten {
+                    program_id: leaf[0]
+                }
+            ),
             (POD, AlreadyAllowed),
         ])
     );
@@ -168,9 +173,19 @@ fn every_program_of_the_container_and_its_slice_that_denies_is_replaced() {
     assert_eq!(
         allow(&kernel).unwrap(),
         levels([
-            (LEAF, Rewritten { program: leaf[0] }),
-            (LEAF, Rewritten { program: leaf[2] }),
-            (POD, Rewritten { program: pod[0] }),
+            (
+                LEAF,
+                Rewritten {
+                    program_id: leaf[0]
+                }
+            ),
+            (
+                LEAF,
+                Rewritten {
+                    program_id: leaf[2]
+                }
+            ),
+            (POD, Rewritten { program_id: pod[0] }),
         ])
     );
     assert!(admits_request(&kernel, 183));
@@ -185,7 +200,7 @@ fn without_replace_the_new_program_comes_before_the_old_one_goes() {
     };
     let old = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()])[0];
 
-    assert_eq!(allow(&kernel).unwrap()[0].1, Rewritten { program: old });
+    assert_eq!(allow(&kernel).unwrap()[0].1, Rewritten { program_id: old });
     assert_eq!(
         *kernel.changes.borrow(),
         [
@@ -221,7 +236,7 @@ fn single_programs_keep_their_flags() {
         let kernel = kernel();
         let old = kernel.with(LEAF, flags, &[deny_everything()])[0];
 
-        assert_eq!(allow(&kernel).unwrap()[0].1, Rewritten { program: old });
+        assert_eq!(allow(&kernel).unwrap()[0].1, Rewritten { program_id: old });
         let program = kernel.attached(LEAF)[0];
         assert_eq!(
             *kernel.changes.borrow(),
@@ -239,7 +254,7 @@ fn overridden_programs_have_no_say() {
 
     assert_eq!(
         allow(&kernel).unwrap(),
-        levels([(LEAF, Rewritten { program: leaf }), (POD, NoProgram),])
+        levels([(LEAF, Rewritten { program_id: leaf }), (POD, NoProgram),])
     );
     assert!(admits_request(&kernel, 183));
 }
@@ -284,8 +299,13 @@ fn the_hidden_program_of_the_container_is_regenerated() {
     assert_eq!(
         allow(&kernel).unwrap(),
         levels([
-            (LEAF, Regenerated { program: leaf[0] }),
-            (POD, Unreadable { program: pod[0] }),
+            (
+                LEAF,
+                Regenerated {
+                    program_id: leaf[0]
+                }
+            ),
+            (POD, Unreadable { program_id: pod[0] }),
         ])
     );
     assert!(admits_request(&kernel, 183));

@@ -30,7 +30,15 @@ fn a_program_of_an_enclosing_container_is_never_changed() {
         let program = kernel.with(inner, ALLOW_MULTI, &[deny_everything()])[0];
         let outer_programs = kernel.with(outer, ALLOW_MULTI, &[allow_everything()]);
         let levels = allow_in(&kernel, &cgroup(ROOT, inner)).unwrap();
-        assert_eq!(levels[0], (inner.into(), Rewritten { program }));
+        assert_eq!(
+            levels[0],
+            (
+                inner.into(),
+                Rewritten {
+                    program_id: program
+                }
+            )
+        );
         assert_eq!(kernel.attached(outer), outer_programs);
     }
 }
@@ -46,8 +54,8 @@ fn an_enclosing_program_that_cannot_be_read_is_reported() {
     assert_eq!(
         allow(&kernel).unwrap(),
         levels([
-            (ROOT, Unreadable { program: root }),
-            (LEAF, Regenerated { program: leaf }),
+            (ROOT, Unreadable { program_id: root }),
+            (LEAF, Regenerated { program_id: leaf }),
             (POD, NoProgram),
         ])
     );
