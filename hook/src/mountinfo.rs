@@ -10,12 +10,12 @@ use std::path::PathBuf;
 pub(crate) struct MountLine<'a> {
     pub(crate) id: u64,
     /// The id of the parent mount.
-    pub(crate) parent: u64,
+    pub(crate) parent_id: u64,
     /// The directory of the file system that is visible at the mount point.
     pub(crate) root: &'a [u8],
     pub(crate) point: &'a [u8],
     /// True if the mount is in a peer group. A mount that is made in it also appears in its peers.
-    pub(crate) shared: bool,
+    pub(crate) is_shared: bool,
     pub(crate) fs_type: &'a [u8],
     /// The options of the file system, as opposed to those of this mount.
     pub(crate) super_options: &'a [u8],
@@ -26,22 +26,22 @@ impl<'a> MountLine<'a> {
     pub(crate) fn split(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
         let id = parse_number(fields.next()?)?;
-        let parent = parse_number(fields.next()?)?;
+        let parent_id = parse_number(fields.next()?)?;
         let (root, point) = (fields.nth(1)?, fields.next()?);
-        let mut shared = false;
+        let mut is_shared = false;
         let mut tags = fields.by_ref().skip(1);
         loop {
             match tags.next()? {
                 b"-" => break,
-                tag => shared |= tag.starts_with(b"shared:"),
+                tag => is_shared |= tag.starts_with(b"shared:"),
             }
         }
         Some(MountLine {
             id,
-            parent,
+            parent_id,
             root,
             point,
-            shared,
+            is_shared,
             fs_type: fields.next()?,
             super_options: fields.nth(1)?,
         })
@@ -90,9 +90,9 @@ fn unescape(field: &[u8]) -> PathBuf {
 pub(crate) struct MountEntry {
     pub(crate) id: u64,
     /// The id of the parent mount.
-    pub(crate) parent: u64,
+    pub(crate) parent_id: u64,
     /// True if the mount is in a peer group. A mount that is made in it also appears in its peers.
-    pub(crate) shared: bool,
+    pub(crate) is_shared: bool,
 }
 
 /// The mounts of one mount namespace at one time.
@@ -126,7 +126,7 @@ impl MountTable {
 
     /// Returns whether the mount with this id is the parent of another mount.
     pub(crate) fn has_children(&self, id: u64) -> bool {
-        self.0.iter().any(|entry| entry.parent == id)
+        self.0.iter().any(|entry| entry.parent_id == id)
     }
 }
 
@@ -134,8 +134,8 @@ fn parse_entry(line: &[u8]) -> Option<MountEntry> {
     let line = MountLine::split(line)?;
     Some(MountEntry {
         id: line.id,
-        parent: line.parent,
-        shared: line.shared,
+        parent_id: line.parent_id,
+        is_shared: line.is_shared,
     })
 }
 
@@ -159,7 +159,7 @@ pub(crate) mod fuzzing {
         assert_eq!(lines.len(), table.0.len());
         for line in lines {
             assert!(table.get(line.id).is_some());
-            assert!(table.has_children(line.parent));
+            assert!(table.has_children(line.parent_id));
             let (root, point) = (line.root_path(), line.point_path());
             assert!(root.as_os_str().len() <= line.root.len());
             assert!(point.as_os_str().len() <= line.point.len());
@@ -173,13 +173,17 @@ mod tests {
 
     use super::*;
 
-    fn mount_entry(id: u64, parent: u64, shared: bool) -> MountEntry {
-        MountEntry { id, parent, shared }
+    fn mount_entry(id: u64, parent_id: u64, is_shared: bool) -> MountEntry {
+        MountEntry {
+            id,
+            parent_id,
+            is_shared,
+        }
     }
 
     #[test]
     fn tags_say_how_mounts_spread() {
-        for (line, shared) in [
+        for (line, is_shared) in [
             ("98:0 / / rw,noatime - ext3 /dev/root rw", false),
             ("98:0 / / rw shared:1 - ext3 /dev/root rw", true),
             ("98:0 / / rw master:1 - ext3 /dev/root rw", false),
@@ -194,7 +198,7 @@ mod tests {
             ),
         ] {
             let line = format!("36 35 {line}");
-            let expected = mount_entry(36, 35, shared);
+            let expected = mount_entry(36, 35, is_shared);
             let table = MountTable::parse(line.as_bytes()).unwrap();
             assert_eq!(table, MountTable(vec![expected]), "{line}");
         }

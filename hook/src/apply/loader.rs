@@ -87,7 +87,7 @@ pub(super) fn configure(
                 extend_cache(&mut files, search, warnings)?;
             }
             Loader::Musl { arch } => {
-                let file = musl::config_file_path(&arch);
+                let file = musl::path_file(&arch);
                 files.edit(&file, MAX_CONF, |text| {
                     Ok(musl::update_path_file(text, &native))
                 })?;
@@ -129,12 +129,10 @@ fn configure_glibc(
     directories: &[LibraryDir],
 ) -> Result<(), ApplyError> {
     let drop_in = glibc::generate_drop_in(directories);
-    files.edit(glibc::DROP_IN_PATH, MAX_CONF, |text| {
+    files.edit(glibc::DROP_IN, MAX_CONF, |text| {
         Ok((text != Some(&drop_in)).then_some(drop_in))
     })?;
-    files.edit(glibc::LD_SO_CONF_PATH, MAX_CONF, |text| {
-        Ok(glibc::update_conf(text))
-    })
+    files.edit(glibc::CONF, MAX_CONF, |text| Ok(glibc::update_conf(text)))
 }
 
 /// Adds the libraries to the cache, which programs use until `ldconfig` generates it again.

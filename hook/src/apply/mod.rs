@@ -154,7 +154,7 @@ pub(crate) fn apply(
     let interfaces = NetInterfaceMoves::prepare(plan, &namespace, &config.host_root)?;
     let mut warnings = rules::allow_devices(plan, &namespace, bundle)?;
     Stage::Container.begin();
-    let root = namespace.enter(&bundle.tmpfs, calls.resolver())?;
+    let root = namespace.enter(&bundle.tmpfs_paths, calls.resolver())?;
     let label = bundle.mount_label.as_deref();
     attach(steps, &root, calls, label, &mut warnings)?;
     if let Some(interfaces) = interfaces {

@@ -117,7 +117,7 @@ impl Procfs {
         let mut lines = text
             .split(|byte| *byte == b'\n')
             .filter_map(MountLine::split);
-        Ok(lines.any(|line| (line.id, line.parent) == (id, parent)))
+        Ok(lines.any(|line| (line.id, line.parent_id) == (id, parent)))
     }
 
     /// Reads `/proc/self/mountinfo`, the list of all mounts of the current mount namespace.

@@ -111,7 +111,7 @@ impl Propagation {
         if self.table()?.get(id).is_none() {
             self.table = Some(self.read_table()?);
         }
-        Ok(self.table()?.get(id).map(|mount| mount.shared))
+        Ok(self.table()?.get(id).map(|mount| mount.is_shared))
     }
 
     fn table(&mut self) -> Result<&MountTable> {

@@ -26,7 +26,7 @@ pub struct Bundle {
     /// The path on the host of the container's root file system.
     pub rootfs: PathBuf,
     /// The paths in the container at which the runtime mounts a new tmpfs.
-    pub tmpfs: Vec<PathBuf>,
+    pub tmpfs_paths: Vec<PathBuf>,
     pub spec_devices: SpecDevices,
     /// The member `linux.cgroupsPath`, with which the engine requests a cgroup.
     pub cgroups_path: Option<String>,
@@ -288,7 +288,7 @@ impl Bundle {
                 nodes: devices::convert_nodes(&linux.devices),
                 rules: devices::convert_rules(&linux.resources.unwrap_or_default().devices),
             },
-            tmpfs: config
+            tmpfs_paths: config
                 .mounts
                 .into_iter()
                 .filter(Mount::is_new_tmpfs)

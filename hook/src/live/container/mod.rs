@@ -68,7 +68,7 @@ impl OpenContainer {
     /// only a child process does this.
     pub(in crate::live) fn enter(&self) -> Result<ContainerRoot, LiveError> {
         let resolver = self.calls.resolver();
-        Ok(self.namespace.enter(&self.bundle.tmpfs, resolver)?)
+        Ok(self.namespace.enter(&self.bundle.tmpfs_paths, resolver)?)
     }
 }
 
