@@ -9,9 +9,9 @@ pub(crate) fn names_container(line: &str, id: &str) -> bool {
     words.any(|word| word == id)
 }
 
-/// Parses the value of `--since`: a span such as `30s`, `10m`, `2h` or `3d`, or a time in the
-/// format of the log, of which the end may be missing, such as `2026-11-28`. Returns the time in
-/// the format of the log, so that a comparison of texts finds the lines that are not older.
+/// Parses the value of `--since`: a span such as `30s`, `10m`, `2h` or `3d`, or the beginning of a
+/// time in the format of the log, such as `2026-11-28`. Returns the time in the format of the log,
+/// so that a comparison of texts finds the lines that are not older.
 pub(crate) fn parse_since(text: &str) -> Result<String, String> {
     const SECONDS_PER_UNIT: [(char, i64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
     let mut units = SECONDS_PER_UNIT.iter();

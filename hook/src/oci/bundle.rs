@@ -301,11 +301,11 @@ impl Bundle {
             }),
             capabilities,
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
-            cdi: config.hooks.grants(),
+            cdi: config.hooks.parse_grants(),
             masked_paths: MaskedPaths {
                 masked: linux.masked_paths,
                 read_only: linux.readonly_paths,
-                covered_by_hook: config.hooks.masked_paths(),
+                covered_by_hook: config.hooks.list_masked_paths(),
             },
             hooks: config.hooks,
             has_user_namespace: linux.namespaces.iter().any(|entry| entry.kind == "user"),

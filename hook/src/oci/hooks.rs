@@ -115,7 +115,7 @@ impl Hook {
 
     /// Returns the value of [`CDI_OPTION`], or `None` if no CDI specification added the hook. The
     /// value is empty if the option is the last argument.
-    fn cdi_value(&self) -> Option<&str> {
+    fn find_cdi_value(&self) -> Option<&str> {
         self.option_values(CDI_OPTION).next()
     }
 
@@ -173,12 +173,12 @@ impl Hooks {
     pub(crate) fn reads_requests(&self, path: Option<&Path>) -> bool {
         self.iter_hooks().any(|(_, hook)| {
             let is_boathook_hook = Some(&*hook.path) == path || hook.is_boathook_hook();
-            is_boathook_hook && hook.cdi_value().is_none()
+            is_boathook_hook && hook.find_cdi_value().is_none()
         })
     }
 
     /// Returns the masked paths that Boathook's hooks hide instead of the runtime.
-    pub(super) fn masked_paths(&self) -> Vec<PathBuf> {
+    pub(super) fn list_masked_paths(&self) -> Vec<PathBuf> {
         let hooks = self.boathook_hooks();
         let paths = hooks.flat_map(|(_, hook)| hook.option_values(MASKED_PATH_OPTION));
         paths.map(PathBuf::from).collect()
@@ -187,11 +187,11 @@ impl Hooks {
     /// Returns the grants in the arguments of Boathook's hooks, in the order in which the runtime
     /// calls them. An invalid grant is left out here; the hook that is called with it fails, and
     /// the container does not start.
-    pub(super) fn grants(&self) -> Vec<CdiGrant> {
-        let grants = self
+    pub(super) fn parse_grants(&self) -> Vec<CdiGrant> {
+        let values = self
             .boathook_hooks()
-            .filter_map(|(_, hook)| hook.cdi_value());
-        grants
+            .filter_map(|(_, hook)| hook.find_cdi_value());
+        values
             .filter_map(|grant| CdiGrant::parse(grant).ok())
             .collect()
     }
@@ -233,9 +233,12 @@ mod tests {
             ]
         }"#;
         let hooks: Hooks = serde_json::from_str(text).unwrap();
-        let claims = hooks.grants().into_iter().filter_map(|grant| grant.claim);
+        let claims = hooks
+            .parse_grants()
+            .into_iter()
+            .filter_map(|grant| grant.claim);
         assert_eq!(claims.collect::<Vec<_>>(), ["u-1"]);
-        let grants = group_by_class(&hooks.grants());
+        let grants = group_by_class(&hooks.parse_grants());
         let grants: Vec<_> = grants
             .iter()
             .map(|(class, devices)| (class.as_str(), devices.as_str()))
@@ -254,7 +257,7 @@ mod tests {
         }"#;
         let hooks: Hooks = serde_json::from_str(text).unwrap();
         let wanted = ["/sys/firmware", "/proc/asound"].map(PathBuf::from);
-        assert_eq!(hooks.masked_paths(), wanted);
+        assert_eq!(hooks.list_masked_paths(), wanted);
     }
 
     #[test]

@@ -167,14 +167,14 @@ impl<'b> ContainerRequests<'b> {
     ) -> impl Iterator<Item = UnknownClass> {
         let files = sources.iter().map(class_file_path);
         let is_known = move |name: &str| files.clone().any(|file| class_name(file) == name);
-        let granted_devices = self
+        let granted_classes = self
             .granted_devices
             .keys()
             .map(|name| (name.as_str(), UnknownClass::Cdi(name.clone())));
         let annotated_classes = self.list_annotated_classes();
         annotated_classes
             .map(|name| (name, UnknownClass::Annotation(name.to_owned())))
-            .chain(granted_devices)
+            .chain(granted_classes)
             .filter_map(move |(name, unknown)| (!is_known(name)).then_some(unknown))
     }
 

@@ -57,7 +57,7 @@ fn advise_wrapper(caller: &Caller, effect: &str) -> String {
     }
 }
 
-/// Resolves the plan's paths in /proc and /sys that lead by the kernel's own links, such as
+/// Resolves the plan's paths in /proc and /sys that lead through the kernel's own links, such as
 /// /proc/device-tree, to a masked path. The links are the same in the container and on the host.
 fn resolve_kernel_links(plan: &mut InjectionPlan, paths: &MaskedPaths, host: &dyn HostView) {
     let masked_paths: Vec<&PathBuf> = paths.masked.iter().chain(&paths.covered_by_hook).collect();

@@ -8,7 +8,8 @@ use device_class::strict_toml::FileError;
 
 use super::open_host;
 
-/// The domain of resources that have no vendor. It does not relate their classes to each other.
+/// The domain of resources that have no vendor. Classes with this domain are not related to each
+/// other.
 pub(crate) const DOMAIN_WITHOUT_VENDOR: &str = "devices.boathook.dev";
 
 /// Returns a text that names the other classes with devices on this host whose resources have the

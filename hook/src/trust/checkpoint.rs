@@ -36,15 +36,15 @@ pub(super) mod fuzzing {
     /// A fuzz target that parses a kubelet checkpoint, and checks the devices that are found for
     /// its first eight containers.
     pub fn checkpoint(bytes: &[u8]) {
-        let Ok(record) = KubeletCheckpoint::parse(bytes) else {
+        let Ok(checkpoint) = KubeletCheckpoint::parse(bytes) else {
             return;
         };
-        let allocations: Vec<_> = record.allocations().collect();
+        let allocations: Vec<_> = checkpoint.allocations().collect();
         for allocation in allocations.iter().take(8) {
             let Some(pod) = PodUid::parse(allocation.pod_uid) else {
                 continue;
             };
-            for (resource, ids) in find_allocated_devices(&record, &pod, allocation.container) {
+            for (resource, ids) in find_allocated_devices(&checkpoint, &pod, allocation.container) {
                 for id in ids {
                     let is_recorded = allocations.iter().any(|other| {
                         let pod_uid = PodUid::parse(other.pod_uid);

@@ -86,7 +86,7 @@ pub(crate) fn collect_properties(
     }
 }
 
-/// Returns the authority that permits a request according to `decision`. The kubelet's records
+/// Returns the authority that authorizes a request according to `decision`. The kubelet's records
 /// are read if the decision depends on them. Returns `None` if the request is ignored.
 pub(crate) fn determine_authority(
     decision: Decision,

@@ -52,7 +52,10 @@ pub(crate) fn config_json(bytes: &[u8]) {
             let new = parse(edited.as_bytes()).unwrap();
             assert_eq!(new.env, old.env);
             assert_eq!(new.annotations, old.annotations);
-            assert_eq!((&new.rootfs, &new.tmpfs), (&old.rootfs, &old.tmpfs));
+            assert_eq!(
+                (&new.rootfs, &new.tmpfs_paths),
+                (&old.rootfs, &old.tmpfs_paths)
+            );
             let (new, old) = (new.spec_devices, &old.spec_devices);
             assert_eq!(new.nodes, old.nodes);
             assert!(new.rules.starts_with(&old.rules));
