@@ -9,9 +9,8 @@ use crate::oci::CdiGrant;
 /// The caller for which a plan is made. It decides which requests count.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// An engine that calls the hook for every container, or the wrapper of its runtime.
-    /// Variables and annotations count, except for a class of which CDI specifications grant
-    /// devices.
+    /// An engine that calls the hook for every container, or the wrapper of its runtime. Variables
+    /// and annotations count, unless CDI specifications grant devices of the class.
     #[default]
     Engine,
     /// A hook of a CDI specification. Only the devices that specifications grant count.
@@ -19,7 +18,7 @@ pub enum Caller {
     /// A user who wants to see the whole plan. Every source of requests is taken into account.
     Inspect,
     /// A user who changes a running container. Only the requests for which an engine called the
-    /// hook are taken into account, because nobody has authorized the other requests of its image.
+    /// hook are taken into account, because nobody has authorized any other request of the image.
     ChangeRunning,
     /// A user who attaches devices. Only these devices count.
     Attach,
@@ -71,7 +70,7 @@ pub(crate) struct ContainerProperties {
 pub(crate) enum Decision {
     /// The request does not count for this caller, or in a container of this kind.
     NotCounted,
-    /// The request itself is sufficient.
+    /// The request itself authorizes the container, without a record of the kubelet.
     Request {
         reason: Reason,
         /// Whether the request may also have the trusted capabilities of the class.

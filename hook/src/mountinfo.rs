@@ -17,7 +17,7 @@ pub(crate) struct MountLine<'a> {
     /// True if the mount is in a peer group. A mount that is made in it also appears in its peers.
     pub(crate) is_shared: bool,
     pub(crate) fs_type: &'a [u8],
-    /// The options of the file system, as opposed to those of this mount.
+    /// The options of the file system, which apply to all of its mounts.
     pub(crate) super_options: &'a [u8],
 }
 

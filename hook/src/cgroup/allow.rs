@@ -72,8 +72,8 @@ impl DeviceCgroup {
         Ok(warnings)
     }
 
-    /// Does the same as [`allow`](Self::allow), with the sockets of systemd and the `/dev` that
-    /// `systemd` names. Tests pass a simulated systemd here.
+    /// Allows `rules` as [`allow`](Self::allow) does, with the sockets of systemd and the `/dev`
+    /// that `systemd` names. Tests pass a simulated systemd.
     pub(crate) fn allow_through_systemd(
         &self,
         systemd: HostSystemd,

@@ -49,7 +49,7 @@ impl DeviceCgroup {
         Self::find(&KernelMounts::default(), pid)
     }
 
-    /// Does the same as [`Self::from_pid`] for a process whose `/proc/PID/cgroup` was read
+    /// Finds the cgroup as [`Self::from_pid`] does, for a process whose `/proc/PID/cgroup` was read
     /// already. `membership` is the content of that file.
     pub(crate) fn from_membership(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
         Self::find_by_membership(&KernelMounts::default(), membership)
@@ -65,7 +65,8 @@ impl DeviceCgroup {
         Self::find_by_path(&KernelMounts::default(), |_| Some(path))
     }
 
-    /// Does the same as [`Self::from_pid`] with other mount points of procfs and cgroup v2.
+    /// Finds the cgroup as [`Self::from_pid`] does, with other mount points of procfs and cgroup
+    /// v2.
     pub(super) fn find(mounts: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
         let path = mounts.proc.join(pid.to_string()).join("cgroup");
         Self::find_by_membership(mounts, &read_file(&path, MAX_MEMBERSHIP_BYTES)?)

@@ -65,7 +65,7 @@ pub(crate) struct CgroupDir {
     path: PathBuf,
 }
 
-/// A container's cgroup or one of its ancestors, as far as the cgroup mount shows them.
+/// A container's cgroup, or one of its ancestors that is visible at the cgroup mount.
 #[derive(Clone, Copy, Debug)]
 struct Ancestor<'a> {
     dir: &'a Path,
@@ -81,7 +81,7 @@ enum CgroupOwner {
     /// The container owns its cgroup, and also the systemd scope if the runtime created the
     /// container's cgroup below the scope, as crun does.
     Container,
-    /// The cgroup is that of a systemd slice or service, which an administrator configures.
+    /// The cgroup belongs to a systemd slice or service, which an administrator configures.
     Unit,
     /// The cgroup belongs to an enclosing container or to the host, and is never changed.
     Enclosing,

@@ -381,8 +381,8 @@ fn change_to_json(change: &SpecificationChange) -> Value {
     }
 }
 
-/// Returns the path of the hook's program in the directory of this program. If that is the
-/// installed hook, the returned path is the one that stays valid after an upgrade.
+/// Returns the path of the hook's program in the directory of this program. For an installed hook,
+/// this is the path that stays valid after an upgrade.
 fn find_hook_program() -> Result<PathBuf, CdiError> {
     let hook_path = adjacent_hook_path();
     if !hook_path.is_file() {

@@ -111,7 +111,7 @@ pub(super) fn no_class_file(config: &Config) -> String {
     format!("no class file in {}", directories.join(" or "))
 }
 
-/// Returns the exit code of a command with these findings, which is a failure if one is an error.
+/// Returns the exit code of a command with the findings: a failure if one of them is an error.
 pub(super) fn exit_code(findings: &[Finding]) -> ExitCode {
     let is_error = |finding: &Finding| finding.verdict == Verdict::Error;
     if findings.iter().any(is_error) {

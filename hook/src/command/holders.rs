@@ -277,7 +277,7 @@ impl Holders {
             .collect()
     }
 
-    /// Returns the containers that wait for devices of the given classes.
+    /// Returns the containers that wait for devices of the classes `classes`.
     pub(super) fn find_waiting_containers(
         &self,
         classes: &[String],

@@ -42,8 +42,8 @@ pub(super) fn check(config: &Config) -> Option<Finding> {
     Some(Finding { text, ..finding })
 }
 
-/// Returns whether a container waits for a device that it requested by name, or has no device of a
-/// class of which it requested all.
+/// Returns whether a container waits for a device that it requested by name, or has requested all
+/// devices of a class and has none of them.
 fn lacks_device(record: &AttachmentRecord) -> bool {
     record.awaited_requests.iter().any(|awaited| {
         let mut devices = record.devices.iter();

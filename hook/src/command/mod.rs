@@ -50,7 +50,7 @@ use crate::planner::{self, Caller, PlannerError};
 use crate::start::{self, StartError};
 
 /// The error of a failed command. Its message names the failed operation, the container, and what
-/// the user can do. `main` prints the message with those of all causes.
+/// the user can do. `main` prints the message, followed by the messages of all causes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error(transparent)]
@@ -325,7 +325,8 @@ fn load_config(cli: &Cli) -> Result<Config, CommandError> {
 }
 
 /// Adds a warning for each requested class without a device on this host, if other classes of the
-/// same vendor have some. The container starts without a device if it requests all of them.
+/// same vendor have devices. A container that requests all devices of such a class starts without
+/// one.
 fn warn_about_other_classes(plan: &mut InjectionPlan, config: &Config) {
     let lacks_devices = |grant: &&Grant| grant.available == 0 && grant.waiting.is_empty();
     let names = plan.grants.iter().filter(lacks_devices);

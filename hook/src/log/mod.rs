@@ -159,7 +159,7 @@ fn write_to_node(level: LogLevel, line: &str) {
 }
 
 /// Returns the message of `error` and the messages of all its causes, separated by `: `. The
-/// message of an error must not repeat that of its cause.
+/// message of an error must not repeat the message of its cause.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |&error| error.source());
     let messages: Vec<String> = causes.map(ToString::to_string).collect();

@@ -99,9 +99,9 @@ fn open_first_log(root: &Path) -> Option<File> {
         .find_map(|directory| open_log(directory).ok())
 }
 
-/// Returns the directories that can contain a log. The first is the node's. The second is that of
-/// the user who runs a rootless engine: this user's processes may not write to the first, even as
-/// root of a user namespace.
+/// Returns the directories that can contain a log. The first is the directory of the node. The
+/// second belongs to the user who runs a rootless engine, because this user's processes may not
+/// write to the first, even as root of a user namespace.
 pub(crate) fn list_directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.join(LOG_DIR)];
     if let Some(uid) = process::host_uid().filter(|uid| *uid != 0) {

@@ -36,14 +36,14 @@ pub struct Bundle {
     /// The capabilities of the container's first process, if config.json limits them.
     pub capabilities: Option<SpecCapabilities>,
     pub mount_label: Option<String>,
-    /// The devices that CDI specifications grant, in the order in which the runtime calls the
-    /// hooks of these specifications.
+    /// The devices that CDI specifications grant, in the order in which the runtime calls the hooks
+    /// of the specifications.
     pub cdi: Vec<CdiGrant>,
     pub hooks: Hooks,
     pub masked_paths: MaskedPaths,
-    /// True if the container has a user namespace other than that of the runtime.
+    /// True if the container has its own user namespace, other than the runtime's.
     pub has_user_namespace: bool,
-    /// The devices that `boathook attach` adds to those of config.json.
+    /// The devices that `boathook attach` adds to the devices of config.json.
     pub attached: Vec<AttachRequest>,
     /// The parts of the container's own request that `boathook detach` has ended. They are known
     /// only to commands that inspect a running container.
@@ -202,8 +202,8 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// Deserializes a list, and skips items of another form than `T`. Because of a skipped item the
-/// hook at most does again what the runtime has done already.
+/// Deserializes a list, and skips items of another form than `T`. If an item is skipped, the hook
+/// at most repeats what the runtime has done already.
 pub(super) fn deserialize_valid_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -249,8 +249,8 @@ impl Bundle {
         }
     }
 
-    /// Returns the bundle of a container of which only the root directory and the variables are
-    /// known, each as `NAME=VALUE`.
+    /// Creates the bundle of a container without a known config.json, from its root directory and
+    /// its variables, each as `NAME=VALUE`.
     pub(crate) fn from_variables(root: &Path, env: &[String]) -> Result<Self, BundleError> {
         let config = serde_json::json!({"root": {"path": root}, "process": {"env": env}});
         Bundle::parse(root, root, config.to_string().as_bytes())

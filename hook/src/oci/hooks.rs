@@ -52,7 +52,7 @@ impl CdiGrant {
         Self::new(class, device, claim)
     }
 
-    /// Parses `CLASS=DEVICE` on a user's command line, where no claim can be given.
+    /// Parses `CLASS=DEVICE` on a user's command line, where no claim can be named.
     pub fn parse_user_device(text: &str) -> Result<Self, String> {
         let (class, device) = split_class(text)?;
         Self::new(class, device, None)

@@ -21,7 +21,7 @@ pub use masked_paths::MaskedPaths;
 pub use state::{State, StateError};
 
 /// Opens a file and fails if it is no regular file. Another user may own a bundle and could put a
-/// pipe into it, for whose content the hook would wait.
+/// pipe into it, and reading from the pipe would block the hook.
 pub(crate) use rooted_path::open_regular_file as open_regular;
 
 /// Reads all bytes of `source`. Returns `None` if there are more than `limit` bytes.

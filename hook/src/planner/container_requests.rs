@@ -62,7 +62,7 @@ impl<'b> ContainerRequests<'b> {
             .any(|name| name.as_str() == class)
     }
 
-    /// Returns whether the hook was called for the requests of the container itself.
+    /// Returns whether the hook was called for the container's own requests.
     pub(super) fn has_request_hook(&self) -> bool {
         self.bundle.hooks.reads_requests(None)
     }
@@ -97,8 +97,8 @@ impl<'b> ContainerRequests<'b> {
             || self.list_annotated_classes().any(|name| name == class)
     }
 
-    /// Returns whether the container may request a class of which nothing is known, because
-    /// the directory of class files cannot be read.
+    /// Returns whether the container may request a class that is unknown, because the directory of
+    /// class files cannot be read.
     pub(super) fn may_request_any_class(&self) -> bool {
         let env = &self.bundle.env;
         let is_set = |name: &str| {

@@ -83,9 +83,9 @@ pub enum OriginError {
         /// The uid in the path of the container's cgroup.
         cgroup_uid: PodUid,
     },
-    /// A label has different values in two annotations. CRI-O writes the labels of the kubelet
-    /// as one annotation, and each label as an annotation of its own. A checkpoint image, from
-    /// which a container is restored, can overwrite the former.
+    /// A label has different values in two annotations. CRI-O writes the labels of the kubelet as
+    /// one annotation, and also each label as an annotation of its own. A checkpoint image, from
+    /// which a container is restored, can overwrite only the first annotation.
     #[error(
         "the annotation {key} is `{}` and in {CRIO_LABELS} `{}`, and CRI-O writes the same: one \
          of the two is forged",
@@ -144,8 +144,8 @@ impl Origin {
         }
     }
 
-    /// Returns the annotations by which the container may request devices, which are those of
-    /// the device plugin's response to an allocation.
+    /// Returns the annotations by which the container may request devices. The device plugin sends
+    /// them in its response to an allocation.
     pub(crate) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Origin::Pod(pod) => Some(&pod.annotations),

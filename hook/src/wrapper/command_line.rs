@@ -233,8 +233,8 @@ impl<'a> ParsedArguments<'a> {
         }
     }
 
-    /// Parses a group of letters after one dash. They are flags, of which the last may be an option
-    /// with a value. The value is the rest of the word, or the next argument.
+    /// Parses a group of letters after one dash. The letters are flags, but the last one may be an
+    /// option with a value. The value is the rest of the argument, or the next argument.
     fn parse_letters(&mut self, letters: &'a [u8]) -> ParsedArgument<'a> {
         let short_names = self.options.short_names;
         for (index, letter) in letters.iter().enumerate() {

@@ -23,9 +23,9 @@ pub(super) struct RemovedPaths {
 }
 
 impl RemovedPaths {
-    /// Finds the paths that hide files of the plan or make its directories read-only. Only paths
-    /// in `/proc` and `/sys`, which engines mask by default, are returned. A user has chosen to
-    /// mask any other path, so it stays masked.
+    /// Finds the paths that hide files of the plan or make its directories read-only. Only paths in
+    /// `/proc` and `/sys`, which engines mask by default, are returned. A user has chosen to mask
+    /// any other path, so that path is not removed.
     pub(super) fn find(plan: &InjectionPlan, bundle: &Bundle, config: &Config) -> Self {
         // The hook refuses a container that could unmount the mask, so nothing is removed for it.
         let can_unmount_masks = bundle.has_sys_admin

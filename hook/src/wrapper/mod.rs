@@ -57,9 +57,9 @@ pub(crate) use real_runtime::find as real_runtime;
 /// runtime.
 const CONFIG_VARIABLE: &str = "BOATHOOK_CONFIG";
 
-/// Runs `boathook-runtime`, whose command line is that of an OCI runtime. The function returns
-/// only if the real runtime could not be executed. The error is then reported on stderr and in
-/// the log that the engine has named with `--log`.
+/// Runs `boathook-runtime`, which has the command line of an OCI runtime. The function returns only
+/// if the real runtime could not be executed. The error is then reported on stderr and in the log
+/// that the engine has named with `--log`.
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let command_line = CommandLine::parse(&arguments);

@@ -49,8 +49,8 @@ impl ProcessUser {
     }
 }
 
-/// Returns whether all groups of the host are mapped in this process's user namespace. In the user
-/// namespace of a rootless engine they are not: stat(2) shows the overflow group for a group that
+/// Returns whether all groups of the host are mapped in this process's user namespace. The user
+/// namespace of a rootless engine lacks groups: stat(2) shows the overflow group for a group that
 /// is not mapped, and setgroups(2) refuses that group.
 fn has_all_groups() -> bool {
     let map =

@@ -22,7 +22,7 @@ use super::command_line::Update;
 use super::config_file::ConfigFile;
 use crate::oci::{Bundle, Hooks, read_capped};
 
-/// The arguments of the real runtime's command line, and the file that they name.
+/// The arguments of the real runtime's command line, and the file with resources that they name.
 pub(super) struct UpdateArguments {
     pub(super) arguments: Vec<OsString>,
     /// A file in memory with the new resources, which the real runtime opens through

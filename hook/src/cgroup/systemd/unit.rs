@@ -34,7 +34,7 @@ impl Unit {
                 Component::Normal(name) => name.to_str()?,
                 _ => return None,
             };
-            // systemd adds the prefix `_` to the cgroup of a unit whose name could be that of a
+            // systemd adds the prefix `_` to the cgroup of a unit whose name could be the name of a
             // control file, such as `cpu.service`.
             let Some(unit) = Self::parse_name(name.strip_prefix('_').unwrap_or(name)) else {
                 break;

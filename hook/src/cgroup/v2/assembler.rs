@@ -86,8 +86,9 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
         major: constant_operand(1)?.cast_unsigned(),
         minor: constant_operand(2)?.cast_unsigned(),
     };
-    // The fourth instruction of an allowing rule has a constant operand, the inverted access
-    // bits. That of a denying rule copies a register, and the fifth one has the access bits.
+    // In an allowing rule, the fourth instruction has a constant operand: the inverted access bits.
+    // In a denying rule, the fourth instruction copies a register, and the fifth has the access
+    // bits.
     let inverted_access = constant_operand(3);
     let allow = inverted_access.is_some();
     let bits = inverted_access

@@ -110,7 +110,8 @@ fn generate_requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest
     })
 }
 
-/// Checks that rbpf returns `result` too, which the evaluator returned for `program`.
+/// Checks that rbpf returns the same result for `program` as the evaluator, which returned
+/// `result`.
 fn compare_with_rbpf(program: &[Insn], request: &AccessRequest, result: u64) {
     let is_comparable = |insn: &Insn| Instruction::decode(*insn).is_some_and(conforms_in_rbpf);
     if !program.iter().all(is_comparable) {

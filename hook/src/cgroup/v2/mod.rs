@@ -287,8 +287,8 @@ fn check_enclosing_programs<K: Kernel>(
 }
 
 /// Returns the ids of the device programs that apply to the container but are attached to cgroups
-/// that are never changed. The path is that of the program's cgroup, or `None` if this process
-/// does not see the cgroup.
+/// that are never changed. Each id comes with the directory of its cgroup, or `None` if this
+/// process does not see the cgroup.
 fn list_enclosing_programs<'a, K: Kernel>(
     kernel: &K,
     levels: &[Level<'a, K>],

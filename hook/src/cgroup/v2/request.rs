@@ -24,8 +24,9 @@ pub(super) struct AccessRequest {
 }
 
 impl AccessRequest {
-    /// Returns all requests that `rule` allows, including a request for no access. The kernel
-    /// makes the latter when a file is opened for ioctl(2) only (access mode 3 of open(2)).
+    /// Returns all requests that `rule` allows, including the request for no access. The kernel
+    /// makes a request for no access when a file is opened for ioctl(2) only (access mode 3 of
+    /// open(2)).
     pub(super) fn list_allowed_by(rule: DeviceRule) -> impl Iterator<Item = Self> {
         let accesses = rule.access().subsets().map(Access::bits);
         iter::once(0).chain(accesses).map(move |access| Self {

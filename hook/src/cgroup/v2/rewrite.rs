@@ -12,7 +12,7 @@ use crate::sys::bpf::Insn;
 pub(super) enum Admission {
     /// The program admits the devices already and needs no change.
     Admits,
-    /// A program with these instructions must replace the program.
+    /// The program must be replaced by a program with these instructions.
     Replace(Vec<Insn>),
     /// The program cannot be changed, because the kernel hides its instructions.
     Hidden,
@@ -51,9 +51,9 @@ pub(super) fn find_denied(
     Ok(denied_rules)
 }
 
-/// Removes the code that admits the devices of `rules` from the start of a device program, where
-/// Boathook has added it. The runtime's own code admits the devices of `spec_rules`, so code that
-/// refuses these devices is added. Returns `None` if the program needs no change.
+/// Removes the code that Boathook has added to the start of a device program to admit the devices
+/// of `rules`. The runtime's own code admits the devices of `spec_rules`, so code that refuses them
+/// is added. Returns `None` if the program needs no change.
 pub(super) fn withdraw_rules(
     program: &[Insn],
     rules: &[DeviceRule],
@@ -112,8 +112,8 @@ fn remove_admissions(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>
     has_removed.then_some(kept_code)
 }
 
-/// Returns whether the kernel hides the instructions of a program. It then returns zeros in their
-/// place, which are not a valid instruction.
+/// Returns whether the kernel hides the instructions of a program. The kernel returns zeros for
+/// hidden instructions, which are no valid instructions.
 pub(super) fn is_hidden(program: &[Insn]) -> bool {
     program.iter().all(|insn| *insn == [0; 8])
 }

@@ -224,8 +224,7 @@ fn find_unknown_classes(
     sources: &[Result<ClassSource, FileError>],
     config: &Config,
 ) -> Vec<Finding> {
-    // The missing class could be that of a class file which cannot be read, so nothing is
-    // reported.
+    // The missing class could be in a class file that cannot be read, so nothing is reported.
     if sources.iter().any(Result::is_err) {
         return Vec::new();
     }

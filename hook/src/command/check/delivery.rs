@@ -26,8 +26,8 @@ const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, 
                       of theirs being changed: deploy boathook-plugin with --delivery=cdi \
                       (docs/engines.md)";
 
-/// Returns the findings about the delivery of the hook. On a host that is no node of a cluster,
-/// they concern the specifications of `boathook cdi generate` only, and not pods.
+/// Returns the findings about the delivery of the hook to pods. On a host that is no node of a
+/// cluster, only the specifications of `boathook cdi generate` are checked.
 pub(super) fn check(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let host_root = &config.host_root;
     // The directory has one record for each engine that `boathook-init` configured.

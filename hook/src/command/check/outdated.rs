@@ -77,7 +77,7 @@ fn describe_restart(container: &Container, bundle: &Path) -> &'static str {
 
 /// The names of outdated files, and whether the container's libraries have the host's version. The
 /// version is read from the names of the library files. For a class with `library_version`, the
-/// host's version is that of the kernel module.
+/// host's version is the version of the kernel module.
 type OldFiles = (Vec<String>, Option<bool>);
 
 /// Finds the outdated driver files of the container with the first process `pid` and the bundle

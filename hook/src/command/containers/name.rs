@@ -70,7 +70,7 @@ pub(super) fn is_docker_bundle(bundle: &Path) -> bool {
         })
 }
 
-/// Returns the names of a container, by the engine's file in which they are.
+/// Returns the names of a container, with one entry for each file of the engine that has names.
 pub(super) fn read_names_by_file(container: &Container, host_root: &Path) -> Vec<NamesInFile> {
     let Some(bundle) = container.bundle.as_deref() else {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! Finds the messages of the hook and of `boathook-runtime` about a container in the node's log.
-//! Runtimes discard the messages of a hook that succeeds, and engines those of a container that
-//! could not be started, so the log is the only place where they are.
+//! Runtimes discard the messages of a hook that succeeds, and engines discard the messages about a
+//! container that could not be started, so that only the log has them.
 
 use device_class::config::Config;
 

@@ -45,7 +45,7 @@ struct Examination {
 }
 
 impl Examination {
-    /// Returns the exit code of the first fault, of which later faults are usually consequences.
+    /// Returns the exit code of the first fault. Later faults are usually its consequences.
     fn find_fault(&self) -> Option<ExitCode> {
         self.findings.iter().find_map(|finding| finding.fault)
     }

@@ -35,9 +35,9 @@ pub(super) struct Requests {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Finds the requests of the container. The advice in the findings has the words of `launchers`,
-/// with which the user may have started the container. `runtime` is the name of its runtime, if it
-/// is known.
+/// Finds the requests of the container. The advice in the findings is written for `launchers`, with
+/// which the user may have started the container. `runtime` is the name of the container's runtime,
+/// if it is known.
 pub(super) fn find_requests(
     spec: &ContainerSpec,
     launchers: &[Launcher],
@@ -183,8 +183,8 @@ fn explain_missing_request(
     vec![Finding::new_fault(ExitCode::NoRequest, SUBJECT, text).with_fix(fix)]
 }
 
-/// Returns whether the class belongs to the container: to the name of its runtime, or to a variable
-/// that its image sets for other programs of the same vendor.
+/// Returns whether the class is related to the container: by the name of the container's runtime,
+/// or by a variable that the image sets for other programs of the class's vendor.
 fn belongs_to_container(class: &DeviceClass, spec: &ContainerSpec, runtime: Option<&str>) -> bool {
     let own_runtimes = class
         .spec
@@ -206,7 +206,7 @@ fn belongs_to_container(class: &DeviceClass, spec: &ContainerSpec, runtime: Opti
         })
 }
 
-/// Returns a text and a fix for each variable of the container whose name resembles that of a
+/// Returns a text and a fix for each variable of the container whose name resembles the name of a
 /// class's variable.
 fn find_similar_variables(
     spec: &ContainerSpec,

@@ -100,8 +100,8 @@ fn has_number(number: DeviceNumber, host: &RealHost) -> bool {
     !matches!(host.entry(Path::new(&path)), Ok(None))
 }
 
-/// Describes which class a user can request in place of the option `--device`: one that has a node
-/// with a similar path.
+/// Describes the class that a user can request in place of the option `--device`: a class that has
+/// a node with a similar path.
 fn describe_alternative(node: &SpecNode, known_classes: &[DeviceClass], host: &RealHost) -> String {
     let find_stem = |path: &Path| {
         let text = path.to_string_lossy().into_owned();

@@ -123,7 +123,7 @@ fn print_scan(
         print_requests(scan, config, style, out)?;
     }
     // Aliases are printed only if the user has named classes, because a list of all classes would
-    // have too many.
+    // have too many aliases.
     if names_classes {
         print_aliases(style, out, &scan.devices)?;
     }

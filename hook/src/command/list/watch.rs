@@ -79,8 +79,8 @@ fn wait_for_change(events: Option<&Uevents>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the devices that were removed, added or changed, in this order, each with a word for the
-/// change.
+/// Returns the devices that were removed, added or changed, in this order, each with the name of
+/// the change.
 fn find_changes<'a>(
     previous_devices: &'a Devices,
     current_devices: &'a Devices,

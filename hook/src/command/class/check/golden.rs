@@ -28,8 +28,9 @@ pub(super) struct Comparison {
     pub(super) difference: Vec<String>,
 }
 
-/// Compares the class with the golden file. If they differ and `should_update` is true, the file is
-/// written with the same requests, and a new file with one request for all devices.
+/// Compares the class with the golden file. If the file differs and `should_update` is true, the
+/// file is written: with the requests that it had, or with one request for all devices if it is
+/// new.
 #[expect(
     clippy::disallowed_methods,
     reason = "the user names the file, and waits"
