@@ -292,7 +292,8 @@ pub(crate) enum CdiForm {
     Plain,
 }
 
-/// A CDI specification names a device. Only root can write a hook's arguments.
+/// The arguments of a hook. They are trusted, because only root can write them to a CDI
+/// specification or to config.json.
 #[derive(Debug, Default, Args)]
 pub(crate) struct HookArguments {
     /// A device that a CDI specification grants; a container has one hook for each
