@@ -16,7 +16,7 @@ use device_class::name::ClassName;
 use crate::exit::ExitCode;
 use crate::oci::CdiGrant;
 use crate::planner::Caller;
-use crate::start::{StartOptions, parse_level};
+use crate::start::{StartOptions, parse_log_level};
 
 pub(crate) use attach::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 pub(crate) use class::{CheckArguments, ClassCommand};
@@ -52,7 +52,7 @@ pub(crate) struct Cli {
 
     /// Which messages are reported on stderr and in the log [default: log_level in the
     /// configuration]
-    #[arg(long, global = true, value_name = "LEVEL", value_parser = parse_level)]
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = parse_log_level)]
     log_level: Option<LogLevel>,
 
     /// Also report what was injected and which files were read; same as --log-level info
@@ -307,9 +307,9 @@ pub(crate) struct HookArguments {
 impl HookArguments {
     pub(crate) fn to_start_options(&self, cli: &Cli) -> StartOptions {
         StartOptions {
-            config: cli.config.clone(),
-            deadline: cli.deadline,
-            also_classes: cli.also_classes.clone(),
+            config_path: cli.config.clone(),
+            deadline_seconds: cli.deadline,
+            additional_class_dir: cli.also_classes.clone(),
             log_level: cli.log_level(),
             is_json: cli.json,
             masked_paths: self.masked_path.clone(),

@@ -68,7 +68,8 @@ fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn host_uid() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let root_uid_outside = || IdMap::parse(&map).and_then(|map| map.root_id(MapReader::Outside));
+    let root_uid_outside =
+        || IdMap::parse(&map).and_then(|map| map.find_root_id(MapReader::Outside));
     match geteuid().as_raw() {
         0 => root_uid_outside().ok(),
         uid => Some(uid),

@@ -1,4 +1,4 @@
-//! Compares a running container to an injection plan.
+//! Compares the files of a running container with an injection plan and with the host.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,15 +7,16 @@ use std::path::Path;
 use device_class::device::DeviceNumber;
 use injection_plan::plan::Action;
 
-use crate::container::{Handle, device_number};
+use crate::container::{Handle, find_device_number};
 
-/// A function that opens a path in the container. It returns `None` if the path does not
-/// exist.
+/// A function that opens a path in the container. It returns `None` if the path does not exist, and
+/// the reason as text if it cannot be opened.
 pub(crate) type OpenFile<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, String>;
 
-/// Returns the path of the file of an injection step that the container lacks, or a description of
-/// a wrong node. Returns `None` if nothing is missing. Preparations, device rules, and steps that
-/// affect only some programs of the container cannot be examined and count as done.
+/// Returns the path of the step's file if the container lacks it, or a description if another file
+/// is at the path of a device node. Returns `None` if nothing is missing. Preparations, device
+/// rules, and steps that only some programs of the container need are not examined, and count as
+/// done.
 pub(crate) fn find_missing_file(
     action: &Action,
     open_file: OpenFile<'_>,
@@ -36,13 +37,13 @@ pub(crate) fn find_missing_file(
         | Action::Mask { .. }
         | Action::Loader { .. } => return Ok(None),
     };
-    let there = open_file(path)?.is_some();
-    Ok((!there).then(|| path.display().to_string()))
+    let exists = open_file(path)?.is_some();
+    Ok((!exists).then(|| path.display().to_string()))
 }
 
-/// Returns whether the container has another file than the host has now. After an update of a
-/// driver, a container that runs still has the old files. Returns `None` if there is no file
-/// to compare.
+/// Reports whether the container's file differs from the host's, such as after an update of the
+/// driver: a running container keeps the old files. Returns `None` if the action has no file to
+/// compare.
 pub(crate) fn is_outdated(
     action: &Action,
     host_root: &Path,
@@ -53,8 +54,8 @@ pub(crate) fn is_outdated(
             is_other_file(&mount.source, &mount.path, host_root, open_file)
         }
         Action::Library { mount, links, .. } => {
-            // A library of another version has another file name, but the links keep their
-            // names.
+            // A library of another driver version has another file name, but the same link names.
+            // So the links are compared as well.
             let links = links.iter().map(|link| mount.path.with_file_name(link));
             let mut paths = std::iter::once(mount.path.clone()).chain(links);
             paths.find_map(|path| is_other_file(&mount.source, &path, host_root, open_file))
@@ -63,7 +64,7 @@ pub(crate) fn is_outdated(
     }
 }
 
-/// Returns whether the container has another file at `path` than the host has at `source` now.
+/// Reports whether the container has another file at `path` than the host has at `source` now.
 /// Returns `None` if one of them does not exist.
 pub(crate) fn is_other_file(
     source: &Path,
@@ -71,11 +72,11 @@ pub(crate) fn is_other_file(
     host_root: &Path,
     open_file: OpenFile<'_>,
 ) -> Option<bool> {
-    let below = source.strip_prefix("/").unwrap_or(source);
-    let now = fs::metadata(host_root.join(below)).ok()?;
-    let found = open_file(path).ok()??;
-    let stat = found.stat();
-    Some((stat.st_dev, stat.st_ino) != (now.dev(), now.ino()))
+    let relative_path = source.strip_prefix("/").unwrap_or(source);
+    let host_file = fs::metadata(host_root.join(relative_path)).ok()?;
+    let container_file = open_file(path).ok()??;
+    let stat = container_file.stat();
+    Some((stat.st_dev, stat.st_ino) != (host_file.dev(), host_file.ino()))
 }
 
 fn describe_missing_node(
@@ -86,11 +87,13 @@ fn describe_missing_node(
     let Some(handle) = open_file(path)? else {
         return Ok(Some(path.display().to_string()));
     };
-    let found = device_number(&handle);
-    Ok((found != Some(number)).then(|| {
+    let found_number = find_device_number(&handle);
+    Ok((found_number != Some(number)).then(|| {
         let kind = handle.kind();
-        match found {
-            Some(found) => format!("{} is {found}, expected {number}", path.display()),
+        match found_number {
+            Some(found_number) => {
+                format!("{} is {found_number}, expected {number}", path.display())
+            }
             None => format!("{} is {kind}, not a device node", path.display()),
         }
     }))

@@ -1,8 +1,7 @@
 //! Finds libraries of the image that are newer than those of the host.
 //!
-//! The image may be hostile. Only file names in its directory are read, through handles and up
-//! to a limit. These names are written only to configuration files of the container's own
-//! loader.
+//! The image may be hostile. Only file names are read from its directories, through handles and up
+//! to a limit. The names are written only to the configuration files of the container's own loader.
 
 use std::path::{Path, PathBuf};
 
@@ -11,37 +10,38 @@ use device_class::discover::ImageLibraries;
 
 use crate::container::{self, ContainerRoot, FileKind, Name};
 
-/// The maximum number of entries of a directory. The packages of vendors have about ten.
+/// The maximum number of directory entries that are read. The packages of vendors have about ten.
 const MAX_ENTRIES: usize = 256;
 
-/// A directory of the image in which the loader must search first.
+/// A directory of the image with libraries that are newer than the host's. The loader must search
+/// this directory first.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewerLibraries {
     pub(super) directory: PathBuf,
-    /// The names of its libraries, and the file to which each name leads.
+    /// The names of the libraries in the directory, each with its path.
     pub(super) libraries: Vec<(String, PathBuf)>,
 }
 
-/// Returns the directories with a library that is newer than that of the host. A directory
-/// that cannot be read is skipped with a note, because the libraries of the host are complete
-/// without it.
+/// Returns the directories of the image with a library that is newer than the host's. A directory
+/// that cannot be read is skipped with a warning, because the host's libraries are complete without
+/// it.
 pub(super) fn find_newer_libraries(
     root: &ContainerRoot,
-    wanted: &[ImageLibraries],
+    image_libraries: &[ImageLibraries],
     warnings: &mut Vec<String>,
 ) -> Vec<NewerLibraries> {
-    let mut found = Vec::new();
-    for image in wanted {
+    let mut newer_libraries = Vec::new();
+    for image in image_libraries {
         let directory = image.directory.display();
         match list_names(root, &image.directory) {
-            Ok(names) => match major_version(&names, &image.library) {
+            Ok(names) => match parse_major_version(&names, &image.library) {
                 Ok(Some(version)) if version > image.newer_than => {
                     warnings.push(format!(
                         "the image's libraries in {directory} are used: version {version}, \
                          the host has {}",
                         image.newer_than
                     ));
-                    found.push(NewerLibraries {
+                    newer_libraries.push(NewerLibraries {
                         libraries: names
                             .into_iter()
                             .map(|name| (name.clone(), image.directory.join(name)))
@@ -61,14 +61,14 @@ pub(super) fn find_newer_libraries(
             )),
         }
     }
-    found
+    newer_libraries
 }
 
 /// Returns the sorted file names of the libraries in a directory of the container. A symbolic
 /// link counts if it leads to a regular file inside the container. The result is empty if the
 /// container has no such directory.
 fn list_names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
-    let Some(directory) = root.existing_directory(path)? else {
+    let Some(directory) = root.open_directory(path)? else {
         return Ok(Vec::new());
     };
     let mut names = Vec::new();
@@ -80,10 +80,10 @@ fn list_names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String
             continue;
         }
         let kind = match directory.open(Name::new(&name)?)? {
-            Some(found) if found.kind() == FileKind::Symlink => {
-                root.resolve(&path.join(&name))?.map(|found| found.kind())
+            Some(entry) if entry.kind() == FileKind::Symlink => {
+                root.resolve(&path.join(&name))?.map(|entry| entry.kind())
             }
-            found => found.map(|found| found.kind()),
+            entry => entry.map(|entry| entry.kind()),
         };
         if kind == Some(FileKind::Regular) {
             names.push(name);
@@ -93,18 +93,19 @@ fn list_names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String
     Ok(names)
 }
 
-/// The directory has files of several versions of the library.
+/// The error for a directory with several versions of a library: it is unclear which of them
+/// programs use.
 #[derive(Debug, PartialEq, Eq)]
 struct AmbiguousVersion;
 
-/// Returns the first number of the version in the file name of a library. A version has at
-/// least two numbers; a name such as `libx.so.1` is a soname.
-fn major_version(names: &[String], library: &str) -> Result<Option<u64>, AmbiguousVersion> {
+/// Returns the first number of the version in the file name of the library, such as 535 for
+/// `libx.so.535.54`. A name with one number, such as `libx.so.1`, is a soname and is ignored.
+fn parse_major_version(names: &[String], library: &str) -> Result<Option<u64>, AmbiguousVersion> {
     let mut versions = names.iter().filter_map(|name| {
         let version = name.strip_prefix(library)?.strip_prefix('.')?;
-        let (major, rest) = version.split_once('.')?;
+        let (major, minor_parts) = version.split_once('.')?;
         let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        if !is_number(major) || !rest.split('.').all(is_number) {
+        if !is_number(major) || !minor_parts.split('.').all(is_number) {
             return None;
         }
         major.parse().ok()
@@ -127,32 +128,32 @@ mod tests {
 
     /// Returns the directories that are found in an image with these files and links, and the
     /// warnings.
-    fn found(files: &[&str], links: &[(&str, &str)]) -> (Vec<NewerLibraries>, Vec<String>) {
+    fn find(files: &[&str], links: &[(&str, &str)]) -> (Vec<NewerLibraries>, Vec<String>) {
         let top = tempfile::tempdir().unwrap();
-        let below = |path: &str| top.path().join(path.trim_start_matches('/'));
+        let join = |path: &str| top.path().join(path.trim_start_matches('/'));
         for file in files {
-            fs::create_dir_all(below(file).parent().unwrap()).unwrap();
-            fs::write(below(file), "").unwrap();
+            fs::create_dir_all(join(file).parent().unwrap()).unwrap();
+            fs::write(join(file), "").unwrap();
         }
         for (link, target) in links {
-            fs::create_dir_all(below(link).parent().unwrap()).unwrap();
-            symlink(target, below(link)).unwrap();
+            fs::create_dir_all(join(link).parent().unwrap()).unwrap();
+            symlink(target, join(link)).unwrap();
         }
         let root = ContainerRoot::open(top.path(), Resolver::Walk).unwrap();
-        let wanted = ImageLibraries {
+        let image_libraries = ImageLibraries {
             directory: DIRECTORY.into(),
             library: "libchip.so".into(),
             newer_than: 550,
         };
         let mut warnings = Vec::new();
         (
-            find_newer_libraries(&root, &[wanted], &mut warnings),
+            find_newer_libraries(&root, &[image_libraries], &mut warnings),
             warnings,
         )
     }
 
-    fn list_names(found: &(Vec<NewerLibraries>, Vec<String>)) -> Vec<&str> {
-        let libraries = found.0.iter().flat_map(|newer| &newer.libraries);
+    fn list_names(result: &(Vec<NewerLibraries>, Vec<String>)) -> Vec<&str> {
+        let libraries = result.0.iter().flat_map(|newer| &newer.libraries);
         libraries.map(|(name, _)| name.as_str()).collect()
     }
 
@@ -170,58 +171,61 @@ mod tests {
             ("libchip.so.+560.1", false),
             ("libchips.so.560.35", false),
         ] {
-            let found = found(&[&format!("{DIRECTORY}/{file}")], &[]);
-            assert_eq!(!found.0.is_empty(), is_used, "{file}");
-            assert_eq!(found.1.len(), usize::from(is_used), "{:?}", found.1);
+            let result = find(&[&format!("{DIRECTORY}/{file}")], &[]);
+            assert_eq!(!result.0.is_empty(), is_used, "{file}");
+            assert_eq!(result.1.len(), usize::from(is_used), "{:?}", result.1);
         }
     }
 
     #[test]
     fn the_directorys_links_lead_to_files_inside_the_container() {
-        let real = "/opt/chip-13/compat";
-        let library = format!("{real}/libchip.so.560.1.2");
+        let real_dir = "/opt/chip-13/compat";
+        let library = format!("{real_dir}/libchip.so.560.1.2");
         let links = [
             ("/usr/local/chip", "/opt/chip-13"),
-            (&format!("{real}/libchip.so.1"), "libchip.so.560.1.2"),
-            (&format!("{real}/libout.so.1"), "/../../../../../etc/passwd"),
-            (&format!("{real}/libdangling.so.1"), "nothing.so"),
-            (&format!("{real}/libdirectory.so.1"), "/opt"),
+            (&format!("{real_dir}/libchip.so.1"), "libchip.so.560.1.2"),
+            (
+                &format!("{real_dir}/libout.so.1"),
+                "/../../../../../etc/passwd",
+            ),
+            (&format!("{real_dir}/libdangling.so.1"), "nothing.so"),
+            (&format!("{real_dir}/libdirectory.so.1"), "/opt"),
         ];
-        let seen = found(&[&library, &format!("{real}/README")], &links);
-        assert_eq!(list_names(&seen), ["libchip.so.1", "libchip.so.560.1.2"]);
-        let lead = &seen.0[0].libraries[0].1;
-        assert_eq!(lead, &Path::new(DIRECTORY).join("libchip.so.1"));
+        let result = find(&[&library, &format!("{real_dir}/README")], &links);
+        assert_eq!(list_names(&result), ["libchip.so.1", "libchip.so.560.1.2"]);
+        let library_path = &result.0[0].libraries[0].1;
+        assert_eq!(library_path, &Path::new(DIRECTORY).join("libchip.so.1"));
     }
 
     #[test]
     fn an_image_without_the_directory_is_left_alone() {
-        assert_eq!(found(&["/bin/sh"], &[]), (Vec::new(), Vec::new()));
+        assert_eq!(find(&["/bin/sh"], &[]), (Vec::new(), Vec::new()));
         // A file at the path of the directory is ignored too.
-        assert_eq!(found(&[DIRECTORY], &[]), (Vec::new(), Vec::new()));
+        assert_eq!(find(&[DIRECTORY], &[]), (Vec::new(), Vec::new()));
     }
 
     #[test]
     fn what_cannot_be_determined_is_not_used_and_noted() {
         let file = |version: &str| format!("{DIRECTORY}/libchip.so.{version}");
         let loop_of_links = [("/usr/local/chip", "chip")];
-        let many: Vec<String> = (0..=MAX_ENTRIES)
+        let file_names: Vec<String> = (0..=MAX_ENTRIES)
             .map(|number| format!("{DIRECTORY}/lib{number}.so.1"))
             .chain([file("560.1")])
             .collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        for (seen, note) in [
+        let file_names: Vec<&str> = file_names.iter().map(String::as_str).collect();
+        for (result, note) in [
             (
-                found(&[&file("560.1"), &file("570.1")], &[]),
+                find(&[&file("560.1"), &file("570.1")], &[]),
                 "several files libchip.so.VERSION",
             ),
-            (found(&[], &loop_of_links), "symbolic links"),
-            (found(&many, &[]), "more than 256 entries"),
+            (find(&[], &loop_of_links), "symbolic links"),
+            (find(&file_names, &[]), "more than 256 entries"),
         ] {
-            assert_eq!(list_names(&seen), [""; 0]);
+            assert_eq!(list_names(&result), [""; 0]);
             assert!(
-                seen.1.len() == 1 && seen.1[0].contains(note),
+                result.1.len() == 1 && result.1[0].contains(note),
                 "{:?}",
-                seen.1
+                result.1
             );
         }
     }

@@ -1,14 +1,14 @@
-//! The names of injected libraries in the directories of the image itself.
+//! Adds the names of injected libraries to the library directories of the image.
 //!
-//! Some programs find a library neither by the loader's cache nor by its configuration: they open
-//! a path, search a directory, have a loader of their own, or are linked with `-l`. Others find a
-//! leftover of the image before the cache, because `LD_LIBRARY_PATH` names its directory. So the
-//! image's library directory gets links to the libraries, and files that have one of their names
-//! are covered.
+//! Some programs find a library neither by the loader's cache nor by its configuration: they open a
+//! path, search a directory, have a loader of their own, or are linked with `-l`. Others find an
+//! old library of the image first, because `LD_LIBRARY_PATH` has its directory. So the image's
+//! library directory gets links to the injected libraries, and files of the image with their names
+//! are covered by mounts.
 //!
-//! The image may be hostile. Each directory is resolved once to a handle, and everything below is
-//! done with that handle and single names. Nothing here is necessary for the devices to work, so
-//! whatever cannot be done is only noted.
+//! The image may be hostile. Each directory is resolved once to a handle, and its entries are
+//! changed with this handle and single names. The devices work without these names, so a failure is
+//! only a warning.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -25,44 +25,46 @@ use crate::mount::{self, Mounter};
 /// The library directories of images, by the layout of their distribution: Debian and Ubuntu, then
 /// Fedora, SUSE and Arch, then Alpine and images without a loader. The first one that exists is
 /// used.
-pub(super) const IMAGE_DIRECTORIES: [&str; 3] = if cfg!(target_arch = "aarch64") {
+pub(super) const IMAGE_LIBRARY_DIRS: [&str; 3] = if cfg!(target_arch = "aarch64") {
     ["/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
 } else {
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
 };
 
-/// The same for libraries of 32-bit programs. Fedora has them in `/usr/lib`.
-const IMAGE_DIRECTORIES_32BIT: [&str; 2] = ["/usr/lib/i386-linux-gnu", "/usr/lib"];
+/// The library directories of images for 32-bit programs: Debian and Ubuntu, then Fedora. The first
+/// one that exists is used.
+const IMAGE_LIBRARY_DIRS_32BIT: [&str; 2] = ["/usr/lib/i386-linux-gnu", "/usr/lib"];
 
-/// The largest number of links inside one directory that are followed to a file. Packages have at
-/// most two: `libx.so`, `libx.so.1` and `libx.so.1.2`.
-pub(crate) const MAX_LINKS: usize = 4;
+/// The largest number of symbolic links inside one directory that are followed to a file. Packages
+/// have at most two: `libx.so` leads to `libx.so.1`, and this to `libx.so.1.2`.
+pub(crate) const MAX_LINK_DEPTH: usize = 4;
 
-/// The largest number of names that a note lists.
-const SHOWN: usize = 3;
+/// The largest number of paths that a warning lists.
+const MAX_LISTED_PATHS: usize = 3;
 
-/// An injected library.
+/// An injected library with the names that it gets in the image's directories.
 pub(super) struct NamedLibrary<'p> {
-    /// Its path in the container.
+    /// The path of the library in the container.
     pub(super) path: &'p Path,
     pub(super) identity: Identity,
-    /// The names by which programs open it.
+    /// The file names by which programs open the library.
     pub(super) names: &'p BTreeSet<String>,
     /// The subset of `names` for which a link is created in the image's library directory.
     pub(super) image_links: &'p BTreeSet<String>,
 }
 
-/// The directories of an image in which names are placed.
+/// The directories in which the names of libraries are added or left out.
 pub(super) struct ImageDirectories<'p> {
     /// The directories of `LD_LIBRARY_PATH`.
     pub(super) library_path: &'p [PathBuf],
     /// The directory of the injected libraries for 32-bit programs.
     pub(super) directory_32bit: Option<&'p Path>,
-    /// Directories with libraries that are used instead of the host's.
-    pub(super) newer: Vec<PathBuf>,
+    /// The directories with newer libraries than the host's. Programs use these libraries, so no
+    /// names are added.
+    pub(super) newer_directories: Vec<PathBuf>,
 }
 
-/// One directory of the image, resolved once.
+/// An open library directory of the image.
 struct ImageDirectory {
     parent: Parent,
     identity: Identity,
@@ -72,28 +74,30 @@ struct ImageDirectory {
     is_searched_first: bool,
 }
 
-/// A file to which a link of the image leads.
+/// The file to which a link of the image leads.
 enum LinkTarget {
     /// The injected library.
-    Injected,
-    /// A file in the same directory, by its name.
-    Beside(OsString),
-    /// Another path, or nothing.
-    Elsewhere,
+    InjectedLibrary,
+    /// A version of the library in the link's own directory, by its file name.
+    SameDirectory(OsString),
+    /// Another path, or no file.
+    Other,
 }
 
-struct Placement<'a, 'r> {
+/// Adds names of libraries to directories of the image, and collects what fails.
+struct NameWriter<'a, 'r> {
     root: &'r ContainerRoot,
     mounter: &'a mut Mounter,
-    problems: Problems,
+    problems: NameProblems,
 }
 
-/// The paths of names that could not be placed, and of directories that could not be opened, with
-/// the reasons.
-type Problems = Vec<(PathBuf, String)>;
+/// The paths of names that could not be added and of directories that could not be opened, with the
+/// reasons.
+type NameProblems = Vec<(PathBuf, String)>;
 
-/// Places the names of all libraries. Notes those that could not be placed.
-pub(super) fn place_names(
+/// Adds the names of all libraries to the directories of the image. Adds a warning for the names
+/// that could not be added.
+pub(super) fn add_image_names(
     root: &ContainerRoot,
     mounter: &mut Mounter,
     libraries: &[NamedLibrary<'_>],
@@ -104,93 +108,102 @@ pub(super) fn place_names(
         let directory = directories.directory_32bit;
         directory.is_some_and(|directory| library.path.starts_with(directory))
     };
-    let mut problems = Problems::new();
+    let mut problems = NameProblems::new();
     let directory_32bit = if libraries.iter().any(|library| is_32bit(&library)) {
-        first_directory(root, &IMAGE_DIRECTORIES_32BIT, &mut problems)
+        open_first_directory(root, &IMAGE_LIBRARY_DIRS_32BIT, &mut problems)
     } else {
         None
     };
-    let native = native_directories(root, directories, directory_32bit.as_ref(), &mut problems);
-    let mut placement = Placement {
+    let native_directories =
+        open_native_directories(root, directories, directory_32bit.as_ref(), &mut problems);
+    let mut writer = NameWriter {
         root,
         mounter,
         problems,
     };
-    for directory in &native {
+    for directory in &native_directories {
         for library in libraries.iter().filter(|library| !is_32bit(library)) {
-            placement.place_library(directory, library)?;
+            writer.add_library(directory, library)?;
         }
     }
-    // An image with one directory for both has no libraries for 32-bit programs.
-    let is_native =
-        |directory: &ImageDirectory| native.iter().any(|it| it.identity == directory.identity);
+    // If an image has only one library directory, it is for native programs, and the image cannot
+    // have libraries for 32-bit programs.
+    let is_native = |directory: &ImageDirectory| {
+        native_directories
+            .iter()
+            .any(|native| native.identity == directory.identity)
+    };
     if let Some(directory) = directory_32bit.filter(|directory| !is_native(directory)) {
         for library in libraries.iter().filter(is_32bit) {
-            placement.place_library(&directory, library)?;
+            writer.add_library(&directory, library)?;
         }
     }
-    warnings.extend(describe_problems(&placement.problems));
+    warnings.extend(describe_problems(&writer.problems));
     Ok(())
 }
 
-/// Returns the image's library directory, and those of `LD_LIBRARY_PATH`, each once. Directories
-/// with newer libraries, and the one for 32-bit programs, are left out.
-fn native_directories(
+/// Opens the image's library directory and those of `LD_LIBRARY_PATH`, each once. The directories
+/// with newer libraries and the directory for 32-bit programs are left out.
+fn open_native_directories(
     root: &ContainerRoot,
     directories: &ImageDirectories<'_>,
     directory_32bit: Option<&ImageDirectory>,
-    problems: &mut Problems,
+    problems: &mut NameProblems,
 ) -> Vec<ImageDirectory> {
-    let mut native = Vec::from_iter(first_directory(root, &IMAGE_DIRECTORIES, problems));
-    if let Some(first) = native.first_mut() {
-        first.gets_links = true;
+    let mut native_directories =
+        Vec::from_iter(open_first_directory(root, &IMAGE_LIBRARY_DIRS, problems));
+    if let Some(first_directory) = native_directories.first_mut() {
+        first_directory.gets_links = true;
     }
-    let mut left_out = Vec::new();
-    for path in &directories.newer {
-        left_out.extend(open_directory(root, path, problems).map(|it| it.identity));
+    let mut excluded_identities = Vec::new();
+    for path in &directories.newer_directories {
+        excluded_identities
+            .extend(open_directory(root, path, problems).map(|directory| directory.identity));
     }
-    native.retain(|directory| !left_out.contains(&directory.identity));
-    left_out.extend(directory_32bit.map(|directory| directory.identity));
+    native_directories.retain(|directory| !excluded_identities.contains(&directory.identity));
+    excluded_identities.extend(directory_32bit.map(|directory| directory.identity));
     for path in directories.library_path {
         let Some(directory) = open_directory(root, path, problems) else {
             continue;
         };
-        let mut known = native.iter_mut();
-        match known.find(|known| known.identity == directory.identity) {
-            Some(known) => known.is_searched_first = true,
-            None if left_out.contains(&directory.identity) => {}
-            None => native.push(ImageDirectory {
+        let mut directories_so_far = native_directories.iter_mut();
+        match directories_so_far
+            .find(|known_directory| known_directory.identity == directory.identity)
+        {
+            Some(known_directory) => known_directory.is_searched_first = true,
+            None if excluded_identities.contains(&directory.identity) => {}
+            None => native_directories.push(ImageDirectory {
                 is_searched_first: true,
                 ..directory
             }),
         }
     }
-    native
+    native_directories
 }
 
-fn first_directory(
+fn open_first_directory(
     root: &ContainerRoot,
     paths: &[&str],
-    problems: &mut Problems,
+    problems: &mut NameProblems,
 ) -> Option<ImageDirectory> {
     let mut paths = paths.iter().map(Path::new);
     paths.find_map(|path| open_directory(root, path, problems))
 }
 
-/// Opens a directory of the image. A path that leads nowhere, such as a loop of links, is no
-/// directory. One that cannot be opened, such as a directory in a volume of FUSE that root may not
-/// use, is a problem that is noted.
+/// Opens a directory of the image. Returns `None` if the path leads to no directory. A directory
+/// that cannot be opened, such as one of a FUSE mount that root may not use, is added to
+/// `problems`.
 fn open_directory(
     root: &ContainerRoot,
     path: &Path,
-    problems: &mut Problems,
+    problems: &mut NameProblems,
 ) -> Option<ImageDirectory> {
-    let opened = root.existing_directory_as_parent(path).and_then(|parent| {
+    let result = root.open_directory_as_parent(path).and_then(|parent| {
         let identity = parent.as_ref().map(Parent::identity).transpose()?;
         Ok(parent.zip(identity))
     });
-    match opened {
-        Ok(opened) => opened.map(|(parent, identity)| ImageDirectory {
+    match result {
+        Ok(parent) => parent.map(|(parent, identity)| ImageDirectory {
             parent,
             identity,
             path: path.to_owned(),
@@ -206,15 +219,15 @@ fn open_directory(
     }
 }
 
-impl Placement<'_, '_> {
-    fn place_library(
+impl NameWriter<'_, '_> {
+    fn add_library(
         &mut self,
         directory: &ImageDirectory,
         library: &NamedLibrary<'_>,
     ) -> Result<(), ApplyError> {
         for name in library.names {
             let gets_link = directory.gets_links && library.image_links.contains(name);
-            match self.place_name(directory, library, name, gets_link) {
+            match self.add_name(directory, library, name, gets_link) {
                 Ok(()) => {}
                 Err(
                     error @ ApplyError::Mount(
@@ -228,16 +241,17 @@ impl Placement<'_, '_> {
                     let reason = crate::log::chain(&error);
                     self.problems.push((directory.path.join(name), reason));
                 }
-                // A mount whose restrictions are uncertain must not stay in a container.
+                // Any other error may leave a mount with wrong attributes in the container. So the
+                // container must not start.
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    /// Makes a name in a directory of the image lead to the library, if the image has the name
-    /// or `gets_link` is set.
-    fn place_name(
+    /// Makes a name in a directory of the image lead to the library, if the image has a file with
+    /// this name or if `gets_link` is set.
+    fn add_name(
         &mut self,
         directory: &ImageDirectory,
         library: &NamedLibrary<'_>,
@@ -246,150 +260,152 @@ impl Placement<'_, '_> {
     ) -> Result<(), ApplyError> {
         let parent = &directory.parent;
         let entry = Name::new(name)?;
-        let place = library.path.with_file_name(name);
-        let mut linked = Ok(());
+        let library_path = library.path.with_file_name(name);
+        let mut link_result = Ok(());
         if gets_link {
-            linked = match parent.symlink(entry, &place) {
+            link_result = match parent.symlink(entry, &library_path) {
                 Ok(()) => return Ok(()),
                 Err(container::Error::Occupied { .. }) => Ok(()),
                 Err(error) => Err(error),
             };
         }
-        let Some(found) = parent.open(entry)? else {
-            return Ok(linked?);
+        let Some(existing_file) = parent.open(entry)? else {
+            return Ok(link_result?);
         };
-        match found.kind() {
-            FileKind::Regular => self.cover(parent, entry, &found, library),
-            FileKind::Symlink => match follow_link(parent, found, &place, name)? {
-                LinkTarget::Injected => Ok(()),
-                LinkTarget::Beside(file) => {
+        match existing_file.kind() {
+            FileKind::Regular => self.cover_file(parent, entry, &existing_file, library),
+            FileKind::Symlink => match follow_link(parent, existing_file, &library_path, name)? {
+                LinkTarget::InjectedLibrary => Ok(()),
+                LinkTarget::SameDirectory(file) => {
                     let file = Name::new(&file)?;
                     match parent.open(file)? {
-                        Some(found) => self.cover(parent, file, &found, library),
+                        Some(existing_file) => {
+                            self.cover_file(parent, file, &existing_file, library)
+                        }
                         None => Ok(()),
                     }
                 }
-                LinkTarget::Elsewhere => {
+                LinkTarget::Other => {
                     let is_hiding = directory.is_searched_first
                         && self.leads_to_other_file(&directory.path.join(name), library);
                     if gets_link || is_hiding {
-                        parent.redirect_link(entry, &place)?;
+                        parent.redirect_link(entry, &library_path)?;
                     }
                     Ok(())
                 }
             },
-            found => Err(container::Error::Occupied {
+            found_kind => Err(container::Error::Occupied {
                 path: directory.path.join(name),
-                found,
+                found_kind,
             }
             .into()),
         }
     }
 
-    /// Mounts the library over a file of the image. Nothing is done if it is there already,
-    /// because a hook may run twice.
-    fn cover(
+    /// Mounts the library over a file of the image. Does nothing if the library is mounted there
+    /// already, because a hook may run twice.
+    fn cover_file(
         &mut self,
         parent: &Parent,
         name: Name<'_>,
-        found: &Handle,
+        existing_file: &Handle,
         library: &NamedLibrary<'_>,
     ) -> Result<(), ApplyError> {
-        if found.identity() == library.identity {
+        if existing_file.identity() == library.identity {
             return Ok(());
         }
         let source = self.root.resolve(library.path)?;
         let source = source.filter(|source| source.identity() == library.identity);
-        let target = parent.existing_mount_point(name, FileKind::Regular)?;
+        let target = parent.open_mount_point(name, FileKind::Regular)?;
         if let (Some(source), Some(target)) = (source, target) {
             self.mounter.attach_copy(&source, library.path, &target)?;
         }
         Ok(())
     }
 
-    /// Returns whether a path of the image leads to a file that is not the library. The loader
-    /// ignores a link that leads to nothing.
+    /// Reports whether a path of the image leads to an existing file other than the library. The
+    /// loader ignores a broken link, so such a link hides nothing.
     fn leads_to_other_file(&self, path: &Path, library: &NamedLibrary<'_>) -> bool {
-        let found = self.root.resolve(path).ok().flatten();
-        found.is_some_and(|found| found.identity() != library.identity)
+        let file = self.root.resolve(path).ok().flatten();
+        file.is_some_and(|file| file.identity() != library.identity)
     }
 }
 
-/// Follows a link of the image inside its directory. Only a file whose name has the same beginning
-/// as the link's counts: it is the same library in another version, which no other program uses
-/// under another name.
+/// Follows a link of the image inside its directory. A file counts only if it is the same library
+/// in another version: a mount over it does not affect other libraries.
 fn follow_link(
     parent: &Parent,
     link: Handle,
-    place: &Path,
+    library_path: &Path,
     name: &str,
 ) -> Result<LinkTarget, ApplyError> {
-    let mut found = link;
-    for _ in 0..MAX_LINKS {
-        let Some(text) = read_link_target(&found) else {
+    let mut current_link = link;
+    for _ in 0..MAX_LINK_DEPTH {
+        let Some(target) = read_link_target(&current_link) else {
             break;
         };
-        if text.is_absolute() && text.parent() == place.parent() {
-            return Ok(LinkTarget::Injected);
+        if target.is_absolute() && target.parent() == library_path.parent() {
+            return Ok(LinkTarget::InjectedLibrary);
         }
-        let Ok(next) = Name::new(text.as_os_str()) else {
+        let Ok(next_name) = Name::new(target.as_os_str()) else {
             break;
         };
-        match parent.open(next)? {
+        match parent.open(next_name)? {
             Some(file) if file.kind() == FileKind::Regular => {
-                return Ok(if is_same_library(name, next.as_os_str()) {
-                    LinkTarget::Beside(next.as_os_str().to_owned())
+                return Ok(if is_same_library(name, next_name.as_os_str()) {
+                    LinkTarget::SameDirectory(next_name.as_os_str().to_owned())
                 } else {
-                    LinkTarget::Elsewhere
+                    LinkTarget::Other
                 });
             }
-            Some(file) => found = file,
+            Some(file) => current_link = file,
             None => break,
         }
     }
-    Ok(LinkTarget::Elsewhere)
+    Ok(LinkTarget::Other)
 }
 
-/// Returns whether two names of files are equal up to `.so`.
+/// Reports whether two file names are of the same library: they are equal up to `.so`.
 pub(crate) fn is_same_library(name: &str, other: &OsStr) -> bool {
     let stem = |name: &str| name.find(".so").map(|end| name[..end].to_owned());
     let other = other.to_str().and_then(stem);
     other.is_some() && stem(name) == other
 }
 
-/// Returns the image's library directory for these programs, by a function that returns whether a
-/// directory exists. The last one is created with the directory of the injected libraries.
+/// Returns the image's library directory for these programs: the first one for which `exists`
+/// returns true, or else the last one, which is created when libraries are injected.
 pub(crate) fn find_image_directory(
     programs: Programs,
     exists: impl Fn(&Path) -> bool,
 ) -> &'static Path {
     let directories: &[&str] = match programs {
-        Programs::Native => &IMAGE_DIRECTORIES,
-        Programs::Bits32 => &IMAGE_DIRECTORIES_32BIT,
+        Programs::Native => &IMAGE_LIBRARY_DIRS,
+        Programs::Bits32 => &IMAGE_LIBRARY_DIRS_32BIT,
     };
     let mut directories = directories.iter().map(Path::new);
-    let existing = directories.clone().find(|path| exists(path));
-    existing
+    let existing_directory = directories.clone().find(|path| exists(path));
+    existing_directory
         .or(directories.next_back())
         .unwrap_or(Path::new("/"))
 }
 
-/// Describes the names that could not be placed, in one line.
-fn describe_problems(problems: &Problems) -> Option<String> {
+/// Returns a warning of one line about the names that could not be added, or `None` if there are
+/// none.
+fn describe_problems(problems: &NameProblems) -> Option<String> {
     let (path, reason) = problems.first()?;
-    let names: Vec<String> = problems
+    let paths: Vec<String> = problems
         .iter()
-        .take(SHOWN)
+        .take(MAX_LISTED_PATHS)
         .map(|(path, _)| path.display().to_string())
         .collect();
-    let more = match problems.len() - names.len() {
+    let remaining_note = match problems.len() - paths.len() {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        remaining => format!(" and {remaining} more"),
     };
     Some(format!(
-        "{}{more} do not lead to the host's libraries, which only programs need that open them by \
-         such a path: {}: {reason}",
-        names.join(", "),
+        "{}{remaining_note} do not lead to the host's libraries, which only programs need that open \
+         them by such a path: {}: {reason}",
+        paths.join(", "),
         path.display()
     ))
 }

@@ -16,27 +16,29 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 /// The libraries and files that will be mounted in the hook's own directory.
 #[derive(Default)]
 pub(crate) struct InjectedDir<'p> {
-    /// The libraries by directory; each directory is in [`INJECTED`].
+    /// The libraries by directory. All directories are below [`INJECTED`].
     libraries: BTreeMap<&'p Path, Vec<Library<'p>>>,
+    /// The other files, each with the path at which the container finds it.
     files: Vec<(Source, &'p Path)>,
 }
 
-/// A library, its file name, and additional names for it.
+/// A library with its file name and its additional names, which are links to it.
 type Library<'p> = (Source, &'p OsStr, &'p BTreeSet<String>);
 
 /// The size limit of the tmpfs in bytes. The tmpfs has only mount points and links, because the
 /// contents of mounted files are in their own file systems.
-const SIZE: u64 = 1 << 20;
+const TMPFS_SIZE_BYTES: u64 = 1 << 20;
 
-const MODE: Mode = Mode::from_bits_truncate(0o755);
+const TMPFS_MODE: Mode = Mode::from_bits_truncate(0o755);
 
 impl<'p> InjectedDir<'p> {
-    /// Returns the path in the hook's directory of the file that the container finds at `path`.
-    pub(crate) fn inner_path(path: &Path) -> PathBuf {
-        let inside = path.strip_prefix("/").unwrap_or(path);
-        Path::new(INJECTED).join(FILES).join(inside)
+    /// Returns the path in the hook's own directory to which the container's `path` is a link.
+    pub(crate) fn to_injected_path(path: &Path) -> PathBuf {
+        let relative_path = path.strip_prefix("/").unwrap_or(path);
+        Path::new(INJECTED).join(FILES).join(relative_path)
     }
 
+    /// Adds a library that will be mounted at `path`, with additional names in the same directory.
     pub(super) fn add_library(
         &mut self,
         source: Source,
@@ -54,36 +56,38 @@ impl<'p> InjectedDir<'p> {
         Ok(())
     }
 
-    /// Adds the file that the container finds at `path`.
+    /// Adds a file that the container finds at `path`, which is a link to it.
     pub(super) fn add_file(&mut self, source: Source, path: &'p Path) {
         self.files.push((source, path));
     }
 
-    /// Creates the directory and mounts all libraries and files in it. Nothing is done if
-    /// everything is there already, because a hook may run twice.
+    /// Creates the directory and mounts all libraries and files in it. Does nothing if everything
+    /// is mounted already, because a hook may run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,
         mounter: &mut Mounter,
         label: Option<&str>,
     ) -> Result<(), ApplyError> {
-        let empty = self.libraries.is_empty() && self.files.is_empty();
-        if empty || self.is_complete(root)? {
+        let is_empty = self.libraries.is_empty() && self.files.is_empty();
+        if is_empty || self.is_complete(root)? {
             return Ok(());
         }
-        let covered = root.mount_point(Path::new(INJECTED), FileKind::Directory)?;
+        let mount_point =
+            root.open_or_create_mount_point(Path::new(INJECTED), FileKind::Directory)?;
         let options = TmpfsOptions {
-            size: SIZE,
-            mode: MODE,
+            size_bytes: TMPFS_SIZE_BYTES,
+            mode: TMPFS_MODE,
             label,
         };
-        let staged = mounter.tmpfs(covered, &options)?;
+        let staged_tmpfs = mounter.create_tmpfs(mount_point, &options)?;
         let mut mounts = Vec::new();
-        let mut directories = TmpfsDirectories::new(staged.directory());
+        let mut directories = TmpfsDirectories::new(staged_tmpfs.directory());
         for (path, libraries) in self.libraries {
-            let directory = directories.create(relative_path(path))?;
+            let directory = directories.create_directory(to_relative_path(path))?;
             for (source, name, links) in libraries {
-                let target = directory.mount_point(Name::new(name)?, source.kind())?;
+                let target =
+                    directory.open_or_create_mount_point(Name::new(name)?, source.kind())?;
                 for link in links {
                     directory.symlink(Name::new(link)?, Path::new(name))?;
                 }
@@ -91,14 +95,15 @@ impl<'p> InjectedDir<'p> {
             }
         }
         for (source, path) in self.files {
-            let place = InjectedDir::inner_path(path);
-            let (directory, name) = directories.create_parent(relative_path(&place))?;
-            let target = directory.mount_point(name, source.kind())?;
+            let target_path = InjectedDir::to_injected_path(path);
+            let (directory, name) = directories.create_parent(to_relative_path(&target_path))?;
+            let target = directory.open_or_create_mount_point(name, source.kind())?;
             mounts.push((source, target));
         }
-        tmpfs::attach(staged, mounts, mounter)
+        tmpfs::attach_with_mounts(staged_tmpfs, mounts, mounter)
     }
 
+    /// Reports whether all libraries and files are mounted in the container already.
     fn is_complete(&self, root: &ContainerRoot) -> Result<bool, ApplyError> {
         let libraries = self.libraries.iter().flat_map(|(path, libraries)| {
             let libraries = libraries.iter();
@@ -107,7 +112,7 @@ impl<'p> InjectedDir<'p> {
         let files = self
             .files
             .iter()
-            .map(|(source, path)| (source, InjectedDir::inner_path(path)));
+            .map(|(source, path)| (source, InjectedDir::to_injected_path(path)));
         for (source, path) in libraries.chain(files) {
             if !tmpfs::is_mounted_at(root, &path, source)? {
                 return Ok(false);
@@ -117,7 +122,7 @@ impl<'p> InjectedDir<'p> {
     }
 }
 
-/// Returns the part of the path below [`INJECTED`].
-fn relative_path(path: &Path) -> &Path {
+/// Returns the path relative to [`INJECTED`].
+fn to_relative_path(path: &Path) -> &Path {
     path.strip_prefix(INJECTED).unwrap_or(path)
 }

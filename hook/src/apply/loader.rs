@@ -12,30 +12,31 @@ use super::{ApplyError, image_libraries};
 use crate::container::{self, ContainerRoot};
 use crate::loader::{LibraryDir, LibraryDirError, Loader, find_loaders, glibc, musl};
 
-/// The paths of the dynamic loaders for the architecture of this program. Programs contain
-/// these paths, by the convention of the psABI or of musl.
-const INTERPRETERS: [&str; 2] = if cfg!(target_arch = "aarch64") {
+/// The paths of the dynamic loaders of glibc and musl for the architecture of this program. The
+/// psABI and musl define these paths, which programs contain (PT_INTERP).
+const INTERPRETER_PATHS: [&str; 2] = if cfg!(target_arch = "aarch64") {
     ["/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-aarch64.so.1"]
 } else {
     ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"]
 };
 
-/// The path of the dynamic loader for 32-bit programs.
-const INTERPRETER_32BIT: Option<&str> = if cfg!(target_arch = "x86_64") {
+/// The path of the dynamic loader for 32-bit programs, if this architecture can run them.
+const INTERPRETER_PATH_32BIT: Option<&str> = if cfg!(target_arch = "x86_64") {
     Some("/lib/ld-linux.so.2")
 } else {
     None
 };
 
-const CACHE: &str = "/etc/ld.so.cache";
+/// The path of glibc's cache of libraries in a container (ldconfig(8)).
+const LD_CACHE_PATH: &str = "/etc/ld.so.cache";
 
-/// The size limit of a loader's configuration file in bytes.
-const MAX_CONF: usize = 1 << 20;
+/// The size in bytes of the largest configuration file of a loader that is read.
+const MAX_CONF_BYTES: usize = 1 << 20;
 
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 
-/// The directories and libraries that the loaders must find. A library is a name, and the path
-/// to which it leads.
+/// The directories and libraries that the loaders must find. A library is a name and the path to
+/// which the name leads.
 pub(crate) struct LibrarySearch<'p> {
     pub(super) directories: Cow<'p, [PathBuf]>,
     pub(super) libraries: Cow<'p, [(String, PathBuf)]>,
@@ -46,28 +47,28 @@ pub(crate) struct LibrarySearch<'p> {
     pub(super) libraries_32bit: &'p [(String, PathBuf)],
 }
 
-/// The configuration files of a container's loaders, and the errors of those that could not be
+/// The configuration files of a container's loaders, and the errors of the files that could not be
 /// changed.
 struct LoaderFiles<'r> {
     root: &'r ContainerRoot,
-    unchanged: Vec<container::Error>,
+    write_errors: Vec<container::Error>,
 }
 
-/// Configures every dynamic loader that the container has. A container without a loader has
-/// only programs that load no library.
+/// Configures every dynamic loader of the container. A container without a loader has only
+/// statically linked programs.
 ///
-/// A file that cannot be written is left unchanged, with a note, because programs can still
-/// find the libraries by `LD_LIBRARY_PATH`.
+/// A file that cannot be written is not changed, and a warning is added: programs can still find
+/// the libraries by `LD_LIBRARY_PATH`.
 ///
 /// Returns the directories of the image whose libraries are newer than those of the host.
-pub(super) fn configure(
+pub(super) fn configure_loaders(
     root: &ContainerRoot,
     mut search: LibrarySearch<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<PathBuf>, ApplyError> {
-    let mut newer = Vec::new();
+    let mut newer_directories = Vec::new();
     for image in image_libraries::find_newer_libraries(root, search.image_libraries, warnings) {
-        newer.push(image.directory.clone());
+        newer_directories.push(image.directory.clone());
         search.directories.to_mut().insert(0, image.directory);
         let libraries = search.libraries.to_mut();
         libraries.splice(0..0, image.libraries);
@@ -75,37 +76,40 @@ pub(super) fn configure(
     let search = &search;
     let mut files = LoaderFiles {
         root,
-        unchanged: Vec::new(),
+        write_errors: Vec::new(),
     };
-    let native = directories(paths(&search.directories))?;
-    for loader in find_loaders(interpreters(root, search)?) {
+    let native_directories = to_library_dirs(as_paths(&search.directories))?;
+    for loader in find_loaders(find_interpreters(root, search)?) {
         match loader {
             Loader::Glibc => {
                 // ldconfig distinguishes 32-bit and 64-bit libraries by their headers.
-                let all = [native.as_slice(), &directories(search.directory_32bit)?];
-                configure_glibc(&mut files, &all.concat())?;
-                extend_cache(&mut files, search, warnings)?;
+                let all_directories = [
+                    native_directories.as_slice(),
+                    &to_library_dirs(search.directory_32bit)?,
+                ];
+                configure_glibc(&mut files, &all_directories.concat())?;
+                extend_ld_cache(&mut files, search, warnings)?;
             }
             Loader::Musl { arch } => {
                 let file = musl::path_file(&arch);
-                files.edit(&file, MAX_CONF, |text| {
-                    Ok(musl::update_path_file(text, &native))
+                files.edit_file(&file, MAX_CONF_BYTES, |text| {
+                    Ok(musl::update_path_file(text, &native_directories))
                 })?;
             }
         }
     }
-    warnings.extend(files.note(search));
-    Ok(newer)
+    warnings.extend(files.describe_write_errors(search));
+    Ok(newer_directories)
 }
 
 /// Returns the file names of the dynamic loaders that the container has.
-fn interpreters(
+fn find_interpreters(
     root: &ContainerRoot,
     search: &LibrarySearch<'_>,
 ) -> Result<Vec<&'static str>, ApplyError> {
-    let interpreter_32bit = search.directory_32bit.and(INTERPRETER_32BIT);
+    let interpreter_32bit = search.directory_32bit.and(INTERPRETER_PATH_32BIT);
     let mut names = Vec::new();
-    for path in INTERPRETERS.iter().copied().chain(interpreter_32bit) {
+    for path in INTERPRETER_PATHS.iter().copied().chain(interpreter_32bit) {
         if root.resolve(Path::new(path))?.is_some() {
             names.extend(path.rsplit('/').next());
         }
@@ -113,92 +117,103 @@ fn interpreters(
     Ok(names)
 }
 
-fn paths(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
+fn as_paths(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
     paths.iter().map(PathBuf::as_path)
 }
 
-fn directories<'p>(
+fn to_library_dirs<'p>(
     paths: impl IntoIterator<Item = &'p Path>,
 ) -> Result<Vec<LibraryDir>, LibraryDirError> {
     paths.into_iter().map(LibraryDir::new).collect()
 }
 
-/// Writes the configuration that a later `ldconfig` in the container uses.
+/// Writes the configuration that `ldconfig` uses when it is run in the container later.
 fn configure_glibc(
     files: &mut LoaderFiles<'_>,
     directories: &[LibraryDir],
 ) -> Result<(), ApplyError> {
     let drop_in = glibc::generate_drop_in(directories);
-    files.edit(glibc::DROP_IN, MAX_CONF, |text| {
+    files.edit_file(glibc::DROP_IN, MAX_CONF_BYTES, |text| {
         Ok((text != Some(&drop_in)).then_some(drop_in))
     })?;
-    files.edit(glibc::CONF, MAX_CONF, |text| Ok(glibc::update_conf(text)))
+    files.edit_file(glibc::CONF, MAX_CONF_BYTES, |text| {
+        Ok(glibc::update_conf(text))
+    })
 }
 
-/// Adds the libraries to the cache, which programs use until `ldconfig` generates it again.
-fn extend_cache(
+/// Adds the libraries to the cache, which the loader uses until `ldconfig` generates the cache
+/// again.
+fn extend_ld_cache(
     files: &mut LoaderFiles<'_>,
     search: &LibrarySearch<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
-    files.edit(CACHE, MAX_SIZE, |bytes| {
-        let existing = match bytes.map(LdCache::parse) {
+    files.edit_file(LD_CACHE_PATH, MAX_SIZE, |bytes| {
+        let existing_cache = match bytes.map(LdCache::parse) {
             None => None,
             Some(Ok(cache)) => Some(cache),
             Some(Err(error)) => {
                 warnings.push(format!(
-                    "the image's {CACHE} is invalid and is created again: {error}"
+                    "the image's {LD_CACHE_PATH} is invalid and is created again: {error}"
                 ));
                 None
             }
         };
-        let mut merged =
-            LdCache::merge(existing.as_ref(), &entries(&search.libraries), Abi::NATIVE);
+        let mut merged_cache = LdCache::merge(
+            existing_cache.as_ref(),
+            &to_cache_entries(&search.libraries),
+            Abi::NATIVE,
+        );
         if let (Some(abi), false) = (Abi::BITS_32, search.libraries_32bit.is_empty()) {
-            merged = LdCache::merge(Some(&merged), &entries(search.libraries_32bit), abi);
+            merged_cache = LdCache::merge(
+                Some(&merged_cache),
+                &to_cache_entries(search.libraries_32bit),
+                abi,
+            );
         }
-        let merged = merged.to_bytes()?;
-        Ok((bytes != Some(&merged)).then_some(merged))
+        let merged_cache = merged_cache.to_bytes()?;
+        Ok((bytes != Some(&merged_cache)).then_some(merged_cache))
     })
 }
 
-fn entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
-    let entries = libraries.iter();
-    entries
+fn to_cache_entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
+    libraries
+        .iter()
         .filter_map(|(name, path)| NewEntry::new(name, path).ok())
         .collect()
 }
 
 impl LoaderFiles<'_> {
-    /// Replaces the content of `path` by the result of `change`, unless the result is `None`.
-    /// The file must not be larger than `cap` bytes.
-    fn edit(
+    /// Replaces the content of the file `path` by the result of `generate`, unless the result is
+    /// `None`. `generate` gets the old content, or `None` if there is no file. Fails if the file is
+    /// larger than `max_bytes`.
+    fn edit_file(
         &mut self,
         path: &str,
-        cap: usize,
-        change: impl FnOnce(Option<&[u8]>) -> Result<Option<Vec<u8>>, ApplyError>,
+        max_bytes: usize,
+        generate: impl FnOnce(Option<&[u8]>) -> Result<Option<Vec<u8>>, ApplyError>,
     ) -> Result<(), ApplyError> {
         use container::Error::{NotWritable, ReadOnly};
-        let file = match self.root.file(Path::new(path)) {
+        let file = match self.root.open_writable_file(Path::new(path)) {
             Err(error @ NotWritable { .. }) => {
-                self.unchanged.push(error);
+                self.write_errors.push(error);
                 return Ok(());
             }
             file => file?,
         };
-        let Some(bytes) = change(file.read(cap)?.as_deref())? else {
+        let Some(bytes) = generate(file.read(max_bytes)?.as_deref())? else {
             return Ok(());
         };
         match file.replace(&bytes, FILE_MODE) {
-            Err(error @ (NotWritable { .. } | ReadOnly { .. })) => self.unchanged.push(error),
-            replaced => replaced?,
+            Err(error @ (NotWritable { .. } | ReadOnly { .. })) => self.write_errors.push(error),
+            result => result?,
         }
         Ok(())
     }
 
-    fn note(&self, search: &LibrarySearch<'_>) -> Option<String> {
-        let reasons: Vec<String> = self.unchanged.iter().map(ToString::to_string).collect();
-        let directories = paths(&search.directories).chain(search.directory_32bit);
+    fn describe_write_errors(&self, search: &LibrarySearch<'_>) -> Option<String> {
+        let reasons: Vec<String> = self.write_errors.iter().map(ToString::to_string).collect();
+        let directories = as_paths(&search.directories).chain(search.directory_32bit);
         let directories: Vec<_> = directories.map(|path| path.to_string_lossy()).collect();
         (!reasons.is_empty()).then(|| {
             format!(

@@ -1,4 +1,5 @@
-//! Masks: directories in which the container sees only selected contents.
+//! Masks: read-only tmpfs mounts over directories, in which the container sees only selected
+//! contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -18,24 +19,24 @@ pub(crate) struct Mask<'p> {
     pub(crate) path: &'p Path,
     /// Whether the directory is created if the container does not have it.
     pub(super) is_created: bool,
-    /// The files in the mask, with their contents.
+    /// The files that are created in the mask, with their contents.
     pub(super) files: &'p BTreeMap<PathBuf, String>,
-    /// The links in the mask, with their targets.
+    /// The symbolic links that are created in the mask, with their targets.
     pub(super) links: &'p BTreeMap<PathBuf, PathBuf>,
-    /// The files of the host that are visible in the mask, and their paths.
+    /// The files of the host that are mounted in the mask, with their paths.
     pub(super) visible_files: Vec<(Source, &'p Path)>,
 }
 
-/// The size limit of the tmpfs in bytes. The tmpfs has the texts of created files; the contents of
-/// mounted files are in their own file systems.
-const SIZE: u64 = 1 << 20;
+/// The size limit of the tmpfs in bytes. The tmpfs has only the contents of created files, because
+/// those of mounted files are in their own file systems.
+const TMPFS_SIZE_BYTES: u64 = 1 << 20;
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
 
 impl Mask<'_> {
-    /// Covers the directory by the mask, if the container has the directory or it is to be
-    /// created. Nothing is done if the mask is there already, because a hook may run twice.
+    /// Mounts the mask over the directory, if the container has the directory or `is_created` is
+    /// set. Does nothing if the mask is mounted already, because a hook may run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,
@@ -43,9 +44,9 @@ impl Mask<'_> {
         label: Option<&str>,
     ) -> Result<(), ApplyError> {
         let target = if self.is_created {
-            Some(root.mount_point(self.path, FileKind::Directory)?)
+            Some(root.open_or_create_mount_point(self.path, FileKind::Directory)?)
         } else {
-            root.existing_mount_point(self.path, FileKind::Directory)?
+            root.open_mount_point(self.path, FileKind::Directory)?
         };
         let Some(target) = target else {
             return Ok(());
@@ -54,32 +55,32 @@ impl Mask<'_> {
             return Ok(());
         }
         let options = TmpfsOptions {
-            size: SIZE,
+            size_bytes: TMPFS_SIZE_BYTES,
             mode: DIRECTORY_MODE,
             label,
         };
-        let staged = mounter.tmpfs(target, &options)?;
-        let mut directories = TmpfsDirectories::new(staged.directory());
+        let staged_tmpfs = mounter.create_tmpfs(target, &options)?;
+        let mut directories = TmpfsDirectories::new(staged_tmpfs.directory());
         for (path, text) in self.files {
-            let (directory, name) = directories.create_parent(relative_path(self.path, path))?;
-            directory.write_new(name, text.as_bytes(), FILE_MODE)?;
+            let (directory, name) = directories.create_parent(to_relative_path(self.path, path))?;
+            directory.write_new_file(name, text.as_bytes(), FILE_MODE)?;
         }
         for (path, target) in self.links {
-            let (directory, name) = directories.create_parent(relative_path(self.path, path))?;
+            let (directory, name) = directories.create_parent(to_relative_path(self.path, path))?;
             directory.symlink(name, target)?;
         }
         let mut mounts = Vec::with_capacity(self.visible_files.len());
         for (source, path) in self.visible_files {
-            let (directory, name) = directories.create_parent(relative_path(self.path, path))?;
-            let target = directory.mount_point(name, source.kind())?;
+            let (directory, name) = directories.create_parent(to_relative_path(self.path, path))?;
+            let target = directory.open_or_create_mount_point(name, source.kind())?;
             mounts.push((source, target));
         }
-        tmpfs::attach(staged, mounts, mounter)
+        tmpfs::attach_with_mounts(staged_tmpfs, mounts, mounter)
     }
 
-    /// Returns whether a tmpfs with all contents of the mask is there already. The test for a
-    /// tmpfs is necessary because the directory itself may show the same contents: in a
-    /// container that shares the processes of the host, /proc is that of the host.
+    /// Reports whether a tmpfs with all contents of the mask is mounted already. The test for a
+    /// tmpfs is necessary because the directory itself may have the same contents: in a container
+    /// with the host's PID namespace, /proc is the host's.
     fn is_complete(&self, root: &ContainerRoot, target: &Target) -> Result<bool, ApplyError> {
         if !target.is_tmpfs()? {
             return Ok(false);
@@ -90,82 +91,83 @@ impl Mask<'_> {
             }
         }
         for (path, text) in self.files {
-            // The read limit is the length of the text, so a longer file is an error and
-            // differs.
-            let found = root.read_file(path, text.len()).unwrap_or_default();
-            if found.as_deref() != Some(text.as_bytes()) {
+            // The read limit is the length of the text, so a longer file is an error and counts as
+            // different.
+            let content = root.read_file(path, text.len()).unwrap_or_default();
+            if content.as_deref() != Some(text.as_bytes()) {
                 return Ok(false);
             }
         }
         for (path, target) in self.links {
-            if find_link(root, path)?.as_ref() != Some(target) {
+            if find_link_target(root, path)?.as_ref() != Some(target) {
                 return Ok(false);
             }
         }
-        // A device that was unplugged or is in another socket must not stay in the list.
-        Ok(!has_only_links(self.path) || self.list_names(root)? == self.planned_names())
+        // A mask of links must have no other names: a device that was unplugged or is in another
+        // socket must not stay in the list.
+        Ok(!has_only_links(self.path) || self.list_names(root)? == self.list_planned_names())
     }
 
-    /// Removes the mask of a container that runs if it lists other devices than this one. A mask
-    /// that hides files of the host is never removed, because they would be visible until
-    /// the new one is there.
-    pub(crate) fn remove_outdated(&self, root: &ContainerRoot) -> Result<(), ApplyError> {
+    /// Removes the existing mask of a running container if it lists other devices than this mask. A
+    /// mask that hides files of the host is never removed, because they would be visible until the
+    /// new mask is mounted.
+    pub(crate) fn remove_outdated_mask(&self, root: &ContainerRoot) -> Result<(), ApplyError> {
         if !has_only_links(self.path) {
             return Ok(());
         }
-        let target = root.existing_mount_point(self.path, FileKind::Directory)?;
+        let target = root.open_mount_point(self.path, FileKind::Directory)?;
         if let Some(target) = target
             && target.is_tmpfs()?
             && !self.is_complete(root, &target)?
         {
-            mount::unmount(&target.open_top()?, self.path, root.proc())?;
+            mount::unmount(&target.reopen_by_name()?, self.path, root.proc())?;
         }
         Ok(())
     }
 
-    /// Returns the names in the directory of the container.
+    /// Returns the names of the entries that the directory has in the container now.
     fn list_names(&self, root: &ContainerRoot) -> Result<BTreeSet<OsString>, ApplyError> {
         const MAX_NAMES: usize = 4096;
-        let Some(directory) = root.existing_directory(self.path)? else {
+        let Some(directory) = root.open_directory(self.path)? else {
             return Ok(BTreeSet::new());
         };
         Ok(directory.list_names(MAX_NAMES)?.into_iter().collect())
     }
 
-    /// Returns the names that the directory has with this mask.
-    fn planned_names(&self) -> BTreeSet<OsString> {
-        let shown = self.visible_files.iter().map(|(_, path)| *path);
-        let created = self.files.keys().chain(self.links.keys());
-        let paths = created.map(PathBuf::as_path).chain(shown);
-        let names = paths.filter_map(|path| relative_path(self.path, path).iter().next());
+    /// Returns the names of the entries that the directory will have with this mask.
+    fn list_planned_names(&self) -> BTreeSet<OsString> {
+        let visible_paths = self.visible_files.iter().map(|(_, path)| *path);
+        let created_paths = self.files.keys().chain(self.links.keys());
+        let paths = created_paths.map(PathBuf::as_path).chain(visible_paths);
+        let names = paths.filter_map(|path| to_relative_path(self.path, path).iter().next());
         names.map(OsStr::to_owned).collect()
     }
 }
 
-/// Returns the text of the link at a path in the container.
-fn find_link(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>, ApplyError> {
-    let Some((parent, name)) = root.existing_parent(path)? else {
+/// Returns the target of the symbolic link at a path in the container, or `None` if there is no
+/// link.
+fn find_link_target(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>, ApplyError> {
+    let Some((parent, name)) = root.open_parent(path)? else {
         return Ok(None);
     };
     Ok(parent.open(name)?.as_ref().and_then(read_link_target))
 }
 
-/// Refuses a plan with a mask for a container that could remove the mask. A mask of links of the
-/// kernel hides nothing that the container does not see elsewhere.
+/// Refuses a plan with a mask, for a container that could remove the mask. A mask that has only
+/// links is allowed, because the container can see the hidden links elsewhere.
 pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
     for step in &plan.steps {
         if let Action::Mask { path, .. } = &step.action
             && !has_only_links(path)
         {
-            return Err(
-                ApplyError::RemovableMask { path: path.clone() }.with_subject(&step.user_labels)
-            );
+            return Err(ApplyError::RemovableMask { path: path.clone() }
+                .with_user_labels(&step.user_labels));
         }
     }
     Ok(())
 }
 
-/// Returns the part of the path below the directory.
-fn relative_path<'p>(directory: &Path, path: &'p Path) -> &'p Path {
+/// Returns `path` relative to `directory`.
+fn to_relative_path<'p>(directory: &Path, path: &'p Path) -> &'p Path {
     path.strip_prefix(directory).unwrap_or(path)
 }

@@ -1,10 +1,10 @@
-//! Carries out an injection plan. Every step is done as the plan says, or the container does
-//! not start. This module makes only decisions that depend on the container itself;
-//! `ARCHITECTURE.md` lists them.
+//! Carries out an injection plan. Every step is done as planned, or the container does not start.
+//! This module makes only decisions that depend on the container itself, which `ARCHITECTURE.md`
+//! lists.
 //!
-//! First, sources are opened and checked in the host's mount namespace. Then the cgroup gets
-//! its rules. Finally the process enters the container's mount namespace, from which it cannot
-//! return, and attaches the sources there.
+//! First, sources are opened and checked in the host's mount namespace. Then the device rules are
+//! added to the cgroup. Finally the process enters the container's mount namespace, from which it
+//! cannot return, and attaches the sources there.
 
 mod comparison;
 mod image_libraries;
@@ -36,21 +36,21 @@ use net_interfaces::{NetInterfaceError, NetInterfaceMoves};
 use prepare::PrepareError;
 
 pub(crate) use comparison::{OpenFile, find_missing_file, is_other_file, is_outdated};
-pub(crate) use image_names::{MAX_LINKS, find_image_directory, is_same_library};
+pub(crate) use image_names::{MAX_LINK_DEPTH, find_image_directory, is_same_library};
 pub(crate) use injected_dir::InjectedDir;
 pub(crate) use rules::list_rules;
 pub(crate) use sources::{OpenedAction, OpenedStep};
 pub(crate) use stale_nodes::{StaleNode, is_granted_by_cdi};
-pub(crate) use targets::{attach, remove_outdated_masks};
+pub(crate) use targets::{attach_steps, remove_outdated_masks};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error(transparent)]
     Mount(#[from] mount::Error),
-    #[error("{reason}")]
+    #[error("{user_labels}")]
     Step {
-        /// The reason of the step: the ids of its devices, or the class.
-        reason: String,
+        /// The ids of the devices that need the step, or the class.
+        user_labels: String,
         #[source]
         error: Box<ApplyError>,
     },
@@ -96,16 +96,16 @@ impl From<rooted_path::Error> for ApplyError {
 }
 
 impl ApplyError {
-    /// Adds the device or class that the error concerns.
-    fn with_subject(self, reason: &str) -> Self {
+    /// Adds to the error the devices or the class whose step failed.
+    fn with_user_labels(self, user_labels: &str) -> Self {
         ApplyError::Step {
-            reason: reason.to_owned(),
+            user_labels: user_labels.to_owned(),
             error: Box::new(self),
         }
     }
 }
 
-/// Runs the programs of `[prepare]`, and opens and checks every source.
+/// Runs the programs of `[prepare]`, and opens and checks the source of every step.
 pub(crate) fn open_sources<'p>(
     plan: &'p InjectionPlan,
     config: &Config,
@@ -132,9 +132,9 @@ pub(crate) fn check_masks(
     Ok(())
 }
 
-/// Carries out a plan for a container that is being created. Returns warnings of one line each for
-/// the log.
-pub(crate) fn apply(
+/// Carries out a plan for a container that is being created. Returns warnings for the log, of one
+/// line each.
+pub(crate) fn apply_plan(
     plan: &InjectionPlan,
     state: &State,
     bundle: &Bundle,
@@ -143,22 +143,22 @@ pub(crate) fn apply(
 ) -> Result<Vec<String>, ApplyError> {
     let calls = KernelCalls::probe();
     let host = SourceRoot::open(&config.host_root, calls.resolver())?;
-    // The programs of `[prepare]` have a time limit of their own, so the deadline is paused.
-    let prepared = deadline.pause(|| prepare::prepare_devices(plan, &config.host_root));
-    prepared.map_err(ApplyError::Deadline)??;
+    // The deadline is paused, because the programs of `[prepare]` have a time limit of their own.
+    let prepare_result = deadline.pause(|| prepare::prepare_devices(plan, &config.host_root));
+    prepare_result.map_err(ApplyError::Deadline)??;
     Stage::Sources.begin();
     let steps = sources::open_sources(plan, &host, calls)?;
     let namespace = ContainerNamespace::from_pid(state.pid, &bundle.rootfs, calls.resolver())?;
     check_masks(plan, &namespace, bundle, config)?;
     Stage::Rules.begin();
-    let interfaces = NetInterfaceMoves::prepare(plan, &namespace, &config.host_root)?;
+    let interface_moves = NetInterfaceMoves::prepare(plan, &namespace, &config.host_root)?;
     let mut warnings = rules::allow_devices(plan, &namespace, bundle)?;
     Stage::Container.begin();
     let root = namespace.enter(&bundle.tmpfs_paths, calls.resolver())?;
     let label = bundle.mount_label.as_deref();
-    attach(steps, &root, calls, label, &mut warnings)?;
-    if let Some(interfaces) = interfaces {
-        warnings.extend(interfaces.move_interfaces()?);
+    attach_steps(steps, &root, calls, label, &mut warnings)?;
+    if let Some(interface_moves) = interface_moves {
+        warnings.extend(interface_moves.move_interfaces()?);
     }
     Ok(warnings)
 }

@@ -1,8 +1,9 @@
 //! Moves network interfaces into the container's network namespace.
 //!
-//! The kernel moves an interface of hardware back to the initial namespace when the container's
-//! namespace ends, so that nothing has to be undone. The namespace of a pod does not end with one
-//! of its containers, nor when the start of one fails: the next start finds the interface there.
+//! The kernel moves a hardware interface back to the host's network namespace when the container's
+//! namespace ends, so nothing has to be undone. The namespace of a pod does not end with one of its
+//! containers, or when the start of one fails. Then the next start finds the interface in the pod's
+//! namespace.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,25 +29,26 @@ use crate::log;
 use crate::sys::netlink::{Link, LinkSocket};
 use crate::sys::process::run_in_child;
 
-/// The time limit of a child process that looks into a network namespace.
-const CHILD_LIMIT: Duration = Duration::from_secs(2);
+/// The time limit of a child process that enters a network namespace.
+const CHILD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time limit in which the kernel moves an interface back.
-const RETURN_LIMIT: Duration = Duration::from_secs(2);
+/// The time that this program waits for the kernel to move an interface back to the host's network
+/// namespace.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most bytes of the name of a process (`/proc/PID/comm`).
-const MAX_COMM: u64 = 64;
+/// The size limit in bytes of the name of a process (`/proc/PID/comm`).
+const MAX_COMM_BYTES: u64 = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetInterfaceError {
     #[error(
         "none of its network interfaces is in the host's network namespace ({pattern}){}",
-        describe_holder(holder)
+        describe_holding_process(holding_process)
     )]
     Absent {
         pattern: String,
-        /// The process in whose network namespace the interface is.
-        holder: Option<String>,
+        /// The process whose network namespace has the interface, as text.
+        holding_process: Option<String>,
     },
     #[error(
         "the container has a network interface {name} already: set another `name` with `netdev` in \
@@ -68,21 +70,21 @@ pub(crate) enum NetInterfaceError {
     #[error("a network interface of it in the container cannot be set up: {0}")]
     NotSetUp(Errno),
     #[error("cannot look into the container's network namespace: {0}")]
-    Look(String),
+    NamespaceInspection(String),
     #[error("cannot look for network interfaces in the host's network namespace")]
-    LookOnHost(#[source] Errno),
+    HostInspection(#[source] Errno),
 }
 
-/// An interface that will be moved.
+/// A network interface that will be moved.
 struct PlannedMove<'p> {
     interface: NetInterface,
     link: Link,
-    /// The device, for messages.
+    /// The ids of the devices that have the interface, for messages.
     user_labels: &'p str,
 }
 
-/// The interfaces of a plan that are not in the container yet. They are opened in the host's
-/// namespaces, and moved when nothing else of the container's start can fail.
+/// The moves of a plan's interfaces that are not in the container yet. They are prepared in the
+/// host's namespaces, and carried out when nothing else of the container's start can fail.
 pub(super) struct NetInterfaceMoves<'p> {
     namespace: OwnedFd,
     socket: LinkSocket,
@@ -90,8 +92,8 @@ pub(super) struct NetInterfaceMoves<'p> {
 }
 
 impl<'p> NetInterfaceMoves<'p> {
-    /// Finds the interfaces of the plan and checks that they can be moved. Returns `None` if the
-    /// plan has none, or the container is in the host's network namespace and has them there.
+    /// Finds the interfaces of the plan and checks that they can be moved. Returns `None` if no
+    /// interface has to be moved, such as for a container that is in the host's network namespace.
     pub(super) fn prepare(
         plan: &'p InjectionPlan,
         container: &ContainerNamespace,
@@ -109,30 +111,32 @@ impl<'p> NetInterfaceMoves<'p> {
         }
         let namespace = container.open_network_namespace()?;
         let is_shared = is_own_namespace(&namespace);
-        let look = |errno: Errno| ApplyError::from(NetInterfaceError::LookOnHost(errno));
-        let socket = LinkSocket::open().map_err(look)?;
+        let to_host_error =
+            |errno: Errno| ApplyError::from(NetInterfaceError::HostInspection(errno));
+        let socket = LinkSocket::open().map_err(to_host_error)?;
         let mut moves = Vec::new();
         let mut names = BTreeSet::new();
         for (user_labels, interfaces, search) in steps {
-            let failed =
-                |error: NetInterfaceError| ApplyError::from(error).with_subject(user_labels);
-            let mut on_host = find_links(&socket, interfaces).map_err(look)?;
-            if on_host.is_empty() {
-                // The containers of a pod share a network namespace, in which the interfaces stay
-                // when one of them is started again.
-                let is_there = !is_shared
-                    && has_interface_of_device(&namespace, search, host_root).map_err(failed)?;
-                if is_there {
+            let with_labels =
+                |error: NetInterfaceError| ApplyError::from(error).with_user_labels(user_labels);
+            let mut host_links = find_links(&socket, interfaces).map_err(to_host_error)?;
+            if host_links.is_empty() {
+                // The containers of a pod share a network namespace. An interface stays in it when
+                // a container of the pod is started again.
+                let has_interface = !is_shared
+                    && has_interface_of_device(&namespace, search, host_root)
+                        .map_err(with_labels)?;
+                if has_interface {
                     log::info(|| format!("{user_labels}: the container has its network interface"));
-                    if let Err(error) = set_up_present(&namespace, search, host_root) {
+                    if let Err(error) = set_up_existing(&namespace, search, host_root) {
                         log::warning(&format!("{user_labels}: {error}"));
                     }
                     continue;
                 }
-                on_host = wait_for_links(&socket, search, host_root).map_err(failed)?;
+                host_links = wait_for_links(&socket, search, host_root).map_err(with_labels)?;
             } else if !is_shared {
                 // An earlier start may have failed after it moved some of the interfaces.
-                if let Err(error) = set_up_present(&namespace, search, host_root) {
+                if let Err(error) = set_up_existing(&namespace, search, host_root) {
                     log::info(|| format!("{user_labels}: {error}"));
                 }
             }
@@ -142,12 +146,12 @@ impl<'p> NetInterfaceMoves<'p> {
                 });
                 continue;
             }
-            for (interface, link) in on_host {
+            for (interface, link) in host_links {
                 let name = interface.name_in_container.clone();
                 let is_taken = !names.insert(name.clone())
-                    || has_interface_named(&namespace, &name).map_err(failed)?;
+                    || has_interface_named(&namespace, &name).map_err(with_labels)?;
                 if is_taken {
-                    return Err(failed(NetInterfaceError::NameTaken { name }));
+                    return Err(with_labels(NetInterfaceError::NameTaken { name }));
                 }
                 moves.push(PlannedMove {
                     interface,
@@ -163,10 +167,10 @@ impl<'p> NetInterfaceMoves<'p> {
         }))
     }
 
-    /// Moves the interfaces. An interface that was up on the host is set up in the container, whose
-    /// programs need CAP_NET_ADMIN to do that themselves. Returns a warning for each interface that
-    /// cannot be set up: this is no error, because the interface is in the container, and a second
-    /// start would find it there and continue.
+    /// Moves the interfaces, and sets up those that were up on the host, because the container's
+    /// programs may lack CAP_NET_ADMIN. Returns a warning for each interface that cannot be set up.
+    /// This is no error, because a second start would find the interface in the container and
+    /// succeed.
     pub(super) fn move_interfaces(self) -> Result<Vec<String>, ApplyError> {
         let mut warnings = Vec::new();
         for PlannedMove {
@@ -176,8 +180,8 @@ impl<'p> NetInterfaceMoves<'p> {
         } in &self.moves
         {
             let name = &interface.name_in_container;
-            let moved = self.socket.move_to(*link, self.namespace.as_fd(), name);
-            let moved = moved.map_err(|errno| match errno {
+            let move_result = self.socket.move_link(*link, self.namespace.as_fd(), name);
+            let move_result = move_result.map_err(|errno| match errno {
                 Errno::EEXIST => NetInterfaceError::NameTaken { name: name.clone() },
                 Errno::EINVAL => NetInterfaceError::NotMovable {
                     name: interface.name.clone(),
@@ -188,7 +192,7 @@ impl<'p> NetInterfaceMoves<'p> {
                     errno,
                 },
             });
-            moved.map_err(|error| ApplyError::from(error).with_subject(user_labels))?;
+            move_result.map_err(|error| ApplyError::from(error).with_user_labels(user_labels))?;
             if link.is_up
                 && let Err(error) = set_up_interface(&self.namespace, name)
             {
@@ -203,60 +207,66 @@ impl<'p> NetInterfaceMoves<'p> {
     }
 }
 
-/// Returns the interfaces that are in the network namespace of the socket. Udev may have given a
-/// name to another interface meanwhile, so that the number is compared as well.
+/// Returns the interfaces that are in the network namespace of the socket. The interface index is
+/// compared as well as the name, because udev may have given the name to another interface
+/// meanwhile.
 fn find_links(
     socket: &LinkSocket,
     interfaces: &[NetInterface],
 ) -> Result<Vec<(NetInterface, Link)>, Errno> {
-    let mut found = Vec::new();
+    let mut links = Vec::new();
     for interface in interfaces {
-        let link = socket.find(&interface.name)?;
+        let link = socket.find_link(&interface.name)?;
         if let Some(link) = link.filter(|link| interface.index == Some(link.index)) {
-            found.push((interface.clone(), link));
+            links.push((interface.clone(), link));
         }
     }
-    Ok(found)
+    Ok(links)
 }
 
-/// Waits for the interfaces of a device whose last container has just ended: the kernel moves them
-/// back in the background.
+/// Waits for the interfaces of a device whose last container has just ended, because the kernel
+/// moves them back to the host's network namespace in the background.
 fn wait_for_links(
     socket: &LinkSocket,
     search: &NetInterfaceSearch,
     host_root: &Path,
 ) -> Result<Vec<(NetInterface, Link)>, NetInterfaceError> {
-    const PAUSE: Duration = Duration::from_millis(50);
-    let end = Instant::now() + RETURN_LIMIT;
+    const POLL_INTERVAL: Duration = Duration::from_millis(50);
+    let deadline = Instant::now() + RETURN_TIMEOUT;
     loop {
         let host = RealHost::open(host_root);
-        let found = host.ok().and_then(|host| search.find(&host).ok());
-        let links = find_links(socket, &found.unwrap_or_default());
-        let links = links.map_err(NetInterfaceError::LookOnHost)?;
+        let interfaces = host.ok().and_then(|host| search.find(&host).ok());
+        let links = find_links(socket, &interfaces.unwrap_or_default());
+        let links = links.map_err(NetInterfaceError::HostInspection)?;
         if !links.is_empty() {
             return Ok(links);
         }
-        if Instant::now() >= end {
-            let (pattern, holder) = (search.pattern(), find_holder(search, host_root));
-            return Err(NetInterfaceError::Absent { pattern, holder });
+        if Instant::now() >= deadline {
+            let (pattern, holding_process) =
+                (search.pattern(), find_holding_process(search, host_root));
+            return Err(NetInterfaceError::Absent {
+                pattern,
+                holding_process,
+            });
         }
-        sleep(PAUSE);
+        sleep(POLL_INTERVAL);
     }
 }
 
-fn describe_holder(holder: &Option<String>) -> String {
-    match holder {
+fn describe_holding_process(holding_process: &Option<String>) -> String {
+    match holding_process {
         Some(process) => format!(": it is in that of {process} until the container ends"),
         None => ": another container has it, or its driver has made none".to_owned(),
     }
 }
 
-/// The most network namespaces of other processes that are searched for an interface.
-const MAX_SEARCHED: usize = 64;
+/// The largest number of network namespaces of other processes that are searched for an interface.
+const MAX_SEARCHED_NAMESPACES: usize = 64;
 
-/// Finds a process in whose network namespace an interface of the device is.
-fn find_holder(search: &NetInterfaceSearch, host_root: &Path) -> Option<String> {
-    let mut searched = BTreeSet::new();
+/// Returns a process whose network namespace has an interface of the device, as text. Returns
+/// `None` if none is found.
+fn find_holding_process(search: &NetInterfaceSearch, host_root: &Path) -> Option<String> {
+    let mut searched_inodes = BTreeSet::new();
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
             continue;
@@ -268,86 +278,97 @@ fn find_holder(search: &NetInterfaceSearch, host_root: &Path) -> Option<String> 
         let Ok(inode) = fstat(&namespace).map(|namespace| namespace.st_ino) else {
             continue;
         };
-        if is_own_namespace(&namespace) || !searched.insert(inode) {
+        if is_own_namespace(&namespace) || !searched_inodes.insert(inode) {
             continue;
         }
-        if searched.len() > MAX_SEARCHED {
+        if searched_inodes.len() > MAX_SEARCHED_NAMESPACES {
             return None;
         }
-        if has_interface_of_device(&namespace, search, host_root).is_ok_and(|has_it| has_it) {
-            let name = read_regular_text(&entry.path().join("comm"), MAX_COMM).unwrap_or_default();
+        if has_interface_of_device(&namespace, search, host_root)
+            .is_ok_and(|has_interface| has_interface)
+        {
+            let name =
+                read_regular_text(&entry.path().join("comm"), MAX_COMM_BYTES).unwrap_or_default();
             return Some(format!("process {pid} ({})", excerpt(name.trim())));
         }
     }
     None
 }
 
-/// Returns whether this process is in the same network namespace.
+/// Reports whether this process is in the network namespace.
 fn is_own_namespace(namespace: &OwnedFd) -> bool {
-    let own = std::fs::metadata("/proc/self/ns/net").map(|own| (own.dev(), own.ino()));
-    let other = fstat(namespace).map(|other| (other.st_dev, other.st_ino));
-    matches!((own, other), (Ok(own), Ok(other)) if own == other)
+    let (Ok(own_file), Ok(file)) = (std::fs::metadata("/proc/self/ns/net"), fstat(namespace))
+    else {
+        return false;
+    };
+    (own_file.dev(), own_file.ino()) == (file.st_dev, file.st_ino)
 }
 
-/// Sets up the interfaces of a device that the container has: its last start may have failed before
-/// that. Whether they were up on the host is not known any more, so each is set up. A failure is
-/// none of the start, because some drivers need settings first, such as a bit rate.
-fn set_up_present(
+/// Sets up the interfaces of a device that the container has already, because an earlier start may
+/// have failed before it did this. All of them are set up, because it is not known any more which
+/// ones were up on the host. The start does not fail if this fails, because some drivers need
+/// settings first, such as a bit rate.
+fn set_up_existing(
     namespace: &OwnedFd,
     search: &NetInterfaceSearch,
     host_root: &Path,
 ) -> Result<(), NetInterfaceError> {
-    let found = run_with_sys(namespace, host_root, |host| {
+    let result = run_with_sys(namespace, host_root, |host| {
         let socket = LinkSocket::open()?;
         for (_, link) in find_links(&socket, &search.find(host).unwrap_or_default())? {
             if !link.is_up {
-                socket.set_up(link)?;
+                socket.set_link_up(link)?;
             }
         }
         Ok(true)
     });
-    found.map(drop).map_err(|error| match error {
+    result.map(drop).map_err(|error| match error {
         RunError::Errno(errno) => NetInterfaceError::NotSetUp(errno),
-        RunError::Child(reason) => NetInterfaceError::Look(reason),
+        RunError::Child(reason) => NetInterfaceError::NamespaceInspection(reason),
     })
 }
 
 fn set_up_interface(namespace: &OwnedFd, name: &str) -> Result<(), NetInterfaceError> {
-    let is_up = run_in_namespace(namespace, || {
+    let result = run_in_namespace(namespace, || {
         let socket = LinkSocket::open()?;
-        let link = socket.find(name)?.ok_or(Errno::ENODEV)?;
-        socket.set_up(link).map(|()| true)
+        let link = socket.find_link(name)?.ok_or(Errno::ENODEV)?;
+        socket.set_link_up(link).map(|()| true)
     });
-    is_up.map(drop).map_err(|error| match error {
+    result.map(drop).map_err(|error| match error {
         RunError::Errno(errno) => NetInterfaceError::Failed {
             name: name.to_owned(),
             operation: "set up in the container, as it was on the host",
             errno,
         },
-        RunError::Child(reason) => NetInterfaceError::Look(reason),
+        RunError::Child(reason) => NetInterfaceError::NamespaceInspection(reason),
     })
 }
 
-/// Returns whether a network namespace has an interface of this name.
+/// Reports whether a network namespace has an interface of this name.
 fn has_interface_named(namespace: &OwnedFd, name: &str) -> Result<bool, NetInterfaceError> {
-    let is_there = run_in_namespace(namespace, || Ok(LinkSocket::open()?.find(name)?.is_some()));
-    is_there.map_err(NetInterfaceError::from)
+    let has_interface = run_in_namespace(namespace, || {
+        Ok(LinkSocket::open()?.find_link(name)?.is_some())
+    });
+    has_interface.map_err(NetInterfaceError::from)
 }
 
-/// Returns whether a network namespace has an interface of the device that `search` is for.
+/// Reports whether a network namespace has an interface of the device that `search` is for.
 fn has_interface_of_device(
     namespace: &OwnedFd,
     search: &NetInterfaceSearch,
     host_root: &Path,
 ) -> Result<bool, NetInterfaceError> {
-    let is_there = run_with_sys(namespace, host_root, |host| {
-        Ok(search.find(host).is_ok_and(|found| !found.is_empty()))
+    let has_interface = run_with_sys(namespace, host_root, |host| {
+        Ok(search
+            .find(host)
+            .is_ok_and(|interfaces| !interfaces.is_empty()))
     });
-    is_there.map_err(NetInterfaceError::from)
+    has_interface.map_err(NetInterfaceError::from)
 }
 
-/// Runs `work` in a child process in a network namespace, with a view of the host in which /sys has
-/// the interfaces of this namespace: the child mounts it in a mount namespace of its own.
+/// Runs `work` in a child process that has entered a network namespace. The /sys that `work` sees
+/// has the interfaces of this namespace, because the child mounts it in a mount namespace of its
+/// own.
 fn run_with_sys(
     namespace: &OwnedFd,
     host_root: &Path,
@@ -355,37 +376,52 @@ fn run_with_sys(
 ) -> Result<bool, RunError> {
     run_in_namespace(namespace, || {
         unshare(CloneFlags::CLONE_NEWNS)?;
-        let none = None::<&str>;
-        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
-        let sys: PathBuf = host_root.join("sys");
-        mount(Some("sysfs"), &sys, Some("sysfs"), MsFlags::MS_RDONLY, none)?;
+        let no_argument = None::<&str>;
+        mount(
+            no_argument,
+            "/",
+            no_argument,
+            MsFlags::MS_REC | MsFlags::MS_SLAVE,
+            no_argument,
+        )?;
+        let sys_path: PathBuf = host_root.join("sys");
+        mount(
+            Some("sysfs"),
+            &sys_path,
+            Some("sysfs"),
+            MsFlags::MS_RDONLY,
+            no_argument,
+        )?;
         let host = RealHost::open(host_root).map_err(|_| Errno::EIO)?;
         work(&host)
     })
 }
 
+/// The error of work in a child process.
 enum RunError {
+    /// The work failed, or the process could not be started.
     Errno(Errno),
+    /// The child process did not answer.
     Child(String),
 }
 
 impl From<RunError> for NetInterfaceError {
     fn from(error: RunError) -> Self {
-        NetInterfaceError::Look(match error {
+        NetInterfaceError::NamespaceInspection(match error {
             RunError::Errno(errno) => errno.to_string(),
             RunError::Child(reason) => reason,
         })
     }
 }
 
-/// Runs `work` in a child process in a network namespace.
+/// Runs `work` in a child process that has entered a network namespace.
 fn run_in_namespace(
     namespace: &OwnedFd,
     work: impl FnOnce() -> Result<bool, Errno>,
 ) -> Result<bool, RunError> {
-    let answer = run_in_child(CHILD_LIMIT, || {
-        let done = setns(namespace, CloneFlags::CLONE_NEWNET).and_then(|()| work());
-        match done {
+    let answer = run_in_child(CHILD_TIMEOUT, || {
+        let result = setns(namespace, CloneFlags::CLONE_NEWNET).and_then(|()| work());
+        match result {
             Ok(true) => "yes".to_owned(),
             Ok(false) => "no".to_owned(),
             Err(errno) => (errno as i32).to_string(),

@@ -1,5 +1,5 @@
-//! Programs of the host that bring a device into the state that the container requests, before
-//! the container gets the device.
+//! Runs programs of the host that bring a device into the state that the container requests, before
+//! the device is injected.
 //!
 //! A program has an empty environment, an empty stdin and a time limit. If it fails, its
 //! output is part of the error message. If it succeeds, the state of the device is verified.
@@ -22,11 +22,11 @@ use nix::sys::signal::{Signal, killpg};
 use super::ApplyError;
 use crate::sys::group::ProcessGroup;
 
-/// The interval at which a running program is polled.
-const INTERVAL: Duration = Duration::from_millis(5);
+/// The interval at which the end of a running program is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The number of bytes of a program's stderr that the error message includes.
-const MAX_STDERR: usize = 4096;
+/// The size limit in bytes of a program's stderr in the error message.
+const MAX_STDERR_BYTES: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
@@ -37,60 +37,66 @@ pub(crate) enum PrepareError {
         #[source]
         error: io::Error,
     },
-    #[error("{} {how}", program.display())]
-    Failed { program: PathBuf, how: String },
+    #[error("{} {failure}", program.display())]
+    Failed { program: PathBuf, failure: String },
 }
 
 /// Prepares the devices of a plan one after the other, on the host whose root is `root`. All
 /// programs together have the time limit [`MAX_CONTAINER_START`].
 pub(super) fn prepare_devices(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
-    let end = Instant::now() + MAX_CONTAINER_START;
+    let deadline = Instant::now() + MAX_CONTAINER_START;
     for step in &plan.steps {
         if let Action::Prepare(preparation) = &step.action {
-            let left = end.saturating_duration_since(Instant::now());
-            let limit = Duration::from_secs(preparation.timeout).min(left);
-            prepare(preparation, limit, root)
-                .map_err(|error| ApplyError::from(error).with_subject(&step.user_labels))?;
+            let remaining_time = deadline.saturating_duration_since(Instant::now());
+            let time_limit = Duration::from_secs(preparation.timeout).min(remaining_time);
+            prepare_device(preparation, time_limit, root)
+                .map_err(|error| ApplyError::from(error).with_user_labels(&step.user_labels))?;
         }
     }
     Ok(())
 }
 
-/// Runs the program for at most `limit`, and verifies the state of the device afterwards.
-fn prepare(preparation: &Preparation, limit: Duration, root: &Path) -> Result<(), PrepareError> {
+/// Runs the program of a preparation for at most `time_limit`, and verifies the state of the device
+/// after that.
+fn prepare_device(
+    preparation: &Preparation,
+    time_limit: Duration,
+    root: &Path,
+) -> Result<(), PrepareError> {
     let program = &preparation.program;
-    let run = || {
+    let run_program = || {
         let path = ownership::program(root, program).map_err(io::Error::other)?;
         let mut command = Command::new(path);
         command.arg0(program).args(&preparation.arguments);
-        run_command(command, limit)
+        run_command(command, time_limit)
     };
-    let ended = run().map_err(|error| PrepareError::Run {
+    let exit = run_program().map_err(|error| PrepareError::Run {
         program: program.clone(),
         error,
     })?;
-    let found = || read_state(preparation, root).unwrap_or_else(|error| error.to_string());
-    let how = match ended {
+    let read_current_state =
+        || read_state(preparation, root).unwrap_or_else(|error| error.to_string());
+    let failure = match exit {
         None => format!(
             "took longer than {} seconds and was killed",
-            limit.as_secs()
+            time_limit.as_secs()
         ),
         Some((status, stderr)) if !status.success() => {
             format!("failed ({status}): {}", excerpt(stderr.trim()))
         }
-        Some(_) => match found() {
-            found if found.eq_ignore_ascii_case(&preparation.wanted) => return Ok(()),
-            found => format!(
+        Some(_) => match read_current_state() {
+            state if state.eq_ignore_ascii_case(&preparation.wanted) => return Ok(()),
+            state => format!(
                 "exited 0, but {} is `{}`, not `{}`",
                 preparation.file.display(),
-                excerpt(&found),
+                excerpt(&state),
                 excerpt(&preparation.wanted)
             ),
         },
     };
     Err(PrepareError::Failed {
         program: program.clone(),
-        how,
+        failure,
     })
 }
 
@@ -99,10 +105,13 @@ fn read_state(preparation: &Preparation, root: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// Runs a program and returns its exit status with the beginning of its stderr, or `None` if
-/// the time limit was reached and the program was killed. Its process group ends with this
-/// process, in whatever way this process ends.
-fn run_command(mut command: Command, limit: Duration) -> io::Result<Option<(ExitStatus, String)>> {
+/// Runs a program and returns its exit status with the beginning of its stderr, or `None` if the
+/// time limit was reached and the program was killed. The program's process group is killed when
+/// this process ends, even if this process is killed.
+fn run_command(
+    mut command: Command,
+    time_limit: Duration,
+) -> io::Result<Option<(ExitStatus, String)>> {
     let group = ProcessGroup::start()?;
     let mut child = command
         .env_clear()
@@ -116,14 +125,14 @@ fn run_command(mut command: Command, limit: Duration) -> io::Result<Option<(Exit
         .stderr
         .take()
         .ok_or_else(|| io::Error::other("its stderr has no pipe"))?;
-    let mut stderr = ProgramOutput::new(pipe, MAX_STDERR)?;
-    let status = wait(child, &mut stderr, &group, limit)?;
+    let mut stderr = ProgramOutput::new(pipe, MAX_STDERR_BYTES)?;
+    let status = wait_for_exit(child, &mut stderr, &group, time_limit)?;
     Ok(status.map(|status| (status, stderr.text())))
 }
 
 /// Waits for the program. Returns `None` if the time limit was reached and the program was
 /// killed with its process group.
-fn wait(
+fn wait_for_exit(
     mut child: Child,
     stderr: &mut ProgramOutput<ChildStderr>,
     group: &ProcessGroup,
@@ -131,17 +140,17 @@ fn wait(
 ) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + timeout;
     loop {
-        let ended = child.try_wait()?;
+        let status = child.try_wait()?;
         stderr.read();
-        if ended.is_some() {
-            return Ok(ended);
+        if status.is_some() {
+            return Ok(status);
         }
         if Instant::now() >= deadline {
             killpg(group.id(), Signal::SIGKILL)?;
             child.wait()?;
             return Ok(None);
         }
-        thread::sleep(INTERVAL);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -166,14 +175,14 @@ mod tests {
         // The program is copied by another process. A descriptor of this process that is open
         // for writing could be inherited by a program that another test starts at the same
         // moment, and executing the copy would then fail with ETXTBSY.
-        let copied = Command::new("/bin/cp")
+        let copy_status = Command::new("/bin/cp")
             .args([text, root.path().join("programmer")])
             .status();
-        assert!(copied.unwrap().success());
+        assert!(copy_status.unwrap().success());
         root
     }
 
-    fn prepared(script: &str, timeout: u64) -> (Result<(), String>, String, Duration) {
+    fn run_preparation(script: &str, timeout: u64) -> (Result<(), String>, String, Duration) {
         let host = host(script);
         let file = host.path().join("sys/id");
         let preparation = Preparation {
@@ -184,9 +193,9 @@ mod tests {
             wanted: "new".into(),
         };
         let start = Instant::now();
-        let done = prepare(&preparation, Duration::from_secs(timeout), host.path())
+        let result = prepare_device(&preparation, Duration::from_secs(timeout), host.path())
             .map_err(|error| chain(&error));
-        (done, fs::read_to_string(file).unwrap(), start.elapsed())
+        (result, fs::read_to_string(file).unwrap(), start.elapsed())
     }
 
     #[test]
@@ -212,8 +221,8 @@ mod tests {
                 Err("/programmer exited 0, but /sys/id is `other`, not `new`"),
             ),
         ] {
-            let (done, _, _) = prepared(script, 60);
-            assert_eq!(done, wanted.map_err(str::to_owned), "{script}");
+            let (result, _, _) = run_preparation(script, 60);
+            assert_eq!(result, wanted.map_err(str::to_owned), "{script}");
         }
     }
 
@@ -224,22 +233,22 @@ mod tests {
         let size = "$(stat -L -c %s /proc/self/fd/2)";
         let script =
             format!("head -c 9000000 /dev/zero >&2; test {size} -lt 100000 && echo $2 > $1");
-        assert_eq!(prepared(&script, 60).0, Ok(()));
-        let (done, _, _) = prepared("cat /dev/zero >&2", 1);
+        assert_eq!(run_preparation(&script, 60).0, Ok(()));
+        let (result, _, _) = run_preparation("cat /dev/zero >&2", 1);
         let wanted = "/programmer took longer than 1 seconds and was killed";
-        assert_eq!(done, Err(wanted.to_owned()));
+        assert_eq!(result, Err(wanted.to_owned()));
         let script = "echo first >&2; head -c 9000000 /dev/zero | tr '\\0' x >&2; exit 3";
-        let (done, _, _) = prepared(script, 60);
-        let reason = done.unwrap_err();
+        let (result, _, _) = run_preparation(script, 60);
+        let reason = result.unwrap_err();
         assert!(reason.contains("(exit status: 3): first"), "{reason}");
         assert!(reason.len() < 1000, "{reason}");
     }
 
     #[test]
     fn a_programmer_that_hangs_is_killed_with_what_it_started() {
-        let (done, content, elapsed) = prepared("(sleep 3; echo $2 > $1) & sleep 60", 1);
+        let (result, content, elapsed) = run_preparation("(sleep 3; echo $2 > $1) & sleep 60", 1);
         let wanted = "/programmer took longer than 1 seconds and was killed";
-        assert_eq!(done, Err(wanted.to_owned()));
+        assert_eq!(result, Err(wanted.to_owned()));
         assert_eq!(content, "old\n");
         assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
     }
@@ -262,9 +271,9 @@ mod tests {
             ..InjectionPlan::default()
         };
         prepare_devices(&plan("/programmer", "old"), host.path()).unwrap();
-        let refused = prepare_devices(&plan("/programmer", "new"), host.path()).unwrap_err();
+        let error = prepare_devices(&plan("/programmer", "new"), host.path()).unwrap_err();
         let wanted = "port-0: /programmer exited 0, but /sys/id is `old`, not `new`";
-        assert_eq!(chain(&refused), wanted);
+        assert_eq!(chain(&error), wanted);
         let message = chain(&prepare_devices(&plan("/nowhere", "old"), host.path()).unwrap_err());
         assert!(
             message.starts_with("port-0: /nowhere cannot be run: "),

@@ -8,8 +8,8 @@ use crate::cgroup::{DeviceCgroup, DeviceRule, SpecRules};
 use crate::container::ContainerNamespace;
 use crate::oci::Bundle;
 
-/// Allows the devices of the plan in the container's cgroup, and denies those of nodes that the
-/// engine made for earlier numbers of the plan's devices. Returns warnings for the log.
+/// Allows the devices of the plan in the container's cgroup. Denies the earlier numbers of these
+/// devices, for which the engine may have made nodes. Returns warnings for the log.
 pub(super) fn allow_devices(
     plan: &InjectionPlan,
     container: &ContainerNamespace,
@@ -24,12 +24,12 @@ pub(super) fn allow_devices(
             "this host has no device cgroup, so no device rule was set".into(),
         ]);
     };
-    let spec = SpecRules::from_spec(&bundle.spec_devices.rules);
-    let stale = StaleNode::find_all(plan, bundle);
-    if stale.is_empty() {
-        return Ok(cgroup.allow(&rules, &spec)?.warnings());
+    let spec_rules = SpecRules::from_spec(&bundle.spec_devices.rules);
+    let stale_nodes = StaleNode::find_all(plan, bundle);
+    if stale_nodes.is_empty() {
+        return Ok(cgroup.allow(&rules, &spec_rules)?.warnings());
     }
-    let mut warnings: Vec<String> = stale
+    let mut warnings: Vec<String> = stale_nodes
         .iter()
         .map(|stale| {
             let (number, path) = (stale.node.number, stale.node.path.display());
@@ -39,9 +39,12 @@ pub(super) fn allow_devices(
             )
         })
         .collect();
-    let stale: Vec<DeviceRule> = stale.into_iter().flat_map(|stale| stale.rules).collect();
-    let spec = spec.with_denied(&stale);
-    warnings.extend(cgroup.exchange_rules(&stale, &[], &rules, &spec)?);
+    let stale_rules: Vec<DeviceRule> = stale_nodes
+        .into_iter()
+        .flat_map(|stale| stale.rules)
+        .collect();
+    let spec_rules = spec_rules.with_denied(&stale_rules);
+    warnings.extend(cgroup.exchange_rules(&stale_rules, &[], &rules, &spec_rules)?);
     Ok(warnings)
 }
 

@@ -19,9 +19,9 @@ use crate::mount::{Depth, HostFile, KernelCalls, Source, SourceRoot};
 /// A step of the plan with its opened source, ready for the container's mount namespace.
 pub(crate) struct OpenedStep<'p> {
     pub(crate) action: OpenedAction<'p>,
-    /// The ids of the devices that need the step, or their class, for messages.
-    pub(crate) reason: &'p str,
-    /// The devices that need the step, or their class.
+    /// The names of the devices that need the step, or of their class, for messages.
+    pub(crate) user_labels: &'p str,
+    /// The devices or the class that need the step.
     pub(crate) users: &'p [StepUser],
 }
 
@@ -32,29 +32,32 @@ pub(crate) enum OpenedAction<'p> {
         source: Source,
         path: &'p Path,
     },
-    /// A device node at its path: that of the host, or one that is created in the container.
+    /// A device node of a device that the host has: the host's node is mounted, or a node is
+    /// created in the container.
     Node {
         source: Source,
         path: &'p Path,
         number: DeviceNumber,
-        own: Option<DeviceAccess>,
+        /// The mode and owner of a node that is created in the container. `None` means that the
+        /// host's node is mounted.
+        own_access: Option<DeviceAccess>,
     },
-    /// A device node that the host does not have.
+    /// A device node that the host does not have and that is created in the container.
     MakeNode {
         path: &'p Path,
         number: DeviceNumber,
-        made: &'p MadeNode,
+        made_node: &'p MadeNode,
     },
     Link {
         path: &'p Path,
         target: &'p Path,
     },
-    /// A file that is mounted over the one at its path, or to which a link leads.
+    /// A file that is mounted over the image's file at its path, or to which a link leads.
     File {
         source: Source,
         path: &'p Path,
     },
-    /// A library under its own name and additional names.
+    /// A library with its own name and additional names.
     Library {
         source: Source,
         path: &'p Path,
@@ -65,7 +68,7 @@ pub(crate) enum OpenedAction<'p> {
     Loader(LibrarySearch<'p>),
 }
 
-/// Opens the sources of all steps. Fails at the first one that is not as planned.
+/// Opens the sources of all steps. Fails at the first source that is not as planned.
 pub(super) fn open_sources<'p>(
     plan: &'p InjectionPlan,
     host: &SourceRoot,
@@ -73,14 +76,16 @@ pub(super) fn open_sources<'p>(
 ) -> Result<Vec<OpenedStep<'p>>, ApplyError> {
     let mut opened_steps = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
-        let opened = open_step(&step.action, host, calls);
-        if let Some(action) = opened.map_err(|error| error.with_subject(&step.user_labels))? {
+        let opened_action = open_step(&step.action, host, calls);
+        if let Some(action) =
+            opened_action.map_err(|error| error.with_user_labels(&step.user_labels))?
+        {
             let InjectionStep {
                 user_labels, users, ..
             } = step;
             opened_steps.push(OpenedStep {
                 action,
-                reason: user_labels,
+                user_labels,
                 users,
             });
         }
@@ -95,8 +100,8 @@ fn open_step<'p>(
 ) -> Result<Option<OpenedAction<'p>>, ApplyError> {
     let open = |mount: &BindMount| open_source(host, mount, None, calls);
     Ok(Some(match action {
-        // The devices are prepared before, the cgroup gets its rules separately, and network
-        // interfaces are moved at the end.
+        // These actions have no source: devices are prepared earlier, rules are added to the
+        // cgroup, and network interfaces are moved at the end.
         Action::Prepare { .. } | Action::Allow { .. } | Action::NetInterfaces { .. } => {
             return Ok(None);
         }
@@ -104,12 +109,12 @@ fn open_step<'p>(
             source: open_source(host, mount, Some(*number), calls)?,
             path: &mount.path,
             number: *number,
-            own: own.map(device_access),
+            own_access: own.map(to_device_access),
         },
         Action::MakeNode { path, number, made } => OpenedAction::MakeNode {
             path,
             number: *number,
-            made,
+            made_node: made,
         },
         Action::Link { path, target } => OpenedAction::Link { path, target },
         Action::Mask {
@@ -167,15 +172,15 @@ fn open_step<'p>(
 }
 
 /// Returns the mode and owner of a node that is created in the container.
-pub(super) fn device_access(own: OwnNode) -> DeviceAccess {
+pub(super) fn to_device_access(own_node: OwnNode) -> DeviceAccess {
     DeviceAccess {
-        mode: Mode::from_bits_truncate(own.mode),
+        mode: Mode::from_bits_truncate(own_node.mode),
         uid: Uid::from_raw(0),
-        gid: Gid::from_raw(own.gid),
+        gid: Gid::from_raw(own_node.gid),
     }
 }
 
-/// Opens a source file. Fails if it is not of the kind, or not the device, that was planned.
+/// Opens a source file. Fails if it is not of the planned kind or not the planned device.
 fn open_source(
     host: &SourceRoot,
     mount: &BindMount,
@@ -184,12 +189,12 @@ fn open_source(
 ) -> Result<Source, ApplyError> {
     let file = match number {
         Some(number) => {
-            let node = host.find(&mount.source)?;
+            let node = host.open_file(&mount.source)?;
             node.expect_device(number)?;
             node
         }
         None => {
-            let file = host.file(&mount.source)?;
+            let file = host.open_file_without_links(&mount.source)?;
             check_kind(&file, mount.kinds)?;
             file
         }
@@ -202,16 +207,16 @@ fn open_source(
     Ok(Source::new(&file, mount.attributes, depth, calls)?)
 }
 
-fn check_kind(file: &HostFile, kinds: &[SourceKind]) -> Result<(), ApplyError> {
-    let kinds = kinds.iter().map(|kind| match kind {
+fn check_kind(file: &HostFile, permitted_kinds: &[SourceKind]) -> Result<(), ApplyError> {
+    let file_kinds = permitted_kinds.iter().map(|kind| match kind {
         SourceKind::File => FileKind::Regular,
         SourceKind::Socket => FileKind::Socket,
         SourceKind::Directory => FileKind::Directory,
         SourceKind::Device => FileKind::CharDevice,
     });
-    let is_permitted = kinds.clone().any(|kind| file.kind() == kind);
-    match kinds.take(1).find(|_| !is_permitted) {
-        Some(first) => Ok(file.expect_kind(first)?),
+    let is_permitted = file_kinds.clone().any(|kind| file.kind() == kind);
+    match file_kinds.take(1).find(|_| !is_permitted) {
+        Some(first_kind) => Ok(file.expect_kind(first_kind)?),
         None => Ok(()),
     }
 }
@@ -245,9 +250,9 @@ mod tests {
     }
 
     fn library(path: &Path) -> Action {
-        let place = "/usr/lib/boathook/lib/libnpu.so.1";
+        let library_path = "/usr/lib/boathook/lib/libnpu.so.1";
         Action::Library {
-            mount: mount(path, place, &[SourceKind::File]),
+            mount: mount(path, library_path, &[SourceKind::File]),
             links: BTreeSet::new(),
             names: BTreeSet::new(),
             image_links: BTreeSet::new(),
@@ -257,20 +262,20 @@ mod tests {
     #[test]
     fn a_source_that_changed_since_the_plan_is_refused_by_name() {
         let root = tempfile::tempdir().unwrap();
-        let gone = root.path().join("npu0");
+        let missing_path = root.path().join("npu0");
         let directory = root.path().join("libnpu.so.1");
         std::fs::create_dir(&directory).unwrap();
-        let null = Path::new("/dev/null");
+        let null_device = Path::new("/dev/null");
         for (action, reason) in [
-            (node(&gone, 1, 3), "does not exist on the host"),
+            (node(&missing_path, 1, 3), "does not exist on the host"),
             (
-                node(null, 1, 5),
+                node(null_device, 1, 5),
                 "is device c 1:3 on the host, expected c 1:5",
             ),
             (node(&directory, 1, 3), "is a directory"),
-            (library(&gone), "does not exist on the host"),
+            (library(&missing_path), "does not exist on the host"),
             (library(&directory), "is a directory"),
-            (library(null), "is a character device"),
+            (library(null_device), "is a character device"),
         ] {
             let plan = InjectionPlan {
                 steps: vec![InjectionStep {

@@ -1,54 +1,58 @@
-//! Finds device nodes that the engine made for a device that has another number now. This happens if
-//! the engine's CDI specification, or its copy of one, is older than the device's number. Another
-//! device may have the earlier number now.
+//! Finds device nodes that the engine made with an earlier number of a device, because its CDI
+//! specification is older than the device's number. Another device may have the earlier number now.
 
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecNode, StepUser};
 
 use crate::cgroup::DeviceRule;
 use crate::oci::Bundle;
 
-/// A node of the specification that is at the path of a planned node and has another number.
+/// A device node of config.json that is at the path of a planned node and has another device
+/// number.
 pub(crate) struct StaleNode<'a> {
     pub(crate) node: &'a SpecNode,
-    /// The rules of the specification for the node alone.
+    /// The rules of config.json that are only for this node.
     pub(crate) rules: Vec<DeviceRule>,
-    /// The step that makes the planned node.
+    /// The step that creates the planned node.
     pub(crate) step: &'a InjectionStep,
 }
 
 impl<'a> StaleNode<'a> {
-    /// Finds the stale nodes of devices that a CDI specification or the wrapper runtime granted. A
-    /// node that the container's user requested from the engine is not stale.
+    /// Returns the stale nodes of devices that a CDI specification or the wrapper runtime granted.
+    /// A node that the container's user requested from the engine is never stale.
     pub(crate) fn find_all(plan: &'a InjectionPlan, bundle: &'a Bundle) -> Vec<Self> {
         let spec = &bundle.spec_devices;
-        let mut found = Vec::new();
+        let mut stale_nodes = Vec::new();
         for step in &plan.steps {
             let (path, number) = match &step.action {
                 Action::Node { mount, number, .. } => (&mount.path, *number),
                 Action::MakeNode { path, number, .. } => (path, *number),
                 _ => continue,
             };
-            let at_path = spec.nodes.iter().filter(|node| node.path == *path);
-            for node in at_path.filter(|node| node.number != number) {
+            let nodes_at_path = spec.nodes.iter().filter(|node| node.path == *path);
+            for node in nodes_at_path.filter(|node| node.number != number) {
                 if !is_granted_by_cdi(step, plan, bundle) {
                     continue;
                 }
-                // A node with this number at another path may be the user's.
-                let mut same_number = spec.nodes.iter().filter(|it| it.number == node.number);
-                let is_only = same_number.all(|it| it.path == node.path);
-                let rules = is_only.then(|| spec.rules_of(node.number));
-                found.push(StaleNode {
+                // If the specification has the number at another path too, the rules may be for the
+                // user's own node.
+                let mut nodes_with_number = spec
+                    .nodes
+                    .iter()
+                    .filter(|other_node| other_node.number == node.number);
+                let is_only_path = nodes_with_number.all(|other_node| other_node.path == node.path);
+                let rules = is_only_path.then(|| spec.rules_of(node.number));
+                stale_nodes.push(StaleNode {
                     node,
                     rules: rules.into_iter().flatten().collect(),
                     step,
                 });
             }
         }
-        found
+        stale_nodes
     }
 }
 
-/// Whether a step is for a device that a CDI specification or the wrapper runtime granted.
+/// Reports whether a step is for a device that a CDI specification or the wrapper runtime granted.
 pub(crate) fn is_granted_by_cdi(
     step: &InjectionStep,
     plan: &InjectionPlan,
@@ -57,8 +61,14 @@ pub(crate) fn is_granted_by_cdi(
     plan.grants.iter().any(|grant| {
         let is_granted = |user: &StepUser| {
             let device = user.device();
-            device.is_some_and(|it| it.class == grant.class && grant.devices.contains(&it.id))
+            device.is_some_and(|device| {
+                device.class == grant.class && grant.devices.contains(&device.id)
+            })
         };
-        bundle.cdi.iter().any(|it| it.class == grant.class) && step.users.iter().any(is_granted)
+        bundle
+            .cdi
+            .iter()
+            .any(|cdi_grant| cdi_grant.class == grant.class)
+            && step.users.iter().any(is_granted)
     })
 }

@@ -1,5 +1,5 @@
-//! Carries out the steps of a plan in the container's mount namespace. All sources were opened in the
-//! host's mount namespace before, so that no path of the host is used here.
+//! Carries out the steps of a plan in the container's mount namespace. All sources were opened in
+//! the host's mount namespace before, so no path of the host is used here.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,14 @@ use super::ApplyError;
 use super::image_names::{self, ImageDirectories, NamedLibrary};
 use super::injected_dir::InjectedDir;
 use super::loader;
-use super::sources::{OpenedAction, OpenedStep, device_access};
+use super::sources::{OpenedAction, OpenedStep, to_device_access};
 use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
 use crate::mount::{KernelCalls, Mounter, Source};
 
-/// Creates and mounts the targets of all steps. Adds warnings for steps that are done in part.
-pub(crate) fn attach(
-    ready: Vec<OpenedStep<'_>>,
+/// Creates and mounts the targets of all steps. Adds a warning for each step that could be done
+/// only partly.
+pub(crate) fn attach_steps(
+    steps: Vec<OpenedStep<'_>>,
     root: &ContainerRoot,
     calls: KernelCalls,
     label: Option<&str>,
@@ -28,8 +29,13 @@ pub(crate) fn attach(
     let mut injected_dir = InjectedDir::default();
     let mut loaders = Vec::new();
     let mut libraries = Vec::new();
-    for OpenedStep { action, reason, .. } in ready {
-        let done = match action {
+    for OpenedStep {
+        action,
+        user_labels,
+        ..
+    } in steps
+    {
+        let result = match action {
             OpenedAction::Mask(mask) => {
                 parents.clear();
                 mask.attach(root, &mut mounter, label)
@@ -42,16 +48,20 @@ pub(crate) fn attach(
                 source,
                 path,
                 number,
-                own,
-            } => match choose_own_node(own, path, root, warnings) {
-                Some(own) => make_device(path, number, own, &mut parents),
+                own_access,
+            } => match choose_node_access(own_access, path, root, warnings) {
+                Some(own_access) => make_device(path, number, own_access, &mut parents),
                 None => mount_at_path(source, path, &mut parents, &mut mounter),
             },
-            OpenedAction::MakeNode { path, number, made } => {
+            OpenedAction::MakeNode {
+                path,
+                number,
+                made_node,
+            } => {
                 if root.can_make_devices() {
-                    make_device(path, number, device_access(made.own), &mut parents)
+                    make_device(path, number, to_device_access(made_node.own), &mut parents)
                 } else {
-                    Err(not_on_host_error(path, made))
+                    Err(not_on_host_error(path, made_node))
                 }
             }
             OpenedAction::Link { path, target } => create_link(path, target, &mut parents),
@@ -78,87 +88,95 @@ pub(crate) fn attach(
                 Ok(())
             }
         };
-        done.map_err(|error| error.with_subject(reason))?;
+        result.map_err(|error| error.with_user_labels(user_labels))?;
     }
     injected_dir.attach(root, &mut mounter, label)?;
     for search in loaders {
         let directories = ImageDirectories {
             library_path: search.library_path,
             directory_32bit: search.directory_32bit,
-            newer: loader::configure(root, search, warnings)?,
+            newer_directories: loader::configure_loaders(root, search, warnings)?,
         };
-        image_names::place_names(root, &mut mounter, &libraries, &directories, warnings)?;
+        image_names::add_image_names(root, &mut mounter, &libraries, &directories, warnings)?;
     }
     Ok(())
 }
 
-/// Removes masks from a running container if they list other devices than the new masks.
+/// Removes the existing masks of a running container that list other devices than the new masks in
+/// `steps`.
 pub(crate) fn remove_outdated_masks(
-    ready: &[OpenedStep<'_>],
+    steps: &[OpenedStep<'_>],
     root: &ContainerRoot,
 ) -> Result<(), ApplyError> {
-    ready.iter().try_for_each(|step| match &step.action {
+    steps.iter().try_for_each(|step| match &step.action {
         OpenedAction::Mask(mask) => mask
-            .remove_outdated(root)
-            .map_err(|error| error.with_subject(step.reason)),
+            .remove_outdated_mask(root)
+            .map_err(|error| error.with_user_labels(step.user_labels)),
         _ => Ok(()),
     })
 }
 
-/// Returns the mode and owner of a node that is created in the container, or `None` if the
-/// node of the host is mounted.
-fn choose_own_node(
-    own: Option<DeviceAccess>,
+/// Returns the mode and owner of a node that is created in the container, or `None` if the host's
+/// node is mounted instead. The latter adds a warning if the plan has a node to create.
+fn choose_node_access(
+    access: Option<DeviceAccess>,
     path: &Path,
     root: &ContainerRoot,
     warnings: &mut Vec<String>,
 ) -> Option<DeviceAccess> {
-    let own = own?;
+    let access = access?;
     if root.can_make_devices() {
-        return Some(own);
+        return Some(access);
     }
     warnings.push(format!(
         "{}: the container has a user namespace and gets the host's node; to open it, its user \
          has to be in the host's group that owns it, not in {}",
         path.display(),
-        own.gid
+        access.gid
     ));
     None
 }
 
-fn not_on_host_error(path: &Path, made: &MadeNode) -> ApplyError {
+fn not_on_host_error(path: &Path, made_node: &MadeNode) -> ApplyError {
     ApplyError::NodeNotOnHost {
         path: path.to_owned(),
-        driver: made.driver.clone(),
-        advice: made.advice.clone(),
+        driver: made_node.driver.clone(),
+        advice: made_node.advice.clone(),
     }
 }
 
-/// Keeps the directory of the last step open. The steps of a plan are sorted by path, so that many
-/// in a row are in one directory, which is resolved and checked only once.
+/// A cache with the parent directory of the last step. The steps of a plan are sorted by path, so
+/// the cache needs to resolve and check a directory with many targets only once.
 struct ParentCache<'r> {
     root: &'r ContainerRoot,
-    last: Option<(PathBuf, Parent)>,
+    last_parent: Option<(PathBuf, Parent)>,
 }
 
 impl<'r> ParentCache<'r> {
     fn new(root: &'r ContainerRoot) -> Self {
-        Self { root, last: None }
+        Self {
+            root,
+            last_parent: None,
+        }
     }
 
-    /// Returns the directory of `path` and the last component. Missing directories are created.
-    fn find<'p>(&mut self, path: &'p Path) -> Result<(&Parent, Name<'p>), ApplyError> {
+    /// Returns the parent directory of `path` and its last component. Creates missing directories.
+    fn find_parent<'p>(&mut self, path: &'p Path) -> Result<(&Parent, Name<'p>), ApplyError> {
         let (directory, name) = split_leaf(path)?;
-        let last = match self.last.take() {
-            Some(last) if last.0 == directory => last,
-            _ => (directory.to_owned(), self.root.parent(path)?.0),
+        let parent = match self.last_parent.take() {
+            Some(parent) if parent.0 == directory => parent,
+            _ => (
+                directory.to_owned(),
+                self.root.open_or_create_parent(path)?.0,
+            ),
         };
-        Ok((&self.last.insert(last).1, name))
+        Ok((&self.last_parent.insert(parent).1, name))
     }
 
-    /// Closes the directory. This is necessary before a directory is mounted, which may cover it.
+    /// Closes the cached directory. This is necessary before a directory is mounted, which may
+    /// cover the cached one.
     fn clear(&mut self) {
-        self.last = None;
+        self.last_parent = None;
     }
 }
 
@@ -168,18 +186,18 @@ fn make_device(
     access: DeviceAccess,
     parents: &mut ParentCache<'_>,
 ) -> Result<(), ApplyError> {
-    let (parent, name) = parents.find(path)?;
+    let (parent, name) = parents.find_parent(path)?;
     Ok(parent.make_device(name, number, access)?)
 }
 
-/// Creates a symbolic link. An existing file with this name is kept: the directory that the
-/// host mounts there, or the link that the hook created in an earlier run.
+/// Creates a symbolic link. An existing file at the path is not replaced: it may be a directory
+/// that the engine mounts, or the link from an earlier run of the hook.
 fn create_link(
     path: &Path,
     target: &Path,
     parents: &mut ParentCache<'_>,
 ) -> Result<(), ApplyError> {
-    let (parent, name) = parents.find(path)?;
+    let (parent, name) = parents.find_parent(path)?;
     parent.symlink_or_find(name, target)?;
     Ok(())
 }
@@ -190,31 +208,31 @@ fn mount_at_path(
     parents: &mut ParentCache<'_>,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
-    let (parent, name) = parents.find(path)?;
+    let (parent, name) = parents.find_parent(path)?;
     mount_at_name(source, parent, name, mounter)
 }
 
-/// Mounts a source at a name. Nothing is done if the name leads to the source already, because
-/// a hook may run twice.
+/// Mounts a source at a name in a directory. Does nothing if the source is mounted there already,
+/// because a hook may run twice.
 fn mount_at_name(
     source: Source,
     parent: &Parent,
     name: Name<'_>,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
-    let target = parent.mount_point(name, source.kind())?;
+    let target = parent.open_or_create_mount_point(name, source.kind())?;
     if !target.is_file(source.identity()) {
         mounter.attach(source, &target)?;
     }
     Ok(())
 }
 
-/// Mounts a file over the one that the image has. If the image has none, a symbolic link to
-/// the file's place in the hook's own directory is created, because an empty file as the mount
-/// point would stay in the layer of the image.
+/// Mounts a file over the image's file. If the image has none, creates a symbolic link to the file
+/// in the hook's own directory, because an empty file as a mount point would stay in the
+/// container's writable layer.
 ///
-/// A symbolic link of the image is redirected to that place too. It must not be followed and
-/// its target covered, because the target may be used by other programs (`/bin/busybox`).
+/// A symbolic link of the image is redirected to the hook's own directory too. Its target must not
+/// be covered, because other programs may use it (`/bin/busybox`).
 fn mount_file<'p>(
     source: Source,
     path: &'p Path,
@@ -222,11 +240,11 @@ fn mount_file<'p>(
     mounter: &mut Mounter,
     injected_dir: &mut InjectedDir<'p>,
 ) -> Result<(), ApplyError> {
-    let (parent, name) = parents.find(path)?;
-    let link = InjectedDir::inner_path(path);
-    match parent.symlink_or_find(name, &link)? {
+    let (parent, name) = parents.find_parent(path)?;
+    let link_target = InjectedDir::to_injected_path(path);
+    match parent.symlink_or_find(name, &link_target)? {
         None => {}
-        Some(FileKind::Symlink) => parent.redirect_link(name, &link)?,
+        Some(FileKind::Symlink) => parent.redirect_link(name, &link_target)?,
         Some(_) => return mount_at_name(source, parent, name, mounter),
     }
     injected_dir.add_file(source, path);
@@ -251,16 +269,16 @@ mod tests {
             if forget {
                 parents.clear();
             }
-            let (parent, _) = parents.find(Path::new(path)).unwrap();
+            let (parent, _) = parents.find_parent(Path::new(path)).unwrap();
             parent.identity().unwrap()
         };
-        let first = identity("/d/a", false);
+        let first_identity = identity("/d/a", false);
         fs::rename(top.path().join("d"), top.path().join("moved")).unwrap();
-        assert_eq!(identity("/d/b", false), first);
-        let created = identity("/d/c", true);
-        assert_ne!(created, first);
-        assert_eq!(identity("/moved/e", false), first);
-        assert_eq!(identity("/d/f", false), created);
+        assert_eq!(identity("/d/b", false), first_identity);
+        let new_identity = identity("/d/c", true);
+        assert_ne!(new_identity, first_identity);
+        assert_eq!(identity("/moved/e", false), first_identity);
+        assert_eq!(identity("/d/f", false), new_identity);
     }
 
     #[test]
@@ -270,15 +288,15 @@ mod tests {
         fs::write(top.path().join("file"), "").unwrap();
         std::os::unix::fs::symlink("elsewhere", top.path().join("link")).unwrap();
         std::os::unix::fs::symlink("target", top.path().join("same")).unwrap();
-        for (path, found, text) in [
+        for (path, expected_kind, text) in [
             ("/new", None, Some("target")),
             ("/same", None, Some("target")),
             ("/link", Some(FileKind::Symlink), Some("elsewhere")),
             ("/file", Some(FileKind::Regular), None),
         ] {
-            let (parent, name) = root.parent(Path::new(path)).unwrap();
+            let (parent, name) = root.open_or_create_parent(Path::new(path)).unwrap();
             let kind = parent.symlink_or_find(name, Path::new("target")).unwrap();
-            assert_eq!(kind, found, "{path}");
+            assert_eq!(kind, expected_kind, "{path}");
             let link = fs::read_link(top.path().join(&path[1..])).ok();
             assert_eq!(link.as_deref(), text.map(Path::new), "{path}");
         }

@@ -9,10 +9,10 @@ use super::ApplyError;
 use crate::container::{ContainerRoot, Name, Target, WritableDirectory};
 use crate::mount::{Mounter, Source, StagedTmpfs};
 
-const MODE: Mode = Mode::from_bits_truncate(0o755);
+const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// The directories that the hook has created in a tmpfs, by their path below its root. Many
-/// files are in the same directories, so that each is created and opened once.
+/// The directories that the hook has created in a tmpfs, by their path relative to its root. Each
+/// is created and opened only once, because many files are in the same directory.
 #[derive(Debug)]
 pub(super) struct TmpfsDirectories {
     by_path: BTreeMap<PathBuf, WritableDirectory>,
@@ -24,24 +24,28 @@ impl TmpfsDirectories {
         TmpfsDirectories { by_path }
     }
 
-    /// Returns the directory for the file at `path` below the root, creating the directories
-    /// that are missing, and the file's name.
+    /// Returns the parent directory and the file name of `path`, which is relative to the root.
+    /// Creates the missing directories.
     pub(super) fn create_parent<'p>(
         &mut self,
         path: &'p Path,
     ) -> Result<(&WritableDirectory, Name<'p>), ApplyError> {
-        let relative = path.strip_prefix("/").unwrap_or(path);
-        let (Some(parent), Some(name)) = (relative.parent(), relative.file_name()) else {
+        let relative_path = path.strip_prefix("/").unwrap_or(path);
+        let (Some(parent), Some(name)) = (relative_path.parent(), relative_path.file_name()) else {
             return Err(ApplyError::Path {
                 path: path.into(),
                 what: "a file",
             });
         };
-        Ok((self.create(parent)?, Name::new(name)?))
+        Ok((self.create_directory(parent)?, Name::new(name)?))
     }
 
-    /// Returns the directory at `path` below the root, creating it and those above it.
-    pub(super) fn create(&mut self, path: &Path) -> Result<&WritableDirectory, ApplyError> {
+    /// Returns the directory at `path`, which is relative to the root. Creates it and its parents
+    /// if they are missing.
+    pub(super) fn create_directory(
+        &mut self,
+        path: &Path,
+    ) -> Result<&WritableDirectory, ApplyError> {
         if !self.by_path.contains_key(path) {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
                 return Err(ApplyError::Path {
@@ -49,32 +53,34 @@ impl TmpfsDirectories {
                     what: "a directory",
                 });
             };
-            let created = self.create(parent)?.create_dir(Name::new(name)?, MODE)?;
-            self.by_path.insert(path.to_owned(), created);
+            let directory = self
+                .create_directory(parent)?
+                .create_dir(Name::new(name)?, DIRECTORY_MODE)?;
+            self.by_path.insert(path.to_owned(), directory);
         }
         Ok(&self.by_path[path])
     }
 }
 
-/// Attaches a tmpfs, mounts the sources on its entries, and makes the tmpfs read-only.
-pub(super) fn attach(
-    staged: StagedTmpfs,
+/// Attaches a tmpfs, mounts the sources on their targets in it, and makes the tmpfs read-only.
+pub(super) fn attach_with_mounts(
+    staged_tmpfs: StagedTmpfs,
     mounts: Vec<(Source, Target)>,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
-    let tmpfs = staged.attach(mounter)?;
+    let tmpfs = staged_tmpfs.attach(mounter)?;
     for (source, target) in mounts {
         mounter.attach(source, &target)?;
     }
     Ok(tmpfs.set_read_only(mounter)?)
 }
 
-/// Returns whether the path in the container leads to the source already.
+/// Reports whether the path in the container leads to the file of the source.
 pub(super) fn is_mounted_at(
     root: &ContainerRoot,
     path: &Path,
     source: &Source,
 ) -> Result<bool, ApplyError> {
-    let found = root.resolve(path)?;
-    Ok(found.is_some_and(|found| found.identity() == source.identity()))
+    let file = root.resolve(path)?;
+    Ok(file.is_some_and(|file| file.identity() == source.identity()))
 }

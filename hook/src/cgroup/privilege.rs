@@ -3,7 +3,7 @@
 use caps::{CapSet, Capability};
 use nix::sys::stat::stat;
 
-use crate::container::INITIAL_USER_NAMESPACE;
+use crate::container::INITIAL_USER_NAMESPACE_INODE;
 
 /// Returns whether this process has the capabilities to read and replace device programs.
 pub(super) fn can_change_programs() -> bool {
@@ -19,5 +19,5 @@ pub(super) fn has_capabilities(capabilities: &[Capability]) -> bool {
     };
     capabilities.iter().all(has_capability)
         && stat("/proc/self/ns/user")
-            .is_ok_and(|namespace| namespace.st_ino == INITIAL_USER_NAMESPACE)
+            .is_ok_and(|namespace| namespace.st_ino == INITIAL_USER_NAMESPACE_INODE)
 }

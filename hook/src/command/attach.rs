@@ -70,9 +70,9 @@ pub(super) fn attach(
     let (location, target) = locate_container(container, requested_devices, config)?;
     let to_error = |error| container_error(&location.id, error);
     if !*dry_run {
-        live::catch_up(&location.id, config).map_err(to_error)?;
+        live::update_container(&location.id, config).map_err(to_error)?;
     }
-    let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
+    let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(CommandError::Deadline)?;
     let mut planned =
         PlannedAttachment::plan(&location, requested_devices, *force, config).map_err(to_error)?;
     deadline.cancel();
@@ -135,7 +135,7 @@ pub(super) fn detach(
         devices,
         ended_requests,
         has_removed_remaining_files,
-        not_removed,
+        removal_error,
         warnings,
         holders,
     } = detach_result;
@@ -144,7 +144,7 @@ pub(super) fn detach(
     }
     log::enable_action_log(&config.host_root);
     for device in &devices {
-        let (name, class) = (&device.device, &device.class);
+        let (name, class) = (&device.device_id, &device.class);
         log::record_action(&format!("container {id}: {name} of {class}, detached"));
     }
     for process in &holders {
@@ -153,14 +153,14 @@ pub(super) fn detach(
     if !devices.is_empty() {
         log::warning(IN_FLIGHT_WARNING);
     }
-    let not_removed = not_removed.map(|error| log::chain(&error));
-    if let Some(error) = &not_removed {
+    let removal_error = removal_error.map(|error| log::chain(&error));
+    if let Some(error) = &removal_error {
         log::warning(&format!(
             "container {id}: the device rules are revoked, but the nodes stay in the container's \
              mount namespace, where they cannot be opened: {error}"
         ));
     }
-    let code = if not_removed.is_some() {
+    let code = if removal_error.is_some() {
         ExitCode::NodeStays
     } else {
         ExitCode::Success
@@ -168,14 +168,14 @@ pub(super) fn detach(
     if as_json {
         let in_flight_warning = (!devices.is_empty()).then_some(IN_FLIGHT_WARNING);
         let result = serde_json::json!({
-            "devices": devices, "not_awaited": ended_requests, "open_by": holders, "not_removed": not_removed, "unseen": in_flight_warning,
+            "devices": devices, "not_awaited": ended_requests, "open_by": holders, "not_removed": removal_error, "unseen": in_flight_warning,
         });
         report(print_target_and_result(&target, &result));
         return Ok(code);
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
     for device in &devices {
-        let (name, class) = (&device.device, &device.class);
+        let (name, class) = (&device.device_id, &device.class);
         report(writeln!(out, "{name} of {class}: detached from {target}").map_err(Into::into));
     }
     for request in &ended_requests {
@@ -223,7 +223,7 @@ pub(super) fn refresh(
 ) -> Result<ExitCode, CommandError> {
     let (location, target) = locate_container(&arguments.container, &[], config)?;
     let to_error = |error| container_error(&location.id, error);
-    let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
+    let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(CommandError::Deadline)?;
     let mut planned = PlannedRefresh::plan(&location, config).map_err(to_error)?;
     deadline.cancel();
     let plan = planned.plan.clone();

@@ -15,13 +15,13 @@ use super::CommandError;
 use crate::exit::ExitCode;
 use crate::live::Follower;
 use crate::log;
-use crate::sys::uevent::Uevents;
+use crate::sys::uevent::UeventReceiver;
 
 /// Follows devices until this process is stopped. The process sleeps until the kernel or udev
 /// reports a change of a device. If a container could not be changed, the change is tried again
 /// after `pause` seconds.
 pub(super) fn run(pause: NonZeroU32, config: &Config) -> Result<ExitCode, CommandError> {
-    let events = Uevents::open().map_err(CommandError::Uevents)?;
+    let events = UeventReceiver::open().map_err(CommandError::Uevents)?;
     crate::process::confine_with_descriptors()?;
     log::enable_action_log(&config.host_root);
     let mut follower = Follower::new(pause, events, config)?;

@@ -199,7 +199,7 @@ fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
 fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     match &cli.command {
         Command::Prestart(arguments) | Command::CreateRuntime(arguments) => {
-            start::start(&arguments.to_start_options(cli)).map_err(CommandError::from)
+            start::run_hook(&arguments.to_start_options(cli)).map_err(CommandError::from)
         }
         Command::Explain {
             bundle,
@@ -343,7 +343,7 @@ fn warn_about_other_classes(plan: &mut InjectionPlan, config: &Config) {
 /// variables that the plan needs. Nothing is changed.
 fn explain(directory: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, CommandError> {
     let mut bundle = Bundle::read(directory)?;
-    live::add_attached(&mut bundle, directory, &config.host_root);
+    live::add_recorded_requests(&mut bundle, directory, &config.host_root);
     let plan = print_plan(&bundle, cli, config)?;
     let is_attached = |grant: &Grant| grant.given_by.is_user();
     let has_hook = bundle.hooks.boathook_hooks().next().is_some();

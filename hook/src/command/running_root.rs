@@ -16,8 +16,8 @@ use crate::sys::deadline::{self, Deadline};
 pub(super) fn run_in_child<T: Serialize + DeserializeOwned>(
     inspect: impl FnOnce() -> T,
 ) -> Option<T> {
-    let answer = sys::process::run_in_child(deadline::LIMIT, || {
-        let _deadline = Deadline::start(deadline::SECONDS);
+    let answer = sys::process::run_in_child(deadline::CHILD_TIMEOUT, || {
+        let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);
         serde_json::to_string(&inspect()).unwrap_or_default()
     });
     serde_json::from_str(&answer.ok()??).ok()

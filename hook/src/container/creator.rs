@@ -1,9 +1,9 @@
 //! Creates files as the container's root user.
 //!
 //! In a container with a user namespace, a file that the host's root creates belongs to the
-//! overflow user, or cannot be created at all (`EOVERFLOW`). The file system ids of setfsuid(2)
-//! alone determine the owner of a new file. This process therefore changes only its file system
-//! ids, keeps its other ids, and joins no user namespace.
+//! overflow user, or cannot be created at all (`EOVERFLOW`). The file system ids (setfsuid(2))
+//! alone determine the owner of a new file. So this process changes only these ids, and joins no
+//! user namespace.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use super::{Error, IdMap, IdMapError, MapReader, Result};
 
-/// The user and group ids on the host that new files in a container get. They are the ids of the
-/// container's root user.
+/// The owner of new files in a container: the host's user and group ids of the container's root
+/// user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOwner {
     uid: u32,
@@ -25,16 +25,20 @@ impl FileOwner {
     /// a user namespace, and in a container that shares the user namespace of a rootless engine.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
-    /// Returns the owner of new files in a container with the id maps `uids` and `gids`. The
-    /// text of an error is the name of the invalid map: `uid_map` or `gid_map`.
+    /// Returns the owner of new files in a container with these id maps. The text in an error is
+    /// the name of the invalid map: `uid_map` or `gid_map`.
     pub fn from_maps(
-        uids: &IdMap,
-        gids: &IdMap,
+        uid_map: &IdMap,
+        gid_map: &IdMap,
         reader: MapReader,
     ) -> std::result::Result<Self, (&'static str, IdMapError)> {
         Ok(Self {
-            uid: uids.root_id(reader).map_err(|error| ("uid_map", error))?,
-            gid: gids.root_id(reader).map_err(|error| ("gid_map", error))?,
+            uid: uid_map
+                .find_root_id(reader)
+                .map_err(|error| ("uid_map", error))?,
+            gid: gid_map
+                .find_root_id(reader)
+                .map_err(|error| ("gid_map", error))?,
         })
     }
 
@@ -48,49 +52,50 @@ impl FileOwner {
 
     /// Makes this thread create files as this owner until the returned guard is dropped. Returns
     /// `None` if the owner is [`Self::ROOT`], for which no id must be changed.
-    pub(super) fn assume(self) -> Result<Option<FileOwnerGuard>> {
+    pub(super) fn assume_owner(self) -> Result<Option<FileOwnerGuard>> {
         if self == Self::ROOT {
             return Ok(None);
         }
-        let failed = |reason: String| Error::Creator {
+        let to_error = |reason: String| Error::Creator {
             uid: self.uid,
             gid: self.gid,
             reason,
         };
-        let effective =
-            caps::read(None, CapSet::Effective).map_err(|error| failed(error.to_string()))?;
+        let effective_capabilities =
+            caps::read(None, CapSet::Effective).map_err(|error| to_error(error.to_string()))?;
         // If a later step fails, dropping the guard restores the ids.
         let guard = FileOwnerGuard {
             gid: setfsgid(Gid::from_raw(self.gid)),
             uid: setfsuid(Uid::from_raw(self.uid)),
-            effective,
+            effective_capabilities,
         };
         // setfsuid(2) and setfsgid(2) report no error. A call with the invalid id -1 changes
-        // nothing and returns the current id, so it shows whether the first call had an effect.
+        // nothing and returns the current id, which shows whether the first call had an effect.
         let current_ids = (
             setfsuid(Uid::from_raw(u32::MAX)).as_raw(),
             setfsgid(Gid::from_raw(u32::MAX)).as_raw(),
         );
         if current_ids != (self.uid, self.gid) {
-            return Err(failed(
+            return Err(to_error(
                 "setfsuid or setfsgid had no effect; this needs CAP_SETUID and CAP_SETGID".into(),
             ));
         }
         // When the file system uid changes from 0, the kernel removes capabilities such as
-        // CAP_DAC_OVERRIDE from the effective set (capabilities(7)). They are still needed for
-        // directories that the container's root user cannot write to.
-        caps::set(None, CapSet::Effective, &guard.effective)
-            .map_err(|error| failed(error.to_string()))?;
+        // CAP_DAC_OVERRIDE from the effective set (capabilities(7)). They are restored, because the
+        // container's root user may not be allowed to write to a directory.
+        caps::set(None, CapSet::Effective, &guard.effective_capabilities)
+            .map_err(|error| to_error(error.to_string()))?;
         Ok(Some(guard))
     }
 }
 
-/// A guard that restores the file system ids that the thread had before [`FileOwner::assume`].
+/// A guard that restores the file system ids that the thread had before
+/// [`FileOwner::assume_owner`].
 #[derive(Debug)]
 pub(super) struct FileOwnerGuard {
     uid: Uid,
     gid: Gid,
-    effective: HashSet<Capability>,
+    effective_capabilities: HashSet<Capability>,
 }
 
 impl Drop for FileOwnerGuard {
@@ -99,6 +104,6 @@ impl Drop for FileOwnerGuard {
         setfsgid(self.gid);
         // When the file system uid changes back to 0, the kernel may raise capabilities that
         // were not effective before. A failure is ignored, because `drop` cannot report it.
-        let _ = caps::set(None, CapSet::Effective, &self.effective);
+        let _ = caps::set(None, CapSet::Effective, &self.effective_capabilities);
     }
 }

@@ -9,7 +9,7 @@ use nix::unistd::{Gid, Uid, fchownat};
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 /// Returns the device number of the open file `handle`, or `None` if it is no device node.
-pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
+pub(crate) fn find_device_number(handle: &Handle) -> Option<DeviceNumber> {
     let kind = match handle.kind() {
         FileKind::CharDevice => DeviceKind::Character,
         FileKind::BlockDevice => DeviceKind::Block,
@@ -25,6 +25,7 @@ pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
     })
 }
 
+/// The mode and the owner of a device node that is created in a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceAccess {
     pub mode: Mode,
@@ -55,21 +56,23 @@ impl WritableDirectory {
             Ok(()) => true,
             Err(Errno::EEXIST) => false,
             Err(errno) => {
-                let path = self.directory().path_of(name);
+                let path = self.directory().entry_path(name);
                 return Err(Error::from_creation("create device node", path, errno));
             }
         };
-        // A process of the container may have replaced the new node. The file that has the name
-        // now is therefore opened and checked, and its owner is changed through the handle.
+        // A process of the container may have replaced the new node. So the file that has the name
+        // now is opened and checked, and its owner is changed through the handle.
         let handle = self.directory().open_existing(name)?;
-        if device_number(&handle) != Some(device) {
+        if find_device_number(&handle) != Some(device) {
             return Err(self.directory().occupied_error(name, handle.kind()));
         }
         let owner = (handle.stat().st_uid, handle.stat().st_gid);
         if is_new && owner != (access.uid.as_raw(), access.gid.as_raw()) {
             let (uid, gid) = (Some(access.uid), Some(access.gid));
-            fchownat(&handle, "", uid, gid, AtFlags::AT_EMPTY_PATH)
-                .map_err(|errno| self.directory().system("change the owner of", name, errno))?;
+            fchownat(&handle, "", uid, gid, AtFlags::AT_EMPTY_PATH).map_err(|errno| {
+                self.directory()
+                    .system_error("change the owner of", name, errno)
+            })?;
         }
         Ok(())
     }

@@ -13,14 +13,14 @@ use nix::sys::stat::Mode;
 
 use super::{Error, FileKind, HANDLE_NOFOLLOW, Handle, Name, Result};
 
-/// A handle on a directory in a container, which is cheap to clone. Its methods take single
-/// names, do not follow symbolic links, and change nothing; [`super::WritableDirectory`] has the
-/// methods that do.
+/// A handle on a directory in a container, which is cheap to clone. Its methods take single names,
+/// follow no symbolic links and change nothing. [`super::WritableDirectory`] has the methods that
+/// change files.
 #[derive(Clone, Debug)]
 pub struct Directory {
     fd: Rc<OwnedFd>,
-    /// The path by which the directory was opened. It is only used in messages, because the path
-    /// may lead to another directory now.
+    /// The path by which the directory was opened, for messages only: it may lead to another
+    /// directory now.
     path: Rc<Path>,
 }
 
@@ -32,13 +32,13 @@ impl Directory {
         }
     }
 
-    /// Returns the path by which the directory was opened. It must be used in messages only,
-    /// because it may lead to another directory now.
+    /// Returns the path by which the directory was opened. It is for messages only, because it may
+    /// lead to another directory now.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn path_of(&self, name: Name<'_>) -> PathBuf {
+    pub(crate) fn entry_path(&self, name: Name<'_>) -> PathBuf {
         self.path.join(name.as_os_str())
     }
 
@@ -46,9 +46,9 @@ impl Directory {
     /// and not followed. Returns `None` if there is no such entry.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         match openat(&self.fd, name.as_os_str(), HANDLE_NOFOLLOW, Mode::empty()) {
-            Ok(fd) => Ok(Some(Handle::new(fd, &self.path_of(name))?)),
+            Ok(fd) => Ok(Some(Handle::new(fd, &self.entry_path(name))?)),
             Err(Errno::ENOENT) => Ok(None),
-            Err(errno) => Err(self.system("open", name, errno)),
+            Err(errno) => Err(self.system_error("open", name, errno)),
         }
     }
 
@@ -57,28 +57,28 @@ impl Directory {
     pub(super) fn open_directory(&self, name: Name<'_>) -> Result<Option<Self>> {
         let flags = HANDLE_NOFOLLOW | OFlag::O_DIRECTORY;
         match openat(&self.fd, name.as_os_str(), flags, Mode::empty()) {
-            Ok(fd) => Ok(Some(Self::new(fd, &self.path_of(name)))),
+            Ok(fd) => Ok(Some(Self::new(fd, &self.entry_path(name)))),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
-            Err(errno) => Err(self.system("open", name, errno)),
+            Err(errno) => Err(self.system_error("open", name, errno)),
         }
     }
 
-    /// Returns the names of all entries without `.` and `..`, in no particular order. The call
-    /// fails if the directory has more than `cap` entries.
-    pub fn list_names(&self, cap: usize) -> Result<Vec<OsString>> {
-        let failed = |errno| Error::system("list", &*self.path, errno);
+    /// Returns the names of all entries without `.` and `..`, in no particular order. Fails if the
+    /// directory has more than `max_entries` entries.
+    pub fn list_names(&self, max_entries: usize) -> Result<Vec<OsString>> {
+        let to_error = |errno| Error::system("list", &*self.path, errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let mut entries = Dir::openat(&self.fd, ".", flags, Mode::empty()).map_err(failed)?;
+        let mut entries = Dir::openat(&self.fd, ".", flags, Mode::empty()).map_err(to_error)?;
         let mut names = Vec::new();
         for entry in entries.iter() {
-            let entry = entry.map_err(failed)?;
+            let entry = entry.map_err(to_error)?;
             let name = entry.file_name().to_bytes();
             if name == b"." || name == b".." {
                 continue;
             }
-            if names.len() == cap {
+            if names.len() == max_entries {
                 let path = self.path.to_path_buf();
-                return Err(Error::TooManyEntries { path, cap });
+                return Err(Error::TooManyEntries { path, max_entries });
             }
             names.push(OsStr::from_bytes(name).to_owned());
         }
@@ -88,17 +88,17 @@ impl Directory {
     /// Opens the entry `name`, and fails with ENOENT if there is no such entry.
     pub(super) fn open_existing(&self, name: Name<'_>) -> Result<Handle> {
         self.open(name)?
-            .ok_or_else(|| self.system("open", name, Errno::ENOENT))
+            .ok_or_else(|| self.system_error("open", name, Errno::ENOENT))
     }
 
-    pub(super) fn system(&self, action: &'static str, name: Name<'_>, errno: Errno) -> Error {
-        Error::system(action, self.path_of(name), errno)
+    pub(super) fn system_error(&self, action: &'static str, name: Name<'_>, errno: Errno) -> Error {
+        Error::system(action, self.entry_path(name), errno)
     }
 
-    pub(super) fn occupied_error(&self, name: Name<'_>, found: FileKind) -> Error {
+    pub(super) fn occupied_error(&self, name: Name<'_>, found_kind: FileKind) -> Error {
         Error::Occupied {
-            path: self.path_of(name),
-            found,
+            path: self.entry_path(name),
+            found_kind,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Declares the error of operations on a container's files.
+//! The error of operations on a container's files.
 
 use std::path::PathBuf;
 
@@ -16,24 +16,27 @@ pub enum Error {
         "{} leads through a symbolic link to {}, which does not exist: nothing is created through \
          it; remove the link from the image",
         path.display(),
-        missing.display()
+        missing_path.display()
     )]
-    Dangling { path: PathBuf, missing: PathBuf },
+    Dangling {
+        path: PathBuf,
+        missing_path: PathBuf,
+    },
     #[error(
         "{} is a symbolic link: nothing is mounted through a link (CVE-2024-0132); remove it from \
          the image",
         path.display()
     )]
     LinkAtLeaf { path: PathBuf },
-    #[error("{} is {found}, and not {wanted}", path.display())]
+    #[error("{} is {found_kind}, and not {expected_kind}", path.display())]
     WrongKind {
         path: PathBuf,
-        found: FileKind,
-        wanted: FileKind,
+        found_kind: FileKind,
+        expected_kind: FileKind,
     },
     /// A file cannot be created, because a file with the same name exists.
-    #[error("{} exists already: it is {found}", path.display())]
-    Occupied { path: PathBuf, found: FileKind },
+    #[error("{} exists already: it is {found_kind}", path.display())]
+    Occupied { path: PathBuf, found_kind: FileKind },
     #[error(
         "cannot create {}: the file system is read-only; use a writable root, or mount a tmpfs \
          at the directory",
@@ -61,10 +64,10 @@ pub enum Error {
         path.display()
     )]
     OtherRoot { pid: i32, path: PathBuf },
-    #[error("{} has more than {cap} entries", path.display())]
-    TooManyEntries { path: PathBuf, cap: usize },
-    #[error("{} is larger than {cap} bytes", path.display())]
-    TooLarge { path: PathBuf, cap: usize },
+    #[error("{} has more than {max_entries} entries", path.display())]
+    TooManyEntries { path: PathBuf, max_entries: usize },
+    #[error("{} is larger than {max_bytes} bytes", path.display())]
+    TooLarge { path: PathBuf, max_bytes: usize },
     #[error("/proc is not a proc file system: mount one")]
     NotProc,
     #[error(
@@ -89,13 +92,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns an error that says that the kernel refused to do `action` with the file `path`.
+    /// Returns the error for a system call that failed. `action` is what it should do with the file
+    /// `path`, as a verb.
     pub(super) fn system(action: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         rooted_path::Error::system(action, path, errno).into()
     }
 
-    /// Returns whether opening a directory failed because the container has another kind of file
-    /// at the path of the directory.
+    /// Reports whether opening a directory failed because the container has another kind of file at
+    /// the path of the directory.
     pub(crate) fn means_no_directory(&self) -> bool {
         match self {
             Self::File(error) => matches!(error.errno(), Errno::ELOOP | Errno::ENOTDIR),
@@ -104,7 +108,8 @@ impl Error {
         }
     }
 
-    /// Returns the error for a system call that failed to create the file `path`.
+    /// Returns the error for a system call that failed to create the file `path`. A read-only file
+    /// system has an error of its own, with advice.
     pub(super) fn from_creation(action: &'static str, path: PathBuf, errno: Errno) -> Self {
         match errno {
             Errno::EROFS => Self::ReadOnly { path },

@@ -1,4 +1,4 @@
-//! Reads and replaces a file in a container. Its path is resolved only once for both.
+//! Reads and replaces files in a container. The path of a file is resolved only once for both.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,57 +14,59 @@ use super::{Error, FileKind, Handle, Name, Procfs, Result, WritableDirectory};
 /// The mode of missing parent directories, which are created with a new file.
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// A file whose path was resolved once, including a symbolic link at the end. The value holds
-/// handles on the file and on its directory.
+/// A file whose path was resolved once, including a symbolic link at the end of the path. The value
+/// has handles on the file and on its directory.
 ///
 /// The content, the owner and the mode are read through the handle on the file, and a replacement
-/// changes the name in the held directory. A process of the container that exchanges symbolic
-/// links in between therefore cannot make the content of one file appear in another.
+/// changes the name in the open directory. So a process of the container that exchanges symbolic
+/// links meanwhile cannot make the content of one file appear in another.
 #[derive(Debug)]
 pub struct WritableFile {
     directory: WritableDirectory,
     /// The names of the directories that must be created below `directory`, each inside the
     /// previous one.
-    missing: Vec<OsString>,
+    missing_directories: Vec<OsString>,
     name: OsString,
-    existing: Option<Handle>,
+    old_file: Option<Handle>,
 }
 
 impl WritableFile {
-    /// Creates the value from a resolved path. The call fails if `existing`, the file at the
-    /// path, is a mount point.
+    /// Creates the value from a resolved path. Fails if `old_file`, the file at the path, is a
+    /// mount point.
     pub(super) fn new(
         directory: WritableDirectory,
-        missing: Vec<OsString>,
+        missing_directories: Vec<OsString>,
         name: OsString,
-        existing: Option<Handle>,
+        old_file: Option<Handle>,
     ) -> Result<Self> {
-        if let Some(existing) = &existing {
-            directory.check_mount(existing, &directory.directory().path().join(&name))?;
+        if let Some(old_file) = &old_file {
+            directory.check_mount(old_file, &directory.directory().path().join(&name))?;
         }
         Ok(Self {
             directory,
-            missing,
+            missing_directories,
             name,
-            existing,
+            old_file,
         })
     }
 
-    /// Reads the content of the file, which must not have more than `cap` bytes. Returns `None`
-    /// if the file did not exist when its path was resolved.
-    pub fn read(&self, cap: usize) -> Result<Option<Vec<u8>>> {
+    /// Reads the content of the file, which must not have more than `max_bytes` bytes. Returns
+    /// `None` if the file did not exist when its path was resolved.
+    pub fn read(&self, max_bytes: usize) -> Result<Option<Vec<u8>>> {
         let path = self.directory.directory().path().join(&self.name);
-        self.existing
+        self.old_file
             .as_ref()
-            .map(|existing| read_regular_file(existing, self.directory.proc(), &path, cap))
+            .map(|old_file| read_regular_file(old_file, self.directory.proc(), &path, max_bytes))
             .transpose()
     }
 
     /// Replaces the file atomically by a new file with the content `bytes`. The new file has the
     /// owner and permissions of the old file. If there was no old file, its mode is `mode`.
     pub fn replace(self, bytes: &[u8], mode: Mode) -> Result<()> {
-        let directory = self.directory.create_dirs(&self.missing, PARENT_MODE)?;
-        directory.replace(Name::new(&self.name)?, self.existing.as_ref(), bytes, mode)
+        let directory = self
+            .directory
+            .create_dirs(&self.missing_directories, PARENT_MODE)?;
+        directory.replace(Name::new(&self.name)?, self.old_file.as_ref(), bytes, mode)
     }
 }
 
@@ -77,36 +79,38 @@ impl WritableDirectory {
     }
 }
 
-/// Reads the regular file `handle` of at most `cap` bytes. A file of another kind is refused
-/// before it is opened for reading, because opening a device node of a hostile image could already
-/// do harm. `path` is for messages.
+/// Reads the regular file `handle` of at most `max_bytes` bytes. A file of another kind is not
+/// opened for reading, because already the opening of a device node of a hostile image could do
+/// harm. `path` is for messages.
 pub(super) fn read_regular_file(
     handle: &Handle,
     proc: &Procfs,
     path: &Path,
-    cap: usize,
+    max_bytes: usize,
 ) -> Result<Vec<u8>> {
     if handle.kind() != FileKind::Regular {
         return Err(Error::WrongKind {
             path: path.to_owned(),
-            found: handle.kind(),
-            wanted: FileKind::Regular,
+            found_kind: handle.kind(),
+            expected_kind: FileKind::Regular,
         });
     }
     // The handle is opened again through `/proc/self/fd`, which leads to the same file even if
     // another file has its name now.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = File::from(proc.reopen(handle, flags, path)?);
-    let limit = u64::try_from(cap).unwrap_or(u64::MAX).saturating_add(1);
+    let read_limit = u64::try_from(max_bytes)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
     let bytes = RegularFile::new(file, handle.stat())
-        .read(limit)
+        .read(read_limit)
         .map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
             Error::system("read", path, errno)
         })?;
-    if bytes.len() > cap {
+    if bytes.len() > max_bytes {
         let path = path.to_owned();
-        return Err(Error::TooLarge { path, cap });
+        return Err(Error::TooLarge { path, max_bytes });
     }
     Ok(bytes)
 }

@@ -1,11 +1,13 @@
 //! Parses the id maps of a user namespace, which map user and group ids of a container to ids of
 //! the host.
 
+/// One line of an id map: a range of ids, with its first id inside and outside of the user
+/// namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
-    inside: u32,
-    outside: u32,
-    count: u32,
+    first_id_inside: u32,
+    first_id_outside: u32,
+    length: u32,
 }
 
 /// The content of `/proc/PID/uid_map` or `gid_map` (user_namespaces(7)).
@@ -19,7 +21,8 @@ pub struct IdMap(Vec<Extent>);
 /// The relation of the process that read an id map to the user namespace of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapReader {
-    /// The reader is in the user namespace of the map, as the hook of a rootless engine is.
+    /// The reader is in the user namespace of the map. This is the case for the hook of a rootless
+    /// engine.
     Inside,
     /// The reader is in an ancestor of the user namespace of the map.
     Outside,
@@ -40,6 +43,7 @@ pub enum IdMapError {
 }
 
 impl IdMap {
+    /// Parses the content of `/proc/PID/uid_map` or `gid_map`.
     pub fn parse(text: &str) -> Result<Self, IdMapError> {
         let extents = text
             .lines()
@@ -49,7 +53,7 @@ impl IdMap {
     }
 
     /// Returns the id that the container's root user has in the user namespace of the reader.
-    pub fn root_id(&self, reader: MapReader) -> Result<u32, IdMapError> {
+    pub fn find_root_id(&self, reader: MapReader) -> Result<u32, IdMapError> {
         let outside_id = self.map_to_outside(0).ok_or(IdMapError::NoRoot)?;
         Ok(match reader {
             MapReader::Inside => 0,
@@ -59,8 +63,8 @@ impl IdMap {
 
     fn map_to_outside(&self, id: u32) -> Option<u32> {
         self.0.iter().find_map(|extent| {
-            let offset = id.checked_sub(extent.inside)?;
-            (offset < extent.count).then(|| extent.outside.checked_add(offset))?
+            let offset = id.checked_sub(extent.first_id_inside)?;
+            (offset < extent.length).then(|| extent.first_id_outside.checked_add(offset))?
         })
     }
 }
@@ -69,9 +73,9 @@ fn parse_extent(line: &str) -> Option<Extent> {
     let mut fields = line.split_ascii_whitespace().map(str::parse);
     let mut next_number = || fields.next()?.ok();
     let extent = Extent {
-        inside: next_number()?,
-        outside: next_number()?,
-        count: next_number()?,
+        first_id_inside: next_number()?,
+        first_id_outside: next_number()?,
+        length: next_number()?,
     };
     fields.next().is_none().then_some(extent)
 }
@@ -82,11 +86,11 @@ mod tests {
 
     #[test]
     fn the_containers_root_is_found() {
-        let several = "      1000     200000       1000\n         0       1000          1\n";
+        let two_extents = "      1000     200000       1000\n         0       1000          1\n";
         for (text, root) in [
             ("         0          0 4294967295\n", Ok(0)),
             ("         0     100000      65536\n", Ok(100_000)),
-            (several, Ok(1000)),
+            (two_extents, Ok(1000)),
             (
                 "         1     100000      65536\n",
                 Err(IdMapError::NoRoot),
@@ -95,9 +99,9 @@ mod tests {
             ("0 4294967295 0\n", Err(IdMapError::NoRoot)),
         ] {
             let map = IdMap::parse(text).unwrap();
-            assert_eq!(map.root_id(MapReader::Outside), root, "{text:?}");
-            let inside = root.map(|_| 0);
-            assert_eq!(map.root_id(MapReader::Inside), inside, "{text:?}");
+            assert_eq!(map.find_root_id(MapReader::Outside), root, "{text:?}");
+            let root_inside = root.map(|_| 0);
+            assert_eq!(map.find_root_id(MapReader::Inside), root_inside, "{text:?}");
         }
     }
 

@@ -20,15 +20,15 @@ use super::{
 
 /// The size limit of `/proc/PID/uid_map` in bytes. The kernel allows 340 lines
 /// (user_namespaces(7)).
-const MAP_CAP: u64 = 32 << 10;
+const MAX_ID_MAP_BYTES: u64 = 32 << 10;
 
 /// The size limit of `/proc/PID/cgroup` in bytes. The file has a line of at most some 4 KiB
 /// (PATH_MAX) for each of about 15 hierarchies.
-const MEMBERSHIP_CAP: u64 = 256 << 10;
+const MAX_CGROUP_FILE_BYTES: u64 = 256 << 10;
 
 /// The inode number of the initial user namespace (`USER_NS_INIT_INO` of
 /// `include/uapi/linux/nsfs.h`).
-pub(crate) const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+pub(crate) const INITIAL_USER_NAMESPACE_INODE: u64 = 0xEFFF_FFFD;
 
 /// A container's mount namespace, before this process enters it.
 #[derive(Debug)]
@@ -36,14 +36,14 @@ pub struct ContainerNamespace {
     pid: i32,
     /// A handle on `/proc/PID` of the container's first process.
     process: OwnedFd,
-    /// A handle on `/proc/PID/task/TID` of another thread if the main thread has ended. Only a
-    /// living thread has namespaces, a root and a working directory.
+    /// A handle on `/proc/PID/task/TID` of another thread, if the main thread has ended. It is
+    /// needed because only a living thread has namespaces and a root directory.
     thread: Option<OwnedFd>,
     mount_namespace: OwnedFd,
     location: RootLocation,
     root: Handle,
     properties: RootProperties,
-    /// True if the container's user namespace is a descendant of the host's.
+    /// Whether the container's user namespace is a descendant of the host's.
     has_own_user_namespace: bool,
     proc: Rc<Procfs>,
 }
@@ -80,38 +80,39 @@ impl ContainerNamespace {
         })
     }
 
-    /// Opens the mount namespace of a running container whose first process is `pid`. The call
-    /// fails if the process has changed its root to a directory other than `rootfs`, which the
-    /// engine created, or if the process was not started at the time `started`. `rootfs` may be a
-    /// mount that exists only in the mount namespace of the engine's monitor process, which is
-    /// the parent of the container's first process.
+    /// Opens the mount namespace of a running container whose first process is `pid`. Fails if the
+    /// process has changed its root to a directory other than `rootfs`, which the engine created,
+    /// or if the process does not have this `start_time`. `rootfs` may be a mount that exists only
+    /// in the mount namespace of the engine's monitor process, which is the parent of the
+    /// container's first process.
     ///
     /// # Errors
     /// The errors of [`Self::from_pid`], [`Error::OtherProcess`] and [`Error::OtherRoot`].
     pub fn from_running(
         pid: i32,
-        started: Option<u64>,
+        start_time: Option<u64>,
         rootfs: &Path,
         resolver: Resolver,
     ) -> Result<Self> {
         let proc = Procfs::open()?;
         let process = proc.open_process(pid)?;
-        if started
-            .is_some_and(|started| read_process_start_time(&process, pid).ok() != Some(started))
-        {
+        if start_time.is_some_and(|start_time| {
+            read_process_start_time(&process, pid).ok() != Some(start_time)
+        }) {
             return Err(Error::OtherProcess { pid });
         }
         let thread = find_thread_of_ended_leader(&process, pid)?;
         Self::open(proc, process, thread, pid, rootfs, |proc, process, root| {
-            let top = openat(process, "root", HANDLE, Mode::empty())
-                .map_err(|errno| system(format!("/proc/{pid}/root").into(), errno))?;
-            let stat = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
+            let root_directory = openat(process, "root", HANDLE, Mode::empty())
+                .map_err(|errno| open_error(format!("/proc/{pid}/root").into(), errno))?;
+            let stat =
+                fstat(&root_directory).map_err(|errno| open_error(rootfs.to_owned(), errno))?;
             let root_in_container = Identity::from_stat(&stat);
             let identify_in_parent =
                 || identify_root_in_parent(proc, process, pid, rootfs, resolver);
             if root_in_container == root || identify_in_parent() == Some(root_in_container) {
                 Ok((
-                    RootLocation::Root(RootDir::new(top, resolver)),
+                    RootLocation::Root(RootDir::new(root_directory, resolver)),
                     root_in_container,
                 ))
             } else {
@@ -129,12 +130,12 @@ impl ContainerNamespace {
         thread: Option<OwnedFd>,
         pid: i32,
         rootfs: &Path,
-        locate: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(RootLocation, Identity)>,
+        locate_root: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(RootLocation, Identity)>,
     ) -> Result<Self> {
         let living_thread = thread.as_ref().unwrap_or(&process);
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let mount_namespace = openat(living_thread, "ns/mnt", flags, Mode::empty())
-            .map_err(|errno| system(format!("/proc/{pid}/ns/mnt").into(), errno))?;
+            .map_err(|errno| open_error(format!("/proc/{pid}/ns/mnt").into(), errno))?;
         let own_mount_namespace = identify_proc_file(proc.own_process(), pid, "ns/mnt")?;
         if fstat(&mount_namespace)
             .is_ok_and(|stat| Identity::from_stat(&stat) == own_mount_namespace)
@@ -143,25 +144,25 @@ impl ContainerNamespace {
         }
         let user_namespace = identify_proc_file(living_thread, pid, "ns/user")?;
         let own_user_namespace = identify_proc_file(proc.own_process(), pid, "ns/user")?;
-        let has_own_user_namespace = own_user_namespace.is_inode(INITIAL_USER_NAMESPACE)
+        let has_own_user_namespace = own_user_namespace.is_inode(INITIAL_USER_NAMESPACE_INODE)
             && user_namespace != own_user_namespace;
         let reader = if user_namespace == own_user_namespace {
             MapReader::Inside
         } else {
             MapReader::Outside
         };
-        let uids = read_map(living_thread, pid, "uid_map")?;
-        let gids = read_map(living_thread, pid, "gid_map")?;
+        let uids = read_id_map(living_thread, pid, "uid_map")?;
+        let gids = read_id_map(living_thread, pid, "gid_map")?;
         let owner = FileOwner::from_maps(&uids, &gids, reader)
             .map_err(|(file, reason)| Error::IdMap { pid, file, reason })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
-        let (location, identity) = locate(&proc, living_thread, root.identity())?;
-        let host_root = stat("/").map_err(|errno| system("/".into(), errno))?;
+        let (location, identity) = locate_root(&proc, living_thread, root.identity())?;
+        let host_root = stat("/").map_err(|errno| open_error("/".into(), errno))?;
         let properties = RootProperties {
             owner,
-            can_make_devices: user_namespace.is_inode(INITIAL_USER_NAMESPACE),
+            can_make_devices: user_namespace.is_inode(INITIAL_USER_NAMESPACE_INODE),
             is_host_root: identity == Identity::from_stat(&host_root),
-            tmpfs: Vec::new(),
+            tmpfs_paths: Vec::new(),
         };
         Ok(Self {
             pid,
@@ -181,44 +182,45 @@ impl ContainerNamespace {
         self.properties.owner
     }
 
-    /// Returns whether the container has a user namespace of its own and this process is in the
-    /// initial one. Such an engine runs as root and protects the host's users from the container.
-    /// A rootless engine starts the hook in the container's user namespace, and the result is
-    /// false.
+    /// Reports whether the container has a user namespace of its own and this process is in the
+    /// initial one. This means that the engine runs as root and isolates the container from the
+    /// host's users. Returns false for a rootless engine, which starts the hook in the container's
+    /// user namespace.
     pub fn has_own_user_namespace(&self) -> bool {
         self.has_own_user_namespace
     }
 
     /// Returns the content of `/proc/PID/cgroup`, which has the cgroup of the process in each
-    /// hierarchy. The file is read through the handle on the process, so it cannot be that of a
-    /// later process with the same number.
+    /// hierarchy. The file is read through the handle on the process, so it cannot be the file of a
+    /// later process with the same id.
     pub fn read_cgroups(&self) -> Result<Vec<u8>> {
         let path = || PathBuf::from(format!("/proc/{}/cgroup", self.pid));
         let living_thread = self.thread.as_ref().unwrap_or(&self.process);
-        let bytes = read_proc(living_thread, "cgroup", MEMBERSHIP_CAP + 1, path)?;
-        // A longer file is refused, because a path that is cut short is the path of another
+        let bytes = read_proc(living_thread, "cgroup", MAX_CGROUP_FILE_BYTES + 1, path)?;
+        // A longer file is refused, because a path that is cut off would be the path of another
         // cgroup.
-        if bytes.len() as u64 > MEMBERSHIP_CAP {
+        if bytes.len() as u64 > MAX_CGROUP_FILE_BYTES {
             return Err(Error::system("read", path(), Errno::EFBIG));
         }
         Ok(bytes)
     }
 
+    /// Opens the network namespace of the container (`/proc/PID/ns/net`).
     pub(crate) fn open_network_namespace(&self) -> Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let living_thread = self.thread.as_ref().unwrap_or(&self.process);
         openat(living_thread, "ns/net", flags, Mode::empty())
-            .map_err(|errno| system(format!("/proc/{}/ns/net", self.pid).into(), errno))
+            .map_err(|errno| open_error(format!("/proc/{}/ns/net", self.pid).into(), errno))
     }
 
-    /// Returns whether the container is in the initial user namespace. In any other one the
-    /// kernel does not let a process open a device node that was created there.
+    /// Reports whether the container is in the initial user namespace. In other user namespaces,
+    /// the kernel does not let a process open a device node that was created there.
     pub(crate) fn can_make_devices(&self) -> bool {
         self.properties.can_make_devices
     }
 
-    /// Returns the start time of the container's first process in clock ticks since the boot
-    /// (field 22 of `/proc/PID/stat`). The call fails if the process has ended.
+    /// Returns the start time of the container's first process in clock ticks since the boot (field
+    /// 22 of `/proc/PID/stat`). Fails if the process has ended.
     pub fn read_start_time(&self) -> Result<u64> {
         read_process_start_time(&self.process, self.pid)
     }
@@ -237,16 +239,16 @@ impl ContainerNamespace {
     pub fn open_entry(&self, path: &Path) -> Result<Option<Handle>> {
         let (parent, name) = split_leaf(path)?;
         match self.open_file(parent)? {
-            Some(found) if found.kind() == FileKind::Directory => {
-                Directory::new(found.into_fd(), parent).open(name)
+            Some(directory) if directory.kind() == FileKind::Directory => {
+                Directory::new(directory.into_fd(), parent).open(name)
             }
             _ => Ok(None),
         }
     }
 
     /// Moves this process into the container's mount namespace, which it cannot leave again, and
-    /// opens the container's root there. `tmpfs` has the paths at which the runtime mounts a new
-    /// tmpfs, according to config.json.
+    /// opens the container's root there. `tmpfs_paths` has the paths at which the runtime mounts a
+    /// new tmpfs, according to config.json.
     ///
     /// A handle that was opened on the host leads to the host's mounts, so the path of the root
     /// is resolved again in the container's mount namespace. The result must be the directory to
@@ -259,11 +261,11 @@ impl ContainerNamespace {
     /// # Errors
     /// [`Error::RootChanged`] if the root was replaced, and [`Error::Enter`] if the kernel
     /// refuses setns(2), for example because this process has more than one thread.
-    pub fn enter(&self, tmpfs: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
+    pub fn enter(&self, tmpfs_paths: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
         let proc = match self.location {
             RootLocation::Path(_) => Rc::clone(&self.proc),
-            // This process may be a child of the process that opened the namespace, so it needs
-            // new handles on its own files in `/proc`.
+            // This process may be a child of the process that opened the namespace, so it needs new
+            // handles on its own files in `/proc`.
             RootLocation::Root(_) => Rc::new(Procfs::open()?),
         };
         setns(&self.mount_namespace, CloneFlags::CLONE_NEWNS).map_err(|errno| Error::Enter {
@@ -278,7 +280,7 @@ impl ContainerNamespace {
             RootLocation::Path(path) => {
                 let root = RootDir::open(path, resolver)?;
                 let root_in_container =
-                    fstat(&root).map_err(|errno| system(path.clone(), errno))?;
+                    fstat(&root).map_err(|errno| open_error(path.clone(), errno))?;
                 if Identity::from_stat(&root_in_container) != self.root.identity() {
                     return Err(Error::RootChanged { path: path.clone() });
                 }
@@ -286,26 +288,26 @@ impl ContainerNamespace {
             }
         };
         let properties = RootProperties {
-            tmpfs: tmpfs.to_vec(),
+            tmpfs_paths: tmpfs_paths.to_vec(),
             ..self.properties
         };
         ContainerRoot::new(root, properties, proc)
     }
 }
 
-/// Checks, without entering a namespace, that the path `rootfs` leads to the directory `expected`
-/// in the mount namespace of `process`.
+/// Checks, without entering a namespace, that the path `rootfs` leads to the directory
+/// `expected_identity` in the mount namespace of `process`.
 fn check_root(
     process: &OwnedFd,
     rootfs: &Path,
     resolver: Resolver,
-    expected: Identity,
+    expected_identity: Identity,
 ) -> Result<()> {
-    let top = openat(process, "root", HANDLE, Mode::empty())
-        .map_err(|errno| system(rootfs.to_owned(), errno))?;
-    let root_in_container = RootDir::new(top, resolver).lookup(rootfs)?;
+    let root_directory = openat(process, "root", HANDLE, Mode::empty())
+        .map_err(|errno| open_error(rootfs.to_owned(), errno))?;
+    let root_in_container = RootDir::new(root_directory, resolver).lookup(rootfs)?;
     match root_in_container {
-        Some(root_in_container) if root_in_container.identity() == expected => Ok(()),
+        Some(root_in_container) if root_in_container.identity() == expected_identity => Ok(()),
         _ => Err(Error::RootChanged {
             path: rootfs.to_owned(),
         }),
@@ -315,7 +317,7 @@ fn check_root(
 /// Returns the identity of `rootfs` in the mount namespace of the parent of `process`. podman
 /// mounts the root of a container with its own user namespace only in the mount namespace of
 /// conmon, the parent. Returns `None` if the parent has another user namespace or root directory
-/// than this process, because a user other than root could then have mounted a file system there.
+/// than this process, because then a user other than root could have mounted a file system there.
 fn identify_root_in_parent(
     proc: &Procfs,
     process: &OwnedFd,
@@ -326,14 +328,14 @@ fn identify_root_in_parent(
     let read_parent = || read_parent_pid(process, pid).ok();
     let parent_pid = read_parent()?;
     let parent = proc.open_process(parent_pid).ok()?;
-    let is_shared = |file| {
+    let is_same_file = |file| {
         let identity_of_parent = identify_proc_file(&parent, parent_pid, file).ok();
         let own_identity = identify_proc_file(proc.own_process(), pid, file).ok();
         identity_of_parent.is_some() && identity_of_parent == own_identity
     };
-    // The parent may have ended since its number was read, and another process may have got the
-    // number, so the number of the parent is read again.
-    if !is_shared("ns/user") || !is_shared("root") || read_parent() != Some(parent_pid) {
+    // The parent may have ended since its id was read, and another process may have got the id. So
+    // the id of the parent is read again.
+    if !is_same_file("ns/user") || !is_same_file("root") || read_parent() != Some(parent_pid) {
         return None;
     }
     let parent_root = openat(&parent, "root", HANDLE, Mode::empty()).ok()?;
@@ -345,16 +347,16 @@ fn identify_root_in_parent(
 fn identify_proc_file(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
     match fstatat(process, file, AtFlags::empty()) {
         Ok(stat) => Ok(Identity::from_stat(&stat)),
-        Err(errno) => Err(system(format!("/proc/{pid}/{file}").into(), errno)),
+        Err(errno) => Err(open_error(format!("/proc/{pid}/{file}").into(), errno)),
     }
 }
 
-fn system(path: PathBuf, errno: Errno) -> Error {
+fn open_error(path: PathBuf, errno: Errno) -> Error {
     Error::system("open", path, errno)
 }
 
-fn read_map(process: &OwnedFd, pid: i32, file: &'static str) -> Result<IdMap> {
-    let bytes = read_proc(process, file, MAP_CAP, || {
+fn read_id_map(process: &OwnedFd, pid: i32, file: &'static str) -> Result<IdMap> {
+    let bytes = read_proc(process, file, MAX_ID_MAP_BYTES, || {
         format!("/proc/{pid}/{file}").into()
     })?;
     // A file that is not UTF-8 is reported as an error in the first line.

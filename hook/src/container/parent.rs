@@ -1,4 +1,5 @@
-//! Creates and opens entries of a directory in a container, as far as the hook may write to it.
+//! Opens the entries of a directory in a container, and creates entries if the hook may write to
+//! the directory.
 
 use std::path::Path;
 
@@ -8,14 +9,15 @@ use nix::sys::stat::fstat;
 use super::policy::Refusal;
 use super::{
     DeviceAccess, Directory, Error, FileKind, Handle, Identity, Name, Procfs, Result, Target,
-    WritableDirectory, device_number,
+    WritableDirectory, find_device_number,
 };
 
-/// The parent directory of a path, which was resolved once. In a directory that the hook may not
-/// write to, no entry is created, but existing files can be used as mount points, because a mount
-/// does not change the file that it covers. The value is cheap to clone.
+/// The parent directory of a path that was resolved once. In a directory to which the hook may not
+/// write, no entry is created, but existing files can be mount points, because a mount does not
+/// change the file that it covers. The value is cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Parent {
+    /// The hook may create, change and remove entries of this directory.
     Writable(WritableDirectory),
     /// The hook must not create, change or remove entries of this directory.
     Protected(Directory, Refusal),
@@ -28,25 +30,26 @@ impl Parent {
         self.directory().open(name)
     }
 
-    /// Returns `name` as a mount point for a file of the kind `source`. If `name` does not exist,
-    /// a directory or an empty file is created. See [`WritableDirectory::mount_point`].
+    /// Returns `name` as a mount point for a file of the kind `source`. If `name` does not exist, a
+    /// directory or an empty file is created. See
+    /// [`WritableDirectory::open_or_create_mount_point`].
     ///
     /// # Errors
     /// [`super::Error::NotWritable`] if `name` does not exist and the directory must not be
     /// changed.
-    pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
+    pub fn open_or_create_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
         match self {
-            Self::Writable(directory) => directory.mount_point(name, source),
+            Self::Writable(directory) => directory.open_or_create_mount_point(name, source),
             Self::Protected(directory, refusal) => directory
-                .existing_mount_point(name, source)?
-                .ok_or_else(|| refusal.into_error(&directory.path_of(name))),
+                .open_mount_point(name, source)?
+                .ok_or_else(|| refusal.into_error(&directory.entry_path(name))),
         }
     }
 
     /// Returns the entry `name` as a mount point for a file of the kind `source`, or `None` if
     /// there is no such entry.
-    pub fn existing_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Option<Target>> {
-        self.directory().existing_mount_point(name, source)
+    pub fn open_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Option<Target>> {
+        self.directory().open_mount_point(name, source)
     }
 
     /// Returns the device and inode number of the directory itself.
@@ -59,7 +62,7 @@ impl Parent {
 
     /// Creates the symbolic link `name` to `target`. See [`WritableDirectory::symlink`].
     pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
-        self.writable(name)?.symlink(name, target)
+        self.require_writable(name)?.symlink(name, target)
     }
 
     /// Creates the symbolic link `name` to `target`, and returns `None`. If another file has the
@@ -73,25 +76,25 @@ impl Parent {
         match self {
             Self::Writable(directory) => directory.symlink_or_find(name, target),
             Self::Protected(directory, refusal) => match directory.open(name)? {
-                Some(found) => Ok(Some(found.kind())),
-                None => Err(refusal.into_error(&directory.path_of(name))),
+                Some(entry) => Ok(Some(entry.kind())),
+                None => Err(refusal.into_error(&directory.entry_path(name))),
             },
         }
     }
 
     /// Changes the target of a symbolic link. See [`WritableDirectory::redirect_link`].
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
-        self.writable(name)?.redirect_link(name, target)
+        self.require_writable(name)?.redirect_link(name, target)
     }
 
-    /// Returns whether `entry`, an open entry of this directory, is a mount point.
+    /// Reports whether `entry`, an open entry of this directory, is a mount point.
     pub(crate) fn is_mounted(&self, entry: &Handle, proc: &Procfs) -> Result<bool> {
-        Ok(proc.mount_id(entry)? != proc.mount_id(self.directory())?)
+        Ok(proc.read_mount_id(entry)? != proc.read_mount_id(self.directory())?)
     }
 
     /// Removes the file or the empty directory `name`. See [`WritableDirectory::remove`].
     pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
-        self.writable(name)?.remove(name, kind)
+        self.require_writable(name)?.remove(name, kind)
     }
 
     /// Creates the device node `name` for `device`, or keeps an existing node of the same device.
@@ -103,12 +106,13 @@ impl Parent {
         access: DeviceAccess,
     ) -> Result<()> {
         if let Self::Protected(directory, _) = self
-            && let Some(found) = directory.open(name)?
-            && device_number(&found) == Some(device)
+            && let Some(entry) = directory.open(name)?
+            && find_device_number(&entry) == Some(device)
         {
             return Ok(());
         }
-        self.writable(name)?.make_device(name, device, access)
+        self.require_writable(name)?
+            .make_device(name, device, access)
     }
 
     fn directory(&self) -> &Directory {
@@ -118,11 +122,11 @@ impl Parent {
         }
     }
 
-    fn writable(&self, name: Name<'_>) -> Result<&WritableDirectory> {
+    fn require_writable(&self, name: Name<'_>) -> Result<&WritableDirectory> {
         match self {
             Self::Writable(directory) => Ok(directory),
             Self::Protected(directory, refusal) => {
-                Err(refusal.into_error(&directory.path_of(name)))
+                Err(refusal.into_error(&directory.entry_path(name)))
             }
         }
     }

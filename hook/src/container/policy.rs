@@ -2,9 +2,9 @@
 //! decision.
 //!
 //! A volume belongs to other containers or to the host, and a symbolic link in an image can lead
-//! any path into a volume. The policy therefore examines a directory handle and not a path. Only
-//! [`WritableDirectory`] has operations that create or change files, and only this module
-//! creates a [`WritableDirectory`], for a directory
+//! any path into a volume. So the policy examines a directory handle and not a path. Only
+//! [`WritableDirectory`] has operations that create or change files, and only this module creates a
+//! [`WritableDirectory`], for a directory
 //!
 //! - on the mount of the container's root file system,
 //! - on a tmpfs that the runtime creates for this container, according to config.json (`/dev`,
@@ -30,6 +30,7 @@ use super::{Directory, Error, FileKind, Handle, Procfs, Result, RootDir};
 pub enum Refusal {
     /// The directory is on a volume or another mount that the container may share.
     OtherMount,
+    /// The container's root is the host's root directory.
     HostRoot,
 }
 
@@ -44,39 +45,41 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// A directory in a container to which the hook may write.
 #[derive(Clone, Debug)]
 pub struct WritableDirectory {
     directory: Directory,
-    mount: u64,
+    /// The id of the mount that contains the directory.
+    mount_id: u64,
     proc: Rc<Procfs>,
 }
 
 impl WritableDirectory {
-    /// Returns `root` as writable. `root` must be the root directory of a file system that the
-    /// hook itself has mounted.
+    /// Returns `root` as a writable directory. `root` must be the root directory of a file system
+    /// that the hook itself has mounted.
     pub(crate) fn on_own_mount(root: OwnedFd, path: &Path, proc: &Rc<Procfs>) -> Result<Self> {
         Ok(Self {
-            mount: proc.mount_id(&root)?,
+            mount_id: proc.read_mount_id(&root)?,
             directory: Directory::new(root, path),
             proc: Rc::clone(proc),
         })
     }
 
-    /// Returns `directory`, a subdirectory of this one, as writable. The call fails if
+    /// Returns `directory`, a subdirectory of this directory, as a writable directory. Fails if
     /// `directory` is on another mount.
-    pub(super) fn make_writable(&self, directory: Directory) -> Result<Self> {
+    pub(super) fn admit_subdirectory(&self, directory: Directory) -> Result<Self> {
         self.check_mount(&directory, directory.path())?;
         Ok(Self {
             directory,
-            mount: self.mount,
+            mount_id: self.mount_id,
             proc: Rc::clone(&self.proc),
         })
     }
 
-    /// Checks that `file`, an entry of this directory, is no mount point. `path` is for the
-    /// error.
+    /// Checks that `file`, an entry of this directory, is not a mount point. `path` is for the
+    /// error message.
     pub(super) fn check_mount(&self, file: impl AsFd, path: &Path) -> Result<()> {
-        if self.proc.mount_id(file)? == self.mount {
+        if self.proc.read_mount_id(file)? == self.mount_id {
             return Ok(());
         }
         Err(Refusal::OtherMount.into_error(path))
@@ -87,8 +90,8 @@ impl WritableDirectory {
     }
 
     /// Returns the id of the mount that contains the directory.
-    pub(super) fn mount(&self) -> u64 {
-        self.mount
+    pub(super) fn mount_id(&self) -> u64 {
+        self.mount_id
     }
 
     pub(super) fn proc(&self) -> &Procfs {
@@ -115,13 +118,13 @@ impl Refusal {
 #[derive(Debug)]
 pub(super) struct WritePolicy {
     proc: Rc<Procfs>,
-    root_mount: u64,
+    root_mount_id: u64,
     is_host_root: bool,
     /// The paths at which the runtime mounts a new tmpfs, according to config.json.
-    tmpfs: Vec<PathBuf>,
-    /// The ids of the tmpfs mounts that were found at `tmpfs`, with open handles on the mounts.
-    /// The kernel reuses the id of a mount only when no handle is open.
-    found_tmpfs: RefCell<Vec<(u64, Handle)>>,
+    tmpfs_paths: Vec<PathBuf>,
+    /// The ids of the tmpfs mounts that were found at these paths, with open handles on the mounts.
+    /// As long as a handle is open, the kernel does not reuse the id of the mount.
+    tmpfs_mounts: RefCell<Vec<(u64, Handle)>>,
 }
 
 impl WritePolicy {
@@ -131,76 +134,82 @@ impl WritePolicy {
     pub(super) fn new(
         root: &RootDir,
         is_host_root: bool,
-        tmpfs: Vec<PathBuf>,
+        tmpfs_paths: Vec<PathBuf>,
         proc: &Rc<Procfs>,
     ) -> Result<Self> {
         Ok(Self {
             proc: Rc::clone(proc),
-            root_mount: proc.mount_id(root)?,
+            root_mount_id: proc.read_mount_id(root)?,
             is_host_root,
-            tmpfs,
-            found_tmpfs: RefCell::default(),
+            tmpfs_paths,
+            tmpfs_mounts: RefCell::default(),
         })
     }
 
-    /// Returns `directory` as writable if the policy allows that, and otherwise `directory` with
-    /// the reason for the refusal.
-    pub(super) fn admit(
+    /// Returns `directory` as a writable directory if the policy allows this. Otherwise returns
+    /// `directory` with the reason for the refusal.
+    pub(super) fn check_directory(
         &self,
         root: &RootDir,
         directory: Directory,
     ) -> Result<std::result::Result<WritableDirectory, (Directory, Refusal)>> {
-        let mount = self.proc.mount_id(&directory)?;
-        let refusal = if mount == self.root_mount {
+        let mount_id = self.proc.read_mount_id(&directory)?;
+        let refusal = if mount_id == self.root_mount_id {
             self.is_host_root.then_some(Refusal::HostRoot)
         } else {
-            (!self.is_own_tmpfs(root, mount)?).then_some(Refusal::OtherMount)
+            (!self.is_own_tmpfs(root, mount_id)?).then_some(Refusal::OtherMount)
         };
         Ok(match refusal {
             Some(refusal) => Err((directory, refusal)),
             None => Ok(WritableDirectory {
                 directory,
-                mount,
+                mount_id,
                 proc: Rc::clone(&self.proc),
             }),
         })
     }
 
-    fn is_own_tmpfs(&self, root: &RootDir, mount: u64) -> Result<bool> {
-        if self.found_tmpfs.borrow().iter().any(|(id, _)| *id == mount) {
+    fn is_own_tmpfs(&self, root: &RootDir, mount_id: u64) -> Result<bool> {
+        if self
+            .tmpfs_mounts
+            .borrow()
+            .iter()
+            .any(|(id, _)| *id == mount_id)
+        {
             return Ok(true);
         }
-        for path in &self.tmpfs {
-            if let Some(top) = self.open_own_tmpfs(root, path, mount)? {
-                self.found_tmpfs.borrow_mut().push((mount, top));
+        for path in &self.tmpfs_paths {
+            if let Some(tmpfs_root) = self.open_own_tmpfs(root, path, mount_id)? {
+                self.tmpfs_mounts.borrow_mut().push((mount_id, tmpfs_root));
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Returns a handle on the tmpfs at `path` if the tmpfs has the mount id `mount` and the
+    /// Returns a handle on the tmpfs at `path` if the tmpfs has the mount id `mount_id` and the
     /// runtime created it.
     ///
     /// A symbolic link in the image can lead the mount point of a volume to `path`, or the mount
     /// point of the tmpfs to another path. Two conditions exclude both cases: no component of
     /// `path` is a symbolic link, and the tmpfs is mounted directly on the container's root file
     /// system.
-    fn open_own_tmpfs(&self, root: &RootDir, path: &Path, mount: u64) -> Result<Option<Handle>> {
-        let Some((parent, top)) = walk_without_links(root, path) else {
+    fn open_own_tmpfs(&self, root: &RootDir, path: &Path, mount_id: u64) -> Result<Option<Handle>> {
+        let Some((parent, tmpfs_root)) = walk_without_links(root, path) else {
             return Ok(None);
         };
         let parent = parent.as_ref().map_or(root.as_fd(), AsFd::as_fd);
-        let is_own = self.proc.mount_id(&top)? == mount
-            && self.proc.mount_id(parent)? == self.root_mount
-            && fstatfs(&top).is_ok_and(|statfs| statfs.filesystem_type() == TMPFS_MAGIC)
-            && self.proc.is_mounted_on(&top, root)?;
-        Ok(is_own.then_some(top))
+        let is_own = self.proc.read_mount_id(&tmpfs_root)? == mount_id
+            && self.proc.read_mount_id(parent)? == self.root_mount_id
+            && fstatfs(&tmpfs_root).is_ok_and(|statfs| statfs.filesystem_type() == TMPFS_MAGIC)
+            && self.proc.is_mounted_on(&tmpfs_root, root)?;
+        Ok(is_own.then_some(tmpfs_root))
     }
 }
 
-/// Opens the file `path` and its parent directory. The parent is `None` if it is the root. The
-/// result is `None` if the file does not exist or a component of `path` is a symbolic link.
+/// Opens the file `path` and its parent directory. The parent is `None` if it is the root
+/// directory. Returns `None` if the file does not exist or a component of `path` is a symbolic
+/// link.
 fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Handle)> {
     let mut walk = Walk::new(root.as_fd(), path, LastLink::Follow).ok()?;
     while let Some(step) = walk.step().ok()? {
@@ -209,8 +218,10 @@ fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Ha
         }
     }
     let ResolvedPath {
-        mut trail, missing, ..
+        mut trail,
+        missing: missing_names,
+        ..
     } = walk.finish().ok()?;
-    let top = trail.pop().filter(|_| missing.is_empty())?;
-    Some((trail.pop().map(|parent| parent.handle), top.handle))
+    let file = trail.pop().filter(|_| missing_names.is_empty())?;
+    Some((trail.pop().map(|parent| parent.handle), file.handle))
 }

@@ -13,9 +13,9 @@ use super::procfs::{Procfs, read_proc};
 use super::{Error, HANDLE, Result};
 
 /// The size limit of `/proc/PID/stat` and `/proc/PID/status` in bytes.
-const STATUS_CAP: u64 = 64 << 10;
+const MAX_STATUS_BYTES: u64 = 64 << 10;
 
-/// The states of a thread that has ended, zombie and dead, in `/proc/PID/stat`.
+/// The states of a thread that has ended in `/proc/PID/stat`: zombie and dead.
 const ENDED_STATES: [char; 2] = ['Z', 'X'];
 
 /// The state of a process. Its id and its start time together identify the process, because the
@@ -30,13 +30,15 @@ pub(crate) enum ProcessState {
     Unknown,
 }
 
-/// Returns the state of the process with the id `pid` that was started at the time `started`, in
-/// clock ticks since the boot (field 22 of `/proc/PID/stat`).
-pub(crate) fn process_state(pid: i32, started: u64) -> ProcessState {
-    // A single failed read does not prove that the process has ended, so it is repeated once.
+/// Returns the state of the process with the id `pid` and this start time, in clock ticks since the
+/// boot (field 22 of `/proc/PID/stat`).
+pub(crate) fn read_process_state(pid: i32, start_time: u64) -> ProcessState {
+    // A single failed read does not prove that the process has ended, so the read is repeated once.
     for _ in 0..2 {
         match find_start_time(pid) {
-            Ok(start_time) if start_time == started => return ProcessState::Running,
+            Ok(current_start_time) if current_start_time == start_time => {
+                return ProcessState::Running;
+            }
             Ok(_) => return ProcessState::Ended,
             Err(Error::File(error)) if [Errno::ENOENT, Errno::ESRCH].contains(&error.errno()) => {}
             Err(_) => return ProcessState::Unknown,
@@ -55,19 +57,24 @@ fn find_start_time(pid: i32) -> Result<u64> {
     read_process_start_time(&Procfs::open()?.open_process(pid)?, pid)
 }
 
-/// Returns whether the process with the id `pid` is the init process of a descendant of this
-/// process's PID namespace. When an init process ends, the kernel kills all other processes of
-/// its namespace (pid_namespaces(7)).
+/// Reports whether the process with the id `pid` is the init process of a descendant of this
+/// process's PID namespace. When an init process ends, the kernel kills all other processes of its
+/// namespace (pid_namespaces(7)).
 pub(crate) fn is_init(pid: i32) -> bool {
     let read_status = || {
         let process = Procfs::open()?.open_process(pid)?;
         let path = || PathBuf::from(format!("/proc/{pid}/status"));
-        read_proc(&process, "status", STATUS_CAP, path)
+        read_proc(&process, "status", MAX_STATUS_BYTES, path)
     };
     let status = read_status().unwrap_or_default();
     let text = String::from_utf8_lossy(&status);
-    let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let pids: Vec<&str> = line.into_iter().flat_map(str::split_whitespace).collect();
+    let pid_list = text
+        .lines()
+        .find_map(|pid_list| pid_list.strip_prefix("NSpid:"));
+    let pids: Vec<&str> = pid_list
+        .into_iter()
+        .flat_map(str::split_whitespace)
+        .collect();
     pids.len() > 1 && pids.last() == Some(&"1")
 }
 
@@ -94,7 +101,7 @@ fn read_stat_field<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Re
         fields = None;
     }
     let field = fields.and_then(|fields| fields.split(' ').nth(number - 3)?.parse().ok());
-    field.ok_or_else(|| system(format!("/proc/{pid}/stat").into(), Errno::ESRCH))
+    field.ok_or_else(|| open_error(format!("/proc/{pid}/stat").into(), Errno::ESRCH))
 }
 
 /// Returns a handle on `/proc/PID/task/TID` of a living thread if the main thread of the process
@@ -111,11 +118,11 @@ pub(super) fn find_thread_of_ended_leader(process: &OwnedFd, pid: i32) -> Result
 /// Returns a handle on `/proc/PID/task/TID` of the first living thread of a process, or `None` if
 /// all threads have ended.
 fn find_living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
-    let failed = |errno| system(format!("/proc/{pid}/task").into(), errno);
+    let to_error = |errno| open_error(format!("/proc/{pid}/task").into(), errno);
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut threads = Dir::openat(process, "task", flags, Mode::empty()).map_err(failed)?;
+    let mut threads = Dir::openat(process, "task", flags, Mode::empty()).map_err(to_error)?;
     for entry in threads.iter() {
-        let entry = entry.map_err(failed)?;
+        let entry = entry.map_err(to_error)?;
         let Ok(name) = entry.file_name().to_str() else {
             continue;
         };
@@ -123,14 +130,14 @@ fn find_living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
             continue;
         }
         let path = format!("task/{name}");
-        let opened = openat(
+        let thread = openat(
             process,
             path.as_str(),
             HANDLE | OFlag::O_DIRECTORY,
             Mode::empty(),
         );
-        // A thread that cannot be read has ended since the directory was listed.
-        if let Ok(thread) = opened
+        // A thread whose files cannot be read has ended since the directory was listed.
+        if let Ok(thread) = thread
             && let Ok(stat) = read_stat(&thread, pid)
             && split_fields(&stat).is_some_and(|fields| !has_ended(fields))
         {
@@ -142,7 +149,7 @@ fn find_living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
 
 fn read_stat(process: &OwnedFd, pid: i32) -> Result<String> {
     let path = || PathBuf::from(format!("/proc/{pid}/stat"));
-    let bytes = read_proc(process, "stat", STATUS_CAP, path)?;
+    let bytes = read_proc(process, "stat", MAX_STATUS_BYTES, path)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -157,7 +164,7 @@ fn has_ended(fields: &str) -> bool {
     fields.starts_with(ENDED_STATES)
 }
 
-fn system(path: PathBuf, errno: Errno) -> Error {
+fn open_error(path: PathBuf, errno: Errno) -> Error {
     Error::system("open", path, errno)
 }
 
@@ -169,9 +176,12 @@ mod tests {
     fn only_a_process_with_the_same_start_time_runs() {
         let me = i32::try_from(std::process::id()).unwrap();
         let started = read_start_time(me).unwrap();
-        assert_eq!(process_state(me, started), ProcessState::Running);
-        assert_eq!(process_state(me, started + 1), ProcessState::Ended);
-        assert_eq!(process_state(0x3fff_ffff, started), ProcessState::Ended);
+        assert_eq!(read_process_state(me, started), ProcessState::Running);
+        assert_eq!(read_process_state(me, started + 1), ProcessState::Ended);
+        assert_eq!(
+            read_process_state(0x3fff_ffff, started),
+            ProcessState::Ended
+        );
         assert!(!is_init(me));
     }
 
@@ -180,12 +190,13 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let process = Procfs::open().unwrap().open_process(pid).unwrap();
-        let is_zombie =
-            || read_stat(&process, pid).is_ok_and(|it| split_fields(&it).is_some_and(has_ended));
+        let is_zombie = || {
+            read_stat(&process, pid).is_ok_and(|stat| split_fields(&stat).is_some_and(has_ended))
+        };
         while !is_zombie() {
             std::thread::yield_now();
         }
-        assert_eq!(process_state(pid, 1), ProcessState::Ended);
+        assert_eq!(read_process_state(pid, 1), ProcessState::Ended);
         assert_eq!(read_start_time(pid), None);
         child.wait().unwrap();
     }

@@ -21,10 +21,10 @@ use crate::mountinfo::MountLine;
 use crate::sys::statmount;
 
 /// The size limit of `/proc/PID/mountinfo` in bytes, which is sufficient for some 200,000 mounts.
-const MOUNTINFO_CAP: u64 = 64 << 20;
+const MAX_MOUNTINFO_BYTES: u64 = 64 << 20;
 
-/// The size limit of all files in `/proc` except for `mountinfo`, in bytes.
-const SMALL_CAP: u64 = 64 << 10;
+/// The size limit of `/proc/self/fdinfo/FD` in bytes.
+const MAX_FDINFO_BYTES: u64 = 64 << 10;
 
 /// Handles on `/proc`, `/proc/self` and `/proc/self/fd`.
 #[derive(Debug)]
@@ -35,20 +35,21 @@ pub(crate) struct Procfs {
 }
 
 impl Procfs {
-    /// Opens `/proc` in the current mount namespace, which must still be that of the host. The
-    /// call fails if `/proc` is no proc file system.
+    /// Opens `/proc` in the current mount namespace, which must still be the host's. Fails if
+    /// `/proc` is no proc file system.
     pub(crate) fn open() -> Result<Self> {
         let flags = HANDLE | OFlag::O_DIRECTORY;
-        let failed = |path: &str, errno| Error::system("open", path, errno);
-        let root = open("/proc", flags, Mode::empty()).map_err(|errno| failed("/proc", errno))?;
-        let file_system = fstatfs(&root).map_err(|errno| failed("/proc", errno))?;
+        let open_error = |path: &str, errno| Error::system("open", path, errno);
+        let root =
+            open("/proc", flags, Mode::empty()).map_err(|errno| open_error("/proc", errno))?;
+        let file_system = fstatfs(&root).map_err(|errno| open_error("/proc", errno))?;
         if file_system.filesystem_type() != PROC_SUPER_MAGIC {
             return Err(Error::NotProc);
         }
         let own_process = openat(&root, "self", flags, Mode::empty())
-            .map_err(|errno| failed("/proc/self", errno))?;
+            .map_err(|errno| open_error("/proc/self", errno))?;
         let descriptors = openat(&own_process, "fd", flags, Mode::empty())
-            .map_err(|errno| failed("/proc/self/fd", errno))?;
+            .map_err(|errno| open_error("/proc/self/fd", errno))?;
         Ok(Self {
             root,
             own_process,
@@ -69,34 +70,34 @@ impl Procfs {
         .map_err(|errno| Error::system("open", Path::new("/proc").join(name), errno))
     }
 
-    /// Opens the file to which the `O_PATH` handle leads again, with `flags`, so that it can be
-    /// read or written. `path` is for messages.
+    /// Opens the file of an `O_PATH` handle again with `flags`, so that the file can be read or
+    /// written. `path` is for messages.
     pub(super) fn reopen(&self, handle: impl AsFd, flags: OFlag, path: &Path) -> Result<OwnedFd> {
-        let number = handle.as_fd().as_raw_fd().to_string();
+        let fd_number = handle.as_fd().as_raw_fd().to_string();
         openat(
             &self.descriptors,
-            number.as_str(),
+            fd_number.as_str(),
             flags | OFlag::O_CLOEXEC,
             Mode::empty(),
         )
         .map_err(|errno| Error::system("open", path, errno))
     }
 
-    /// Makes `/proc/self/fd` the working directory, so that the number of a descriptor is a path
-    /// of the open file. mount(2) and umount2(2) take only paths, and this is the way to pass a
-    /// handle to them.
+    /// Makes `/proc/self/fd` the working directory, so that the number of a descriptor is a path of
+    /// the open file. Handles can be passed to mount(2) and umount2(2) only in this way, because
+    /// these calls take paths.
     pub(crate) fn enter_descriptors(&self) -> Result<()> {
         fchdir(&self.descriptors)
             .map_err(|errno| Error::system("change directory to", "/proc/self/fd", errno))
     }
 
     /// Returns the id of the mount that contains `file`, as in the first field of `mountinfo`.
-    pub(crate) fn mount_id(&self, file: impl AsFd) -> Result<u64> {
-        if let Ok(Some(id)) = statmount::mount_id(&file, statmount::MOUNT_ID) {
+    pub(crate) fn read_mount_id(&self, file: impl AsFd) -> Result<u64> {
+        if let Ok(Some(id)) = statmount::query_mount_id(&file, statmount::STATX_MNT_ID) {
             return Ok(id);
         }
         let name = format!("fdinfo/{}", file.as_fd().as_raw_fd());
-        let text = self.read(&name, SMALL_CAP)?;
+        let text = self.read(&name, MAX_FDINFO_BYTES)?;
         parse_mount_id(&text).ok_or_else(|| {
             Error::system(
                 "find the mount id in",
@@ -106,23 +107,22 @@ impl Procfs {
         })
     }
 
-    /// Returns whether the parent of the mount that contains `file` is the mount that contains
-    /// `below`.
-    pub(super) fn is_mounted_on(&self, file: impl AsFd, below: impl AsFd) -> Result<bool> {
-        if let Ok(Some(is_mounted)) = query_is_mounted_on(&file, &below) {
+    /// Reports whether the parent of `file`'s mount is the mount that contains `parent_file`.
+    pub(super) fn is_mounted_on(&self, file: impl AsFd, parent_file: impl AsFd) -> Result<bool> {
+        if let Ok(Some(is_mounted)) = query_is_mounted_on(&file, &parent_file) {
             return Ok(is_mounted);
         }
-        let (id, parent) = (self.mount_id(file)?, self.mount_id(below)?);
+        let (mount_id, parent_id) = (self.read_mount_id(file)?, self.read_mount_id(parent_file)?);
         let text = self.read_mountinfo()?;
         let mut lines = text
             .split(|byte| *byte == b'\n')
             .filter_map(MountLine::split);
-        Ok(lines.any(|line| (line.id, line.parent_id) == (id, parent)))
+        Ok(lines.any(|line| (line.id, line.parent_id) == (mount_id, parent_id)))
     }
 
     /// Reads `/proc/self/mountinfo`, the list of all mounts of the current mount namespace.
     pub(crate) fn read_mountinfo(&self) -> Result<Vec<u8>> {
-        self.read("mountinfo", MOUNTINFO_CAP)
+        self.read("mountinfo", MAX_MOUNTINFO_BYTES)
     }
 
     /// Returns the handle on `/proc/self`.
@@ -130,8 +130,8 @@ impl Procfs {
         &self.own_process
     }
 
-    fn read(&self, name: &str, cap: u64) -> Result<Vec<u8>> {
-        read_proc(&self.own_process, name, cap, || {
+    fn read(&self, name: &str, max_bytes: u64) -> Result<Vec<u8>> {
+        read_proc(&self.own_process, name, max_bytes, || {
             Path::new("/proc/self").join(name)
         })
     }
@@ -139,22 +139,27 @@ impl Procfs {
 
 /// Does the same as [`Procfs::is_mounted_on`] with statmount(2), without reading the list of all
 /// mounts. Returns `None` if the kernel has no unique mount ids (before Linux 6.8).
-fn query_is_mounted_on(file: impl AsFd, below: impl AsFd) -> nix::Result<Option<bool>> {
-    let unique_id = |file| statmount::mount_id(file, statmount::UNIQUE_MOUNT_ID);
+fn query_is_mounted_on(file: impl AsFd, parent_file: impl AsFd) -> nix::Result<Option<bool>> {
+    let query_unique_id = |file| statmount::query_mount_id(file, statmount::STATX_MNT_ID_UNIQUE);
     Ok(
-        match (unique_id(file.as_fd())?, unique_id(below.as_fd())?) {
-            (Some(id), Some(below)) => Some(statmount::query_mount(id)?.parent == below),
+        match (
+            query_unique_id(file.as_fd())?,
+            query_unique_id(parent_file.as_fd())?,
+        ) {
+            (Some(mount_id), Some(parent_id)) => {
+                Some(statmount::query_mount(mount_id)?.parent_id == parent_id)
+            }
             _ => None,
         },
     )
 }
 
-/// Reads the first `cap` bytes of the file `name` in `directory`, a directory of `/proc`. `path`
-/// returns the path of the file for messages.
+/// Reads the first `max_bytes` bytes of the file `name` in `directory`, a directory of `/proc`.
+/// `path` returns the path of the file for messages.
 pub(super) fn read_proc(
     directory: impl AsFd,
     name: &str,
-    cap: u64,
+    max_bytes: u64,
     path: impl Fn() -> PathBuf,
 ) -> Result<Vec<u8>> {
     let fd = openat(
@@ -164,10 +169,11 @@ pub(super) fn read_proc(
         Mode::empty(),
     )
     .map_err(|errno| Error::system("open", path(), errno))?;
-    // Most files of `/proc` have fewer than 4096 bytes, so a single read is sufficient.
+    // Most files of `/proc` have fewer than 4096 bytes. With this capacity they need only one
+    // read(2).
     let mut bytes = Vec::with_capacity(4096);
     File::from(fd)
-        .take(cap)
+        .take(max_bytes)
         .read_to_end(&mut bytes)
         .map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
@@ -190,10 +196,13 @@ mod tests {
     #[test]
     fn fdinfo_and_statx_agree_on_the_mount() {
         let proc = Procfs::open().unwrap();
-        let here = open("/proc/self", HANDLE, Mode::empty()).unwrap();
-        let name = format!("fdinfo/{}", here.as_raw_fd());
-        let text = proc.read(&name, SMALL_CAP).unwrap();
-        assert_eq!(parse_mount_id(&text), Some(proc.mount_id(&here).unwrap()));
+        let handle = open("/proc/self", HANDLE, Mode::empty()).unwrap();
+        let name = format!("fdinfo/{}", handle.as_raw_fd());
+        let text = proc.read(&name, MAX_FDINFO_BYTES).unwrap();
+        assert_eq!(
+            parse_mount_id(&text),
+            Some(proc.read_mount_id(&handle).unwrap())
+        );
     }
 
     #[test]

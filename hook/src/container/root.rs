@@ -40,19 +40,19 @@ pub(super) struct RootProperties {
     pub(super) can_make_devices: bool,
     pub(super) is_host_root: bool,
     /// The paths at which the runtime mounts a new tmpfs, according to config.json.
-    pub(super) tmpfs: Vec<PathBuf>,
+    pub(super) tmpfs_paths: Vec<PathBuf>,
 }
 
 impl ContainerRoot {
-    /// Opens the directory `rootfs` of the current mount namespace as a container's root. New
-    /// files belong to the user of this process. Tests use this function, and so do callers that
-    /// have entered the namespace in another way than [`super::ContainerNamespace::enter`].
+    /// Opens the directory `rootfs` of the current mount namespace as a container's root. New files
+    /// belong to the user of this process. This function is for tests, and for callers that have
+    /// not entered the namespace with [`super::ContainerNamespace::enter`].
     pub fn open(rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let properties = RootProperties {
             owner: FileOwner::ROOT,
             can_make_devices: true,
             is_host_root: false,
-            tmpfs: Vec::new(),
+            tmpfs_paths: Vec::new(),
         };
         let root = RootDir::open(rootfs, resolver)?;
         Self::new(root, properties, Rc::new(Procfs::open()?))
@@ -60,12 +60,17 @@ impl ContainerRoot {
 
     pub(super) fn new(root: RootDir, properties: RootProperties, proc: Rc<Procfs>) -> Result<Self> {
         Ok(Self {
-            policy: WritePolicy::new(&root, properties.is_host_root, properties.tmpfs, &proc)?,
+            policy: WritePolicy::new(
+                &root,
+                properties.is_host_root,
+                properties.tmpfs_paths,
+                &proc,
+            )?,
             root,
             owner: properties.owner,
             can_make_devices: properties.can_make_devices,
             proc,
-            _owner_guard: properties.owner.assume()?,
+            _owner_guard: properties.owner.assume_owner()?,
         })
     }
 
@@ -74,8 +79,8 @@ impl ContainerRoot {
         self.owner
     }
 
-    /// Returns whether processes of the container can open device nodes that are created here.
-    /// The kernel does not permit that in a user namespace other than the initial one.
+    /// Reports whether processes of the container can open device nodes that are created here. The
+    /// kernel permits this only in the initial user namespace.
     pub fn can_make_devices(&self) -> bool {
         self.can_make_devices
     }
@@ -91,65 +96,67 @@ impl ContainerRoot {
 
     /// Opens the directory `path`. Returns `None` if there is no file or another kind of file at
     /// the path.
-    pub fn existing_directory(&self, path: &Path) -> Result<Option<Directory>> {
-        let found = self.root.lookup(path)?;
-        let directory = found.filter(|found| found.kind() == FileKind::Directory);
-        Ok(directory.map(|found| Directory::new(found.into_fd(), path)))
+    pub fn open_directory(&self, path: &Path) -> Result<Option<Directory>> {
+        let file = self.root.lookup(path)?;
+        let directory = file.filter(|file| file.kind() == FileKind::Directory);
+        Ok(directory.map(|file| Directory::new(file.into_fd(), path)))
     }
 
-    /// Opens the parent directory of `path`, and creates it if it is missing. Returns the parent
-    /// and the last component of `path`.
-    pub fn parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {
+    /// Opens the parent directory of `path`, and creates it if it does not exist. Returns the
+    /// parent and the last component of `path`.
+    pub fn open_or_create_parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {
         let (parent, name) = split_leaf(path)?;
-        Ok((self.directory(parent, PARENT_MODE)?, name))
+        Ok((self.open_or_create_directory(parent, PARENT_MODE)?, name))
     }
 
     /// Opens the parent directory of `path`. Returns `None` if the parent does not exist.
-    pub fn existing_parent<'p>(&self, path: &'p Path) -> Result<Option<(Parent, Name<'p>)>> {
+    pub fn open_parent<'p>(&self, path: &'p Path) -> Result<Option<(Parent, Name<'p>)>> {
         let (parent, name) = split_leaf(path)?;
-        let parent = self.existing_directory_as_parent(parent)?;
+        let parent = self.open_directory_as_parent(parent)?;
         Ok(parent.map(|parent| (parent, name)))
     }
 
-    /// Opens the directory `path`, so that entries can be created in it. Returns `None` if there
-    /// is no file or another kind of file at the path.
-    pub fn existing_directory_as_parent(&self, path: &Path) -> Result<Option<Parent>> {
-        let Some(directory) = self.existing_directory(path)? else {
+    /// Opens the directory `path`, so that its entries can be opened and created. Returns `None` if
+    /// there is no file or another kind of file at the path.
+    pub fn open_directory_as_parent(&self, path: &Path) -> Result<Option<Parent>> {
+        let Some(directory) = self.open_directory(path)? else {
             return Ok(None);
         };
-        Ok(Some(match self.policy.admit(&self.root, directory)? {
-            Ok(directory) => Parent::Writable(directory),
-            Err((directory, refusal)) => Parent::Protected(directory, refusal),
-        }))
+        Ok(Some(
+            match self.policy.check_directory(&self.root, directory)? {
+                Ok(directory) => Parent::Writable(directory),
+                Err((directory, refusal)) => Parent::Protected(directory, refusal),
+            },
+        ))
     }
 
     /// Opens the directory `path`, and creates it and its parents with `mode` if they are
     /// missing.
     ///
     /// # Errors
-    /// The errors of [`Self::parent`], and [`Error::NotWritable`] if the directory exists but the
-    /// hook may not write to it.
+    /// The errors of [`Self::open_or_create_parent`], and [`Error::NotWritable`] if the directory
+    /// exists but the hook may not write to it.
     pub fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<WritableDirectory> {
-        match self.directory(path, mode)? {
+        match self.open_or_create_directory(path, mode)? {
             Parent::Writable(directory) => Ok(directory),
             Parent::Protected(_, refusal) => Err(refusal.into_error(path)),
         }
     }
 
     /// Returns the mount point at `path` for a file of the kind `source`, and creates it if it is
-    /// missing. See [`Parent::mount_point`].
-    pub fn mount_point(&self, path: &Path, source: FileKind) -> Result<Target> {
-        let (parent, name) = self.parent(path)?;
-        parent.mount_point(name, source)
+    /// missing. See [`Parent::open_or_create_mount_point`].
+    pub fn open_or_create_mount_point(&self, path: &Path, source: FileKind) -> Result<Target> {
+        let (parent, name) = self.open_or_create_parent(path)?;
+        parent.open_or_create_mount_point(name, source)
     }
 
     /// Returns the mount point at `path` for a file of the kind `source`, or `None` if there is
     /// no file at the path.
-    pub fn existing_mount_point(&self, path: &Path, source: FileKind) -> Result<Option<Target>> {
+    pub fn open_mount_point(&self, path: &Path, source: FileKind) -> Result<Option<Target>> {
         let (parent, name) = split_leaf(path)?;
         match self.root.lookup(parent)? {
             Some(handle) if handle.kind() == FileKind::Directory => {
-                Directory::new(handle.into_fd(), parent).existing_mount_point(name, source)
+                Directory::new(handle.into_fd(), parent).open_mount_point(name, source)
             }
             Some(_) | None => Ok(None),
         }
@@ -157,7 +164,7 @@ impl ContainerRoot {
 
     /// Creates the symbolic link `path` to `target`. See [`Parent::symlink`].
     pub fn symlink(&self, path: &Path, target: &Path) -> Result<()> {
-        let (parent, name) = self.parent(path)?;
+        let (parent, name) = self.open_or_create_parent(path)?;
         parent.symlink(name, target)
     }
 
@@ -168,16 +175,16 @@ impl ContainerRoot {
         device: DeviceNumber,
         access: DeviceAccess,
     ) -> Result<()> {
-        let (parent, name) = self.parent(path)?;
+        let (parent, name) = self.open_or_create_parent(path)?;
         parent.make_device(name, device, access)
     }
 
-    /// Reads the regular file `path`, which must not have more than `cap` bytes. Returns `None`
-    /// if the file does not exist.
-    pub fn read_file(&self, path: &Path, cap: usize) -> Result<Option<Vec<u8>>> {
+    /// Reads the regular file `path`, which must not have more than `max_bytes` bytes. Returns
+    /// `None` if the file does not exist.
+    pub fn read_file(&self, path: &Path, max_bytes: usize) -> Result<Option<Vec<u8>>> {
         let handle = self.root.lookup(path)?;
         handle
-            .map(|handle| file::read_regular_file(&handle, &self.proc, path, cap))
+            .map(|handle| file::read_regular_file(&handle, &self.proc, path, max_bytes))
             .transpose()
     }
 
@@ -190,13 +197,13 @@ impl ContainerRoot {
     /// [`Error::NotWritable`] if the file is on a mount that may not be written to, or is a
     /// mount point itself; [`Error::Dangling`] if a link leads to a missing file;
     /// [`Error::WrongKind`] if the path is a directory.
-    pub fn file(&self, path: &Path) -> Result<WritableFile> {
+    pub fn open_writable_file(&self, path: &Path) -> Result<WritableFile> {
         let ResolvedPath {
             mut trail,
-            mut missing,
+            missing: mut missing_names,
             ..
         } = self.resolve_to_create(path)?;
-        let (name, existing) = match (missing.pop(), trail.pop()) {
+        let (name, existing_file) = match (missing_names.pop(), trail.pop()) {
             (Some(name), directory) => {
                 trail.extend(directory);
                 (name, None)
@@ -205,82 +212,90 @@ impl ContainerRoot {
             (None, None) => {
                 return Err(Error::WrongKind {
                     path: path.to_owned(),
-                    found: FileKind::Directory,
-                    wanted: FileKind::Regular,
+                    found_kind: FileKind::Directory,
+                    expected_kind: FileKind::Regular,
                 });
             }
         };
         let parent = path.parent().unwrap_or(Path::new("/"));
-        let directory = Directory::new(self.last_handle(trail)?.into_fd(), parent);
-        match self.policy.admit(&self.root, directory)? {
-            Ok(directory) => WritableFile::new(directory, missing, name, existing),
+        let directory = Directory::new(self.find_last_handle(trail)?.into_fd(), parent);
+        match self.policy.check_directory(&self.root, directory)? {
+            Ok(directory) => WritableFile::new(directory, missing_names, name, existing_file),
             Err((_, refusal)) => Err(refusal.into_error(path)),
         }
     }
 
-    fn directory(&self, path: &Path, mode: Mode) -> Result<Parent> {
-        // Most directories exist, and a single openat2(2) opens them.
+    fn open_or_create_directory(&self, path: &Path, mode: Mode) -> Result<Parent> {
+        // Opening is tried first, because most directories exist and a single openat2(2) opens
+        // them.
         let flags = HANDLE | OFlag::O_DIRECTORY;
-        let (handle, missing) = match self.root.open_file(path, flags) {
-            Ok(Some(fd)) => return self.admit(Directory::new(fd, path), &[], path, mode),
+        let (handle, missing_names) = match self.root.open_file(path, flags) {
+            Ok(Some(fd)) => return self.admit_directory(Directory::new(fd, path), &[], path, mode),
             Ok(None) => {
-                let ResolvedPath { trail, missing, .. } = self.resolve_to_create(path)?;
-                (self.last_handle(trail)?, missing)
+                let ResolvedPath {
+                    trail,
+                    missing: missing_names,
+                    ..
+                } = self.resolve_to_create(path)?;
+                (self.find_last_handle(trail)?, missing_names)
             }
-            // Opening fails with ENOTDIR for a file at `path` and for a file in the place of a
-            // parent. The lookup finds only the former.
+            // Opening fails with ENOTDIR if `path` or one of its parents is no directory. The
+            // lookup distinguishes the cases: it finds a file only at `path`.
             Err(error) => (self.root.lookup(path)?.ok_or(error)?, Vec::new()),
         };
         if handle.kind() != FileKind::Directory {
             return Err(Error::WrongKind {
                 path: path.to_owned(),
-                found: handle.kind(),
-                wanted: FileKind::Directory,
+                found_kind: handle.kind(),
+                expected_kind: FileKind::Directory,
             });
         }
-        let existing_path = path.ancestors().nth(missing.len()).unwrap_or(path);
+        let existing_path = path.ancestors().nth(missing_names.len()).unwrap_or(path);
         let directory = Directory::new(handle.into_fd(), existing_path);
-        self.admit(directory, &missing, path, mode)
+        self.admit_directory(directory, &missing_names, path, mode)
     }
 
     /// Asks the policy whether the hook may write to `directory`, and creates the directories
-    /// `missing` below it, each inside the previous one. `path` is the path of the last one.
-    fn admit(
+    /// `missing_names` in it, each inside the previous one. `path` is the path of the last
+    /// directory.
+    fn admit_directory(
         &self,
         directory: Directory,
-        missing: &[OsString],
+        missing_names: &[OsString],
         path: &Path,
         mode: Mode,
     ) -> Result<Parent> {
-        match self.policy.admit(&self.root, directory)? {
-            Ok(directory) => Ok(Parent::Writable(directory.create_dirs(missing, mode)?)),
-            Err((_, refusal)) if !missing.is_empty() => Err(refusal.into_error(path)),
+        match self.policy.check_directory(&self.root, directory)? {
+            Ok(directory) => Ok(Parent::Writable(
+                directory.create_dirs(missing_names, mode)?,
+            )),
+            Err((_, refusal)) if !missing_names.is_empty() => Err(refusal.into_error(path)),
             Err((directory, refusal)) => Ok(Parent::Protected(directory, refusal)),
         }
     }
 
     /// Resolves `path` as far as its components exist, so that the caller can create the others.
-    /// The call fails if a symbolic link leads to a missing file, or if a missing component is
-    /// followed by `..`.
+    /// Fails if a symbolic link leads to a missing file, or if a missing component is followed by
+    /// `..`.
     fn resolve_to_create(&self, path: &Path) -> Result<ResolvedPath> {
-        let end = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
-        match end.missing.first() {
-            Some(missing) if end.is_dangling => Err(Error::Dangling {
+        let resolved_path = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
+        match resolved_path.missing.first() {
+            Some(missing_name) if resolved_path.is_dangling => Err(Error::Dangling {
                 path: path.to_owned(),
-                missing: missing.into(),
+                missing_path: missing_name.into(),
             }),
-            Some(_) if end.missing.iter().any(|name| name == "..") => {
+            Some(_) if resolved_path.missing.iter().any(|name| name == "..") => {
                 Err(Error::system("open", path, Errno::ENOENT))
             }
-            _ => Ok(end),
+            _ => Ok(resolved_path),
         }
     }
 
     /// Returns the handle of the last file in `trail`, or a handle on the root if `trail` is
     /// empty.
-    fn last_handle(&self, mut trail: Vec<Waypoint>) -> Result<Handle> {
+    fn find_last_handle(&self, mut trail: Vec<Waypoint>) -> Result<Handle> {
         match trail.pop() {
-            Some(last) => Ok(last.handle),
+            Some(waypoint) => Ok(waypoint.handle),
             None => Ok(self.root.handle()?),
         }
     }

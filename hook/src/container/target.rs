@@ -25,37 +25,38 @@ pub struct Target {
     origin: TargetOrigin,
 }
 
-/// The origin of a mount point, which existed or was created for the mount.
+/// The origin of a mount point: it existed or was created for the mount.
 #[derive(Debug)]
 enum TargetOrigin {
     Existing(Identity),
-    /// The mount point was created, on the mount with the id `mount`.
+    /// The mount point was created on the mount with this id.
     Created {
-        mount: u64,
+        mount_id: u64,
     },
 }
 
 impl Target {
-    pub fn created(&self) -> bool {
-        self.mount().is_some()
+    /// Reports whether the mount point was created for the mount.
+    pub fn is_created(&self) -> bool {
+        self.mount_id().is_some()
     }
 
-    /// Returns the id of the mount that contains a new target. Returns `None` if the target
+    /// Returns the id of the mount on which a new target was created. Returns `None` if the target
     /// existed, because a mount may cover it already.
-    pub(crate) fn mount(&self) -> Option<u64> {
+    pub(crate) fn mount_id(&self) -> Option<u64> {
         match self.origin {
-            TargetOrigin::Created { mount } => Some(mount),
+            TargetOrigin::Created { mount_id } => Some(mount_id),
             TargetOrigin::Existing(_) => None,
         }
     }
 
-    /// Returns whether the target is already the file with the device and inode number
-    /// `identity`. Mounting that file would then change nothing; this happens if a hook runs
-    /// twice.
+    /// Reports whether the target is already the file with the device and inode number `identity`.
+    /// Mounting that file would then change nothing; this happens if a hook runs twice.
     pub fn is_file(&self, identity: Identity) -> bool {
-        matches!(self.origin, TargetOrigin::Existing(found) if found == identity)
+        matches!(self.origin, TargetOrigin::Existing(entry) if entry == identity)
     }
 
+    /// Reports whether the target is on a tmpfs.
     pub fn is_tmpfs(&self) -> Result<bool> {
         match fstatfs(&self.fd) {
             Ok(statfs) => Ok(statfs.filesystem_type() == TMPFS_MAGIC),
@@ -72,7 +73,7 @@ impl Target {
 
     /// Opens the file that has the target's name now. After a mount this is the root of the
     /// mount, unless a process of the container has renamed another file to the name.
-    pub(crate) fn open_top(&self) -> Result<Handle> {
+    pub(crate) fn reopen_by_name(&self) -> Result<Handle> {
         self.directory.open_existing(Name::new(&self.name)?)
     }
 }
@@ -84,27 +85,33 @@ impl AsFd for Target {
 }
 
 impl WritableDirectory {
-    /// Returns the entry `name` as a mount point for a file of the kind `source`. If there is no
-    /// such entry, a directory or an empty file is created.
+    /// Returns the entry `name` as a mount point for a source of the kind `source_kind`. If there
+    /// is no such entry, a directory or an empty file is created.
     ///
     /// A directory can only be mounted on a directory. Any other file can be mounted on a regular
     /// file or on a file of its own kind, and a device node on a device node of either kind.
     ///
     /// # Errors
     /// [`Error::LinkAtLeaf`] if the name is a symbolic link, which is never followed;
-    /// [`Error::WrongKind`] if a file of the kind `source` cannot be mounted on the existing
-    /// file; [`Error::ReadOnly`] if a file must be created and the file system is read-only.
-    pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
-        // Creating a file takes a single system call and fails if the name exists, so it is
-        // tried first. The kernel reports EEXIST even for a directory that is read-only.
+    /// [`Error::WrongKind`] if such a source cannot be mounted on the existing file;
+    /// [`Error::ReadOnly`] if a file must be created and the file system is read-only.
+    pub fn open_or_create_mount_point(
+        &self,
+        name: Name<'_>,
+        source_kind: FileKind,
+    ) -> Result<Target> {
+        // The creation is tried first, because it is a single system call that fails if the name
+        // exists. The kernel reports EEXIST even on a read-only file system.
         let origin = TargetOrigin::Created {
-            mount: self.mount(),
+            mount_id: self.mount_id(),
         };
-        if source == FileKind::Directory {
+        if source_kind == FileKind::Directory {
             if self.make_dir(name, DIRECTORY_MODE)? {
                 let new_directory = self.directory().open_existing(name)?;
-                self.check_mount(&new_directory, &self.directory().path_of(name))?;
-                let target = self.directory().check_target(name, new_directory, source)?;
+                self.check_mount(&new_directory, &self.directory().entry_path(name))?;
+                let target = self
+                    .directory()
+                    .check_target(name, new_directory, source_kind)?;
                 return Ok(Target { origin, ..target });
             }
         } else if let Some(fd) = self.make_file(name, FILE_MODE)? {
@@ -115,45 +122,52 @@ impl WritableDirectory {
                 origin,
             });
         }
-        let existing = self.directory().open_existing(name)?;
-        self.directory().check_target(name, existing, source)
+        let entry = self.directory().open_existing(name)?;
+        self.directory().check_target(name, entry, source_kind)
     }
 }
 
 impl Directory {
-    /// Returns the entry `name` as a mount point for a file of the kind `source`, or `None` if
-    /// there is no such entry.
-    pub fn existing_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Option<Target>> {
-        let existing = self.open(name)?;
-        existing
-            .map(|existing| self.check_target(name, existing, source))
+    /// Returns the entry `name` as a mount point for a source of the kind `source_kind`, or `None`
+    /// if there is no such entry.
+    pub fn open_mount_point(
+        &self,
+        name: Name<'_>,
+        source_kind: FileKind,
+    ) -> Result<Option<Target>> {
+        let entry = self.open(name)?;
+        entry
+            .map(|entry| self.check_target(name, entry, source_kind))
             .transpose()
     }
 
-    fn check_target(&self, name: Name<'_>, existing: Handle, source: FileKind) -> Result<Target> {
-        let path = || self.path_of(name);
-        match existing.kind() {
+    fn check_target(&self, name: Name<'_>, entry: Handle, source_kind: FileKind) -> Result<Target> {
+        let path = || self.entry_path(name);
+        match entry.kind() {
             FileKind::Symlink => Err(Error::LinkAtLeaf { path: path() }),
-            kind if may_cover(source, kind) => Ok(Target {
+            kind if may_cover(source_kind, kind) => Ok(Target {
                 directory: self.clone(),
                 name: name.as_os_str().to_owned(),
-                origin: TargetOrigin::Existing(existing.identity()),
-                fd: existing.into_fd(),
+                origin: TargetOrigin::Existing(entry.identity()),
+                fd: entry.into_fd(),
             }),
-            found => Err(Error::WrongKind {
+            kind => Err(Error::WrongKind {
                 path: path(),
-                found,
-                wanted: source,
+                found_kind: kind,
+                expected_kind: source_kind,
             }),
         }
     }
 }
 
-/// Returns whether a file of the kind `source` may be mounted on a file of the kind `target`.
-fn may_cover(source: FileKind, target: FileKind) -> bool {
-    match (source, target) {
-        (FileKind::Directory, _) | (_, FileKind::Directory) => source == target,
+/// Reports whether a source of the kind `source_kind` may be mounted on a file of the kind
+/// `target_kind`.
+fn may_cover(source_kind: FileKind, target_kind: FileKind) -> bool {
+    match (source_kind, target_kind) {
+        (FileKind::Directory, _) | (_, FileKind::Directory) => source_kind == target_kind,
         (_, FileKind::Regular) => true,
-        (source, target) => source == target || (source.is_device() && target.is_device()),
+        (source_kind, target_kind) => {
+            source_kind == target_kind || (source_kind.is_device() && target_kind.is_device())
+        }
     }
 }

@@ -17,24 +17,23 @@ impl WritableDirectory {
     /// Creates the directory `name` with `mode`, or opens the existing directory.
     ///
     /// # Errors
-    /// [`Error::Occupied`] if `name` exists and is no directory (a symbolic link to a directory is
-    /// none); [`Error::NotWritable`] if the directory is a mount point.
+    /// [`Error::Occupied`] if `name` exists and is no directory (a symbolic link to a
+    /// directory does not count as one); [`Error::NotWritable`] if the directory is a mount point.
     pub fn create_dir(&self, name: Name<'_>, mode: Mode) -> Result<Self> {
         self.make_dir(name, mode)?;
         match self.directory().open_directory(name)? {
-            Some(directory) => self.make_writable(directory),
+            Some(directory) => self.admit_subdirectory(directory),
             None => {
-                let found = self.directory().open_existing(name)?;
-                Err(self.directory().occupied_error(name, found.kind()))
+                let entry = self.directory().open_existing(name)?;
+                Err(self.directory().occupied_error(name, entry.kind()))
             }
         }
     }
 
-    /// Creates the file `name` with the content `bytes` and `mode`. The call fails if `name`
-    /// exists.
-    pub fn write_new(&self, name: Name<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
+    /// Creates the file `name` with the content `bytes` and `mode`. Fails if `name` exists.
+    pub fn write_new_file(&self, name: Name<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
         match self.directory().open(name)? {
-            Some(found) => Err(self.directory().occupied_error(name, found.kind())),
+            Some(entry) => Err(self.directory().occupied_error(name, entry.kind())),
             None => self.replace(name, None, bytes, mode),
         }
     }
@@ -48,15 +47,15 @@ impl WritableDirectory {
             Ok(()) => return Ok(()),
             Err(Errno::EEXIST) => {}
             Err(errno) => {
-                let path = self.directory().path_of(name);
+                let path = self.directory().entry_path(name);
                 return Err(Error::from_creation("create symbolic link", path, errno));
             }
         }
-        let found = self.directory().open_existing(name)?;
-        if is_link_to(&found, target) {
+        let entry = self.directory().open_existing(name)?;
+        if is_link_to(&entry, target) {
             return Ok(());
         }
-        Err(self.directory().occupied_error(name, found.kind()))
+        Err(self.directory().occupied_error(name, entry.kind()))
     }
 
     /// Creates the symbolic link `name` to `target`, and returns `None`. If another file has the
@@ -69,39 +68,39 @@ impl WritableDirectory {
     ) -> Result<Option<FileKind>> {
         match self.symlink(name, target) {
             Ok(()) => Ok(None),
-            Err(Error::Occupied { found, .. }) => Ok(Some(found)),
+            Err(Error::Occupied { found_kind, .. }) => Ok(Some(found_kind)),
             Err(error) => Err(error),
         }
     }
 
-    /// Removes the entry `name`, whose kind is `kind`. The call fails for a directory that is not
-    /// empty.
+    /// Removes the entry `name` of the kind `kind`. Fails for a directory that is not empty.
     pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
         let flag = match kind {
             FileKind::Directory => UnlinkatFlags::RemoveDir,
             _ => UnlinkatFlags::NoRemoveDir,
         };
         unlinkat(self, name.as_os_str(), flag)
-            .map_err(|errno| self.directory().system("remove", name, errno))
+            .map_err(|errno| self.directory().system_error("remove", name, errno))
     }
 
     /// Replaces the existing symbolic link `name` atomically by a link to `target`. The file to
     /// which the old link leads is not changed.
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
-        let found = self.directory().open_existing(name)?;
-        if found.kind() != FileKind::Symlink {
+        let entry = self.directory().open_existing(name)?;
+        if entry.kind() != FileKind::Symlink {
             return Err(Error::WrongKind {
-                path: self.directory().path_of(name),
-                found: found.kind(),
-                wanted: FileKind::Symlink,
+                path: self.directory().entry_path(name),
+                found_kind: entry.kind(),
+                expected_kind: FileKind::Symlink,
             });
         }
-        if is_link_to(&found, target) {
+        if is_link_to(&entry, target) {
             return Ok(());
         }
-        let ((), temporary) =
-            self.create_temporary(name, |temporary| symlinkat(target, self, temporary))?;
-        self.rename_over(&temporary, name)
+        let ((), temporary_name) = self.create_temporary_file(name, |temporary_name| {
+            symlinkat(target, self, temporary_name)
+        })?;
+        self.rename_over(&temporary_name, name)
     }
 
     /// Creates the directory `name`. Returns false if the name exists.
@@ -110,7 +109,7 @@ impl WritableDirectory {
             Ok(()) => Ok(true),
             Err(Errno::EEXIST) => Ok(false),
             Err(errno) => {
-                let path = self.directory().path_of(name);
+                let path = self.directory().entry_path(name);
                 Err(Error::from_creation("create directory", path, errno))
             }
         }
@@ -126,7 +125,7 @@ impl WritableDirectory {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::EEXIST) => Ok(None),
             Err(errno) => {
-                let path = self.directory().path_of(name);
+                let path = self.directory().entry_path(name);
                 Err(Error::from_creation("create file", path, errno))
             }
         }

@@ -17,8 +17,8 @@ use crate::live::record::{
 };
 use crate::oci::{Bundle, State};
 
-/// Records the devices, rules and nodes that the hook gives a container that it starts, if any of
-/// the devices is followed, if the container waits for devices, or if the kernel hides device
+/// Records the devices, rules and nodes that the hook adds to a container at its start. Nothing is
+/// recorded unless a device is followed, a requested device is awaited, or the kernel hides device
 /// programs. Returns the recorded rules. This process must be in the host's mount namespace.
 pub(crate) fn write_at_start(
     state: &State,
@@ -27,32 +27,36 @@ pub(crate) fn write_at_start(
     root: &Path,
 ) -> io::Result<Vec<DeviceRule>> {
     let devices = list_followed_devices(plan);
-    let hides = hides_new_programs();
+    let hides_programs = hides_new_programs();
     let awaited_requests = AwaitedRequest::from_plan(plan);
-    if devices.is_empty() && awaited_requests.is_empty() && !hides {
+    if devices.is_empty() && awaited_requests.is_empty() && !hides_programs {
         return Ok(Vec::new());
     }
-    // A node that a class has for all its devices together is followed with them.
+    // A rule or node that a class needs for all its devices together is followed like these
+    // devices.
     let is_followed = |user: &StepUser| devices.iter().any(|device| device.matches_user(user));
-    // The record has the nodes and rules that the engine made for a CDI specification or for the
-    // wrapper runtime. It does not have those that the container's user requested from the engine,
-    // because these stay.
+    // The nodes and rules that the engine made for a CDI specification or for the wrapper runtime
+    // are recorded. Those that the user requested from the engine (`--device`) are not, because
+    // they are never removed.
     let spec = &bundle.spec_devices;
     let (mut steps, mut files, mut rules) = (Vec::new(), Vec::new(), Vec::new());
-    // The hook denies these rules, and an update of the container must not allow them again.
-    let mut revoked = Vec::new();
+    // The hook denies the stale rules of the specification. They are recorded, so that an update of
+    // the container does not allow them again.
+    let mut revoked_rules = Vec::new();
     for StaleNode {
         node,
-        rules: stale,
+        rules: stale_rules,
         step,
     } in StaleNode::find_all(plan, bundle)
     {
         files.extend(CreatedFile::from_node(&node.path, node.number, step));
-        let stale = stale.into_iter();
-        revoked.extend(stale.map(|rule| RecordedRule::for_step(rule, step)));
+        let recorded_rules = stale_rules
+            .into_iter()
+            .map(|rule| RecordedRule::for_step(rule, step));
+        revoked_rules.extend(recorded_rules);
     }
     for step in &plan.steps {
-        let by_cdi = is_granted_by_cdi(step, plan, bundle);
+        let is_by_cdi = is_granted_by_cdi(step, plan, bundle);
         if let Action::Allow {
             rule,
             in_spec: true,
@@ -62,12 +66,12 @@ pub(crate) fn write_at_start(
             let nodes: Vec<_> = spec
                 .nodes
                 .iter()
-                .filter(|it| it.number == rule.number)
+                .filter(|node| node.number == rule.number)
                 .collect();
-            if by_cdi {
-                let nodes = nodes.iter();
-                files
-                    .extend(nodes.flat_map(|it| CreatedFile::from_node(&it.path, it.number, step)));
+            if is_by_cdi {
+                for node in nodes {
+                    files.extend(CreatedFile::from_node(&node.path, node.number, step));
+                }
             } else if !nodes.is_empty() {
                 continue;
             }
@@ -80,39 +84,40 @@ pub(crate) fn write_at_start(
     files.extend(CreatedFile::from_steps(&steps));
     files.retain(|file: &CreatedFile| file.users.iter().all(is_followed));
     rules.extend(list_step_rules(&steps).map(|mut rule| {
-        // A rule that others need as well stays, whatever becomes of the devices.
+        // A rule that a device without `follow` needs as well is never revoked. This is recorded as
+        // an empty list of users.
         if !rule.users.iter().all(is_followed) {
             rule.users.clear();
         }
         rule
     }));
-    let record_file = LockedRecord::open(root, &state.id, lock::COMMAND_LIMIT)?;
+    let record_file = LockedRecord::open(root, &state.id, lock::COMMAND_LOCK_TIMEOUT)?;
     // The hook is called twice if the container requests devices by CDI and by itself.
     let is_called_twice = !bundle.cdi.is_empty() && bundle.hooks.reads_requests(None);
     let start_time = container::read_start_time(state.pid).ok_or_else(|| {
         let reason = format!("process {} has no start time in /proc", state.pid);
         io::Error::new(io::ErrorKind::NotFound, reason)
     })?;
-    let mut new = AttachmentRecord {
+    let mut new_record = AttachmentRecord {
         id: state.id.clone(),
         pid: state.pid,
         start_time,
         is_init: container::is_init(state.pid),
         bundle: bundle.directory.clone(),
         spec_rules: Some(list_spec_rules(bundle)),
-        has_all_rules: hides || !is_called_twice,
+        has_all_rules: hides_programs || !is_called_twice,
         ..AttachmentRecord::default()
     };
-    new.set_cgroup(DeviceCgroup::from_pid(state.pid).ok().flatten().as_ref());
-    let mut record = record_file.read_or_create(new)?;
+    new_record.set_cgroup(DeviceCgroup::from_pid(state.pid).ok().flatten().as_ref());
+    let mut record = record_file.read_or_create(new_record)?;
     add_host_nodes(&mut rules, &plan.steps, root);
     record.add_content(devices, rules, files);
-    for awaited in awaited_requests {
-        if !record.awaited_requests.contains(&awaited) {
-            record.awaited_requests.push(awaited);
+    for request in awaited_requests {
+        if !record.awaited_requests.contains(&request) {
+            record.awaited_requests.push(request);
         }
     }
-    record.revoked_spec_rules.extend(revoked);
+    record.revoked_spec_rules.extend(revoked_rules);
     record_file.save(&record)?;
     drop(record_file);
     record_files::prune_records(root);
@@ -120,16 +125,16 @@ pub(crate) fn write_at_start(
 }
 
 fn list_followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
-    let followed = plan.grants.iter().filter(|grant| grant.follow);
-    let devices = followed.flat_map(|grant| {
+    let followed_grants = plan.grants.iter().filter(|grant| grant.follow);
+    let devices = followed_grants.flat_map(|grant| {
         grant.devices.iter().map(|device| AttachedDevice {
             class: grant.class.clone(),
-            device: device.clone(),
+            device_id: device.clone(),
             given_by: GivenBy::Hook,
-            forced: false,
+            is_forced: false,
             name: grant.names.get(device).cloned(),
             places: grant.places.get(device).cloned().unwrap_or_default(),
-            late: false,
+            arrived_late: false,
         })
     });
     devices.collect()
@@ -149,10 +154,10 @@ mod tests {
         let config = r#"{"root": {"path": "rootfs"}}"#;
         fs::write(top.join("config.json"), config).unwrap();
         let rootfs = top.join("rootfs");
-        let said = format!(
+        let state_text = format!(
             r#"{{"ociVersion":"1.0","id":"c1","status":"created","pid":{pid},"bundle":"/","root":{rootfs:?}}}"#
         );
-        let state = State::read(said.as_bytes()).unwrap();
+        let state = State::read(state_text.as_bytes()).unwrap();
         let bundle = Bundle::from_state(&state).unwrap();
         let mut plan = InjectionPlan::default();
         plan.grants.push(Grant {

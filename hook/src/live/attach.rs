@@ -13,13 +13,14 @@ use crate::apply;
 use crate::live::LiveError;
 use crate::live::announce::{DeviceChange, announce_devices};
 use crate::live::container::{ContainerLocation, LockedContainer};
-use crate::live::reconcile::{ContainerChange, is_injected};
+use crate::live::reconcile::{ContainerChange, is_in_injected_dir};
 use crate::live::record::{AttachedDevice, AttachmentRecord};
 use crate::oci::{AttachRequest, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
 
-/// The plan to attach devices to a container, which this process has locked.
+/// The plan of an attachment of devices to a container. The container stays locked as long as this
+/// value exists.
 pub(crate) struct PlannedAttachment {
     container: LockedContainer,
     /// The steps that the container lacks.
@@ -32,38 +33,41 @@ pub(crate) struct PlannedAttachment {
 }
 
 impl PlannedAttachment {
-    /// Plans the attachment of devices to a container that runs. Nothing is changed.
+    /// Plans the attachment of devices to a running container, and locks it. Nothing is changed
+    /// yet.
     pub(crate) fn plan(
         location: &ContainerLocation,
-        requested: &[CdiGrant],
-        forced: bool,
+        requested_grants: &[CdiGrant],
+        is_forced: bool,
         config: &Config,
     ) -> Result<Self, LiveError> {
         let mut locked = LockedContainer::open(location, config)?;
         Stage::Planning.begin();
-        let attached = locked.record.attached_grants();
-        let requested: Vec<AttachRequest> = requested
+        let earlier_requests = locked.record.list_attach_requests();
+        let new_requests: Vec<AttachRequest> = requested_grants
             .iter()
             .map(|grant| AttachRequest {
                 grant: grant.clone(),
-                forced,
+                forced: is_forced,
             })
             .collect();
         let bundle = &mut locked.container.bundle;
         // The plan includes the container's other devices, because libraries and masks are for all
         // devices together.
-        bundle.attached = [attached.clone(), requested.clone()].concat();
-        let mut earlier_classes: Vec<&ClassName> =
-            attached.iter().map(|it| &it.grant.class).collect();
+        bundle.attached = [earlier_requests.clone(), new_requests.clone()].concat();
+        let mut earlier_classes: Vec<&ClassName> = earlier_requests
+            .iter()
+            .map(|request| &request.grant.class)
+            .collect();
         let mut planner_error = None;
         let mut plan = match planner::plan_for(bundle, &Caller::ChangeRunning, config) {
             Ok(plan) => plan,
-            // Without the other devices in its plan, the device would cover the one that the
-            // container has at this path.
+            // A conflict is an error. A plan without the container's other devices would have no
+            // conflict, but its device would cover the one that the container has at the path.
             Err(error) if error.is_conflict() => return Err(error.into()),
             Err(error) => {
                 earlier_classes.clear();
-                bundle.attached = requested;
+                bundle.attached = new_requests;
                 let mut plan = planner::plan_for(bundle, &Caller::Attach, config)?;
                 plan.warnings.push(format!(
                     "the container's other devices are left as they are: {}",
@@ -73,14 +77,14 @@ impl PlannedAttachment {
                 plan
             }
         };
-        // The grants of one class are in the order of the requests: those of devices that were
-        // attached earlier come first.
+        // Only the grants for the new devices are kept. The grants of one class are in the order of
+        // the requests, so the first ones are for devices that were attached earlier.
         plan.grants.retain(|grant| {
-            let is_class = |class: &&ClassName| **class == grant.class;
+            let is_same_class = |class: &&ClassName| **class == grant.class;
             if !grant.given_by.is_user() {
                 return false;
             }
-            match earlier_classes.iter().position(is_class) {
+            match earlier_classes.iter().position(is_same_class) {
                 Some(position) => {
                     earlier_classes.swap_remove(position);
                     false
@@ -92,22 +96,23 @@ impl PlannedAttachment {
         for grant in &plan.grants {
             devices.extend(grant.devices.iter().map(|device| AttachedDevice {
                 class: grant.class.clone(),
-                device: device.clone(),
+                device_id: device.clone(),
                 given_by: grant.given_by.clone(),
-                forced,
+                is_forced,
                 name: grant.names.get(device).cloned(),
                 places: grant.places.get(device).cloned().unwrap_or_default(),
-                late: false,
+                arrived_late: false,
             }));
         }
         if devices.is_empty() {
             let reasons = plan.warnings.iter().map(|reason| format!(": {reason}"));
             return Err(LiveError::NoDevice(reasons.collect()));
         }
-        // The container's own request may mean more today than at its start, such as `all`.
-        let has_device = |users: &[StepUser]| {
-            let mut all = locked.record.devices.iter().chain(&devices);
-            all.any(|device| device.is_needed_by_any(users))
+        // The container's own request, such as `all`, may select more devices now than at the
+        // container's start. The steps for such devices are left out.
+        let is_for_attached_device = |users: &[StepUser]| {
+            let mut all_devices = locked.record.devices.iter().chain(&devices);
+            all_devices.any(|device| device.matches_any_user(users))
         };
         plan.steps.retain(|step| match &step.action {
             Action::Allow { .. }
@@ -115,7 +120,7 @@ impl PlannedAttachment {
             | Action::MakeNode { .. }
             | Action::Link { .. }
             | Action::NetInterfaces { .. }
-            | Action::Prepare(_) => has_device(&step.users),
+            | Action::Prepare(_) => is_for_attached_device(&step.users),
             _ => true,
         });
         if let Some(step) = plan
@@ -128,9 +133,13 @@ impl PlannedAttachment {
         let all_rules = apply::list_rules(&plan);
         let all_steps = plan.steps.clone();
         locked.retain_missing_steps(&mut plan, &devices, &AttachmentRecord::default(), config)?;
-        // A new injected directory would cover that of the container's other devices.
+        // A new tmpfs for injected files would cover the existing one, which has the files of the
+        // container's other devices.
         if let Some(error) = planner_error
-            && plan.steps.iter().any(|step| is_injected(&step.action))
+            && plan
+                .steps
+                .iter()
+                .any(|step| is_in_injected_dir(&step.action))
             && locked
                 .container
                 .namespace
@@ -148,17 +157,17 @@ impl PlannedAttachment {
         })
     }
 
-    /// Returns the devices, each as its class and its id.
+    /// Returns the class and the id of each device that will be attached.
     pub(crate) fn devices(&self) -> impl Iterator<Item = (&str, &str)> {
         let devices = self.devices.iter();
-        devices.map(|device| (device.class.as_str(), device.device.as_str()))
+        devices.map(|device| (device.class.as_str(), device.device_id.as_str()))
     }
 }
 
-/// Attaches the devices and records them. If this fails, the container is as before. Returns
-/// warnings.
+/// Attaches the planned devices to the container and records them. If this fails, the change is
+/// undone. Returns warnings.
 pub(crate) fn attach(
-    planned: PlannedAttachment,
+    planned_attachment: PlannedAttachment,
     config: &Config,
 ) -> Result<Vec<String>, LiveError> {
     let PlannedAttachment {
@@ -167,30 +176,31 @@ pub(crate) fn attach(
         all_rules,
         all_steps,
         devices,
-    } = planned;
+    } = planned_attachment;
     let record = &container.record;
     if plan.steps.is_empty() {
-        // The container may have the rules and files for another device only. They stay as long as
-        // one of the two devices is attached.
-        let mut with_users = record.clone();
-        with_users.add_content(devices, Vec::new(), Vec::new());
-        with_users.add_users(&all_steps);
-        if (&with_users.rules, &with_users.files) != (&record.rules, &record.files) {
-            container.save_if_unchanged(&with_users)?;
+        // The container has all rules and files already, because another device needs them. They
+        // are recorded for the new devices too, so that they are removed with the last device that
+        // needs them.
+        let mut updated_record = record.clone();
+        updated_record.add_content(devices, Vec::new(), Vec::new());
+        updated_record.add_step_users(&all_steps);
+        if (&updated_record.rules, &updated_record.files) != (&record.rules, &record.files) {
+            container.save_if_unchanged(&updated_record)?;
         }
         return Ok(Vec::new());
     }
     let is_new = |device: &&AttachedDevice| {
-        let mut known = record.devices.iter();
-        !known.any(|known| known.device_ref() == device.device_ref())
+        let mut recorded_devices = record.devices.iter();
+        !recorded_devices.any(|recorded_device| recorded_device.device_ref() == device.device_ref())
     };
     let empty_record = record.without_content();
-    let new_devices = AttachmentRecord {
+    let new_device_record = AttachmentRecord {
         devices: devices.iter().filter(is_new).cloned().collect(),
         ..empty_record.clone()
     };
     let change = ContainerChange {
-        stale: &empty_record,
+        stale_content: &empty_record,
         kept_rules: &[],
         plan: &plan,
         all_rules: &all_rules,
@@ -201,7 +211,7 @@ pub(crate) fn attach(
     let warnings = container.change(change, config)?;
     drop(container);
     if plan.grants.iter().any(|grant| grant.follow) {
-        announce_devices(&new_devices, DeviceChange::Attached, config);
+        announce_devices(&new_device_record, DeviceChange::Attached, config);
     }
     Ok(warnings)
 }

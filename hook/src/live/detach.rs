@@ -1,8 +1,8 @@
 //! `boathook detach`: takes attached devices away from a container that runs.
 //!
-//! The device rules are revoked first, which needs the record alone ([`super::revoke`]). Then the
-//! files are removed from the container's root, for which its mount namespace must be entered. The
-//! container can make that impossible.
+//! The device rules are revoked first, which needs only the record and the cgroup. Then the files
+//! are removed from the container's root, for which a child process enters the container's mount
+//! namespace. The container can make the second step impossible, but not the first.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -33,29 +33,31 @@ use crate::sys::deadline::{self, Deadline, Stage};
 #[derive(Default)]
 pub(crate) struct DetachResult {
     pub(crate) devices: Vec<AttachedDevice>,
-    /// The requests whose devices the container does not wait for any more.
+    /// The awaited requests that `detach` ended: their devices are not added when they arrive.
     pub(crate) ended_requests: Vec<AwaitedRequest>,
     /// Whether files were removed that an earlier `detach` could not remove.
     pub(crate) has_removed_remaining_files: bool,
-    /// The reason for which device nodes and files stay in the container's mount namespace.
-    pub(crate) not_removed: Option<LiveError>,
+    /// The error because of which device nodes and files are left in the container's mount
+    /// namespace.
+    pub(crate) removal_error: Option<LiveError>,
     pub(crate) warnings: Vec<String>,
     /// The processes that have a detached device open. They can use it until they close it.
     pub(crate) holders: Vec<DeviceHolder>,
 }
 
-/// Detaches devices from the container `id`, if `accepts_bundle` accepts the directory of its
-/// bundle. Without any `named`, detaches all that were attached.
+/// Detaches the devices `named_devices` from the container `id`, or all attached devices if the
+/// list is empty. `accepts_bundle` reports whether the container with this bundle directory may be
+/// changed.
 pub(crate) fn detach(
     id: &str,
     accepts_bundle: impl Fn(&Path) -> bool,
-    named: &[CdiGrant],
+    named_devices: &[CdiGrant],
     config: &Config,
 ) -> Result<DetachResult, LiveError> {
     require_root()?;
-    let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-    // Another process may hold the lock and never end. Then the rules are revoked without the lock.
-    let record_file = LockedRecord::open(&config.host_root, id, lock::COMMAND_LIMIT);
+    let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
+    // Another process may hold the lock for ever. Then the rules are revoked without the lock.
+    let record_file = LockedRecord::open(&config.host_root, id, lock::COMMAND_LOCK_TIMEOUT);
     let record = match &record_file {
         Ok(record_file) => record_file.read()?,
         Err(_) => record_files::find_record(&config.host_root, id)?,
@@ -63,7 +65,7 @@ pub(crate) fn detach(
     let record = record.filter(|record| !record.has_ended() && accepts_bundle(&record.bundle));
     Stage::Planning.begin();
     let Some(record) = record else {
-        return match named.first() {
+        return match named_devices.first() {
             Some(grant) => Err(not_attached_error(
                 grant,
                 grant.devices.as_str(),
@@ -72,77 +74,86 @@ pub(crate) fn detach(
             None => Ok(DetachResult::default()),
         };
     };
-    let (devices, ended_requests) = find_named_devices(&record, named, config)?;
-    let mut kept = record.clone();
-    let mut taken = kept.remove_devices(|device| devices.contains(&device.device_ref()));
-    kept.end_requests(&ended_requests, &taken.devices);
-    taken.awaited_requests = ended_requests;
-    if !taken.has_content() {
+    let (devices, ended_requests) = find_named_devices(&record, named_devices, config)?;
+    let mut remaining_record = record.clone();
+    let mut detached_record =
+        remaining_record.remove_devices(|device| devices.contains(&device.device_ref()));
+    remaining_record.end_requests(&ended_requests, &detached_record.devices);
+    detached_record.awaited_requests = ended_requests;
+    if !detached_record.has_content() {
         return Ok(DetachResult::default());
     }
     Stage::Rules.begin();
-    let warnings = match record.revoke(&taken.rules, &kept) {
+    let warnings = match record.revoke_rules(&detached_record.rules, &remaining_record) {
         Ok(warnings) => warnings,
         Err(error) => {
-            let allowed = record.find_still_allowed(&taken.rules, &kept);
-            let mut revoked = taken.rules;
-            revoked.retain(|rule| !allowed.contains(rule));
-            let change = |current: &mut AttachmentRecord| current.remove_revoked(&revoked);
-            let saved = record_files::update_without_lock(&config.host_root, &record, change);
-            warn_if_not_saved(id, saved);
+            let still_allowed_rules =
+                record.find_still_allowed(&detached_record.rules, &remaining_record);
+            let mut revoked_rules = detached_record.rules;
+            revoked_rules.retain(|rule| !still_allowed_rules.contains(rule));
+            let remove_revoked_rules =
+                |record: &mut AttachmentRecord| record.remove_revoked_rules(&revoked_rules);
+            let save_result =
+                record_files::update_without_lock(&config.host_root, &record, remove_revoked_rules);
+            warn_if_not_saved(id, save_result);
             return Err(error);
         }
     };
     deadline.cancel();
-    // The files stay recorded until they are removed.
-    let keep_files = |current: &mut AttachmentRecord| {
-        current.remove_devices(|device| devices.contains(&device.device_ref()));
-        current.end_requests(&taken.awaited_requests, &taken.devices);
-        current.remove_revoked(&taken.rules);
-        current.add_content(Vec::new(), Vec::new(), taken.files.clone());
+    // Removes the devices and rules from a record. The files stay recorded until they are removed
+    // from the container.
+    let detach_without_files = |record: &mut AttachmentRecord| {
+        record.remove_devices(|device| devices.contains(&device.device_ref()));
+        record.end_requests(&detached_record.awaited_requests, &detached_record.devices);
+        record.remove_revoked_rules(&detached_record.rules);
+        record.add_content(Vec::new(), Vec::new(), detached_record.files.clone());
     };
     let record_file = record_file.map_err(|error| {
-        // When the lock is released, `follow` must not set the revoked rules again.
-        let saved = record_files::update_without_lock(&config.host_root, &record, keep_files);
-        warn_if_not_saved(id, saved);
-        // The process that has the lock may have allowed them again, by the record as it was.
-        if let Err(error) = record.revoke(&taken.rules, &kept) {
+        // The rules are removed from the record without the lock, so that `follow` does not allow
+        // them again.
+        let save_result =
+            record_files::update_without_lock(&config.host_root, &record, detach_without_files);
+        warn_if_not_saved(id, save_result);
+        // The process that holds the lock may have allowed the rules again, because it read the
+        // record earlier. So they are revoked once more.
+        if let Err(error) = record.revoke_rules(&detached_record.rules, &remaining_record) {
             log::warning(&format!("container {id}: {}", log::chain(&error)));
         }
         LiveError::FilesRemain(error)
     })?;
-    let with_files = record_file
-        .update(&record, keep_files)
+    let record_with_files = record_file
+        .update(&record, detach_without_files)
         .map_err(LiveError::FilesRemain)?;
-    let not_removed = match remove_container_files(&record, &taken) {
+    let removal_error = match remove_container_files(&record, &detached_record) {
         Err(error) if !record.has_ended() => Some(error),
         _ => {
-            if let Some(with_files) = with_files {
-                let mut without_files = with_files.clone();
-                let is_kept = |file: &CreatedFile| !taken.files.contains(file);
-                without_files.files.retain(is_kept);
+            if let Some(record_with_files) = record_with_files {
+                let mut record_without_files = record_with_files.clone();
+                let is_remaining = |file: &CreatedFile| !detached_record.files.contains(file);
+                record_without_files.files.retain(is_remaining);
                 record_file
-                    .save_merged(&with_files, &mut without_files)
+                    .save_merged(&record_with_files, &mut record_without_files)
                     .map_err(LiveError::FilesRemain)?;
             }
             None
         }
     };
     drop(record_file);
-    let holders = find_device_holders(&record, &to_device_rules(&taken.rules));
-    announce_devices(&taken, DeviceChange::Detached, config);
+    let holders = find_device_holders(&record, &to_device_rules(&detached_record.rules));
+    announce_devices(&detached_record, DeviceChange::Detached, config);
     Ok(DetachResult {
-        has_removed_remaining_files: taken.devices.is_empty() && taken.awaited_requests.is_empty(),
-        devices: taken.devices,
-        ended_requests: taken.awaited_requests,
-        not_removed,
+        has_removed_remaining_files: detached_record.devices.is_empty()
+            && detached_record.awaited_requests.is_empty(),
+        devices: detached_record.devices,
+        ended_requests: detached_record.awaited_requests,
+        removal_error,
         warnings,
         holders,
     })
 }
 
-fn warn_if_not_saved(id: &str, saved: io::Result<()>) {
-    if let Err(error) = saved {
+fn warn_if_not_saved(id: &str, save_result: io::Result<()>) {
+    if let Err(error) = save_result {
         log::warning(&format!(
             "container {id}: `follow` may set the revoked rules again: {error}"
         ));
@@ -150,130 +161,152 @@ fn warn_if_not_saved(id: &str, saved: io::Result<()>) {
 }
 
 impl AttachmentRecord {
-    /// Moves `ended` from the awaited to the ended requests, and notes in the others which
-    /// devices came after the container's start and were detached, so that they are not given again.
-    fn end_requests(&mut self, ended: &[AwaitedRequest], detached: &[AttachedDevice]) {
+    /// Moves `ended_requests` from the awaited requests of the record to the ended ones. Adds
+    /// `detached_devices` to the awaited requests for all devices of their classes, so that the
+    /// container does not get them again.
+    fn end_requests(
+        &mut self,
+        ended_requests: &[AwaitedRequest],
+        detached_devices: &[AttachedDevice],
+    ) {
         self.awaited_requests
-            .retain(|awaited| !ended.contains(awaited));
-        self.ended_requests.extend(ended.iter().cloned());
-        for awaited in self
+            .retain(|request| !ended_requests.contains(request));
+        self.ended_requests.extend(ended_requests.iter().cloned());
+        for request in self
             .awaited_requests
             .iter_mut()
-            .filter(|it| it.is_for_all())
+            .filter(|request| request.is_for_all())
         {
-            let late = detached.iter().filter(|it| it.class == awaited.class);
-            for device in late.map(|it| &it.device) {
-                if !awaited.detached.contains(device) {
-                    awaited.detached.push(device.clone());
+            let devices_of_class = detached_devices
+                .iter()
+                .filter(|device| device.class == request.class);
+            for id in devices_of_class.map(|device| &device.device_id) {
+                if !request.detached_ids.contains(id) {
+                    request.detached_ids.push(id.clone());
                 }
             }
         }
-        // A device that is awaited no longer by its name or by `all` is not given again.
+        // A device that arrived after the container's start gets an ended request of its own, so
+        // that the container does not get it again. A request for all devices of the class has such
+        // devices already.
         let is_awaited = |device: &AttachedDevice| {
-            let mut waiting = self.awaited_requests.iter();
-            waiting.any(|awaited| awaited.class == device.class && awaited.is_for_all())
+            let mut requests = self.awaited_requests.iter();
+            requests.any(|request| request.class == device.class && request.is_for_all())
         };
-        let late = detached.iter().filter(|it| it.late && !is_awaited(it));
-        let late: Vec<_> = late.map(AwaitedRequest::from_late).collect();
-        self.ended_requests.extend(late);
+        let late_devices = detached_devices
+            .iter()
+            .filter(|device| device.arrived_late && !is_awaited(device));
+        let late_requests: Vec<_> = late_devices.map(AwaitedRequest::from_late_device).collect();
+        self.ended_requests.extend(late_requests);
     }
 }
 
-/// Returns the attached devices that the user named, and the awaited requests that end. If the user
-/// named nothing, returns all of both.
+/// Returns the attached devices and the awaited requests that the user named. Without
+/// `named_devices`, returns all devices and requests.
 fn find_named_devices(
     record: &AttachmentRecord,
-    named: &[CdiGrant],
+    named_devices: &[CdiGrant],
     config: &Config,
 ) -> Result<(BTreeSet<DeviceRef>, Vec<AwaitedRequest>), LiveError> {
-    let (mut devices, mut awaited) = (BTreeSet::new(), Vec::new());
-    if named.is_empty() {
-        let attached = record.devices.iter().filter(|it| it.is_detachable());
-        devices.extend(attached.map(AttachedDevice::device_ref));
-        awaited.clone_from(&record.awaited_requests);
+    let (mut devices, mut awaited_requests) = (BTreeSet::new(), Vec::new());
+    if named_devices.is_empty() {
+        let detachable = record.devices.iter();
+        let detachable = detachable.filter(|device| device.is_detachable());
+        devices.extend(detachable.map(AttachedDevice::device_ref));
+        awaited_requests.clone_from(&record.awaited_requests);
     }
-    for grant in named {
-        // The whole text may be one device's name or the words with which it was attached.
-        let whole = find_attached_devices(record, grant, grant.devices.as_str());
-        if !whole.is_empty() && grant.devices.as_str() != "all" {
-            devices.extend(whole);
+    for grant in named_devices {
+        // The device list as a whole may be the name of one device, or the list by which devices
+        // were attached.
+        let matches = find_attached_devices(record, grant, grant.devices.as_str());
+        if !matches.is_empty() && grant.devices.as_str() != "all" {
+            devices.extend(matches);
             continue;
         }
         for item in grant.devices.items() {
-            let may_be_word = item.text != "all" || !item.is_quoted;
-            let mut found = if may_be_word {
-                find_attached_devices(record, grant, &item.text)
-            } else {
+            // `all` in quotes is the name of a device, and not the keyword.
+            let is_quoted_all = item.text == "all" && item.is_quoted;
+            let mut matching_devices = if is_quoted_all {
                 Vec::new()
+            } else {
+                find_attached_devices(record, grant, &item.text)
             };
-            if found.is_empty() {
-                // The device may have been attached by another of its names.
+            if matching_devices.is_empty() {
+                // The item may be another name of an attached device, so the host's devices are
+                // searched for this name.
                 let ids = find_host_ids(record, grant, item, config);
-                found = ids
+                matching_devices = ids
                     .iter()
                     .flat_map(|id| find_attached_devices(record, grant, id.as_str()))
                     .collect();
             }
-            let awaited_of_class = record
+            let requests_of_class = record
                 .awaited_requests
                 .iter()
                 .filter(|request| request.class == grant.class);
-            let ended: Vec<_> = awaited_of_class
-                .filter(|it| it.matches_item(item))
+            let matching_requests: Vec<_> = requests_of_class
+                .filter(|request| request.matches_item(item))
                 .cloned()
                 .collect();
-            if found.is_empty() && ended.is_empty() {
+            if matching_devices.is_empty() && matching_requests.is_empty() {
                 return Err(not_attached_error(grant, &item.text, record));
             }
-            devices.extend(found);
-            awaited.extend(ended);
+            devices.extend(matching_devices);
+            awaited_requests.extend(matching_requests);
         }
     }
-    Ok((devices, awaited))
+    Ok((devices, awaited_requests))
 }
 
-/// Returns the attached devices of the grant's class that have this id. If there are none, returns
+/// Returns the attached devices of the grant's class whose id is `name`. If there is none, returns
 /// the devices that were attached by this name.
 fn find_attached_devices(
     record: &AttachmentRecord,
     grant: &CdiGrant,
     name: &str,
 ) -> Vec<DeviceRef> {
-    let attached = record
+    let devices_of_class = record
         .devices
         .iter()
         .filter(|device| device.is_detachable() && device.class == grant.class);
-    let (mut by_id, mut by_name) = (Vec::new(), Vec::new());
-    for device in attached {
-        if device.device.as_str() == name || device.label() == name {
-            by_id.push(device.device_ref());
+    let (mut matches_by_id, mut matches_by_name) = (Vec::new(), Vec::new());
+    for device in devices_of_class {
+        if device.device_id.as_str() == name || device.label() == name {
+            matches_by_id.push(device.device_ref());
         } else if device.given_by.devices() == name
             || name == "all"
-            || device.late && device.has_name(name)
+            || device.arrived_late && device.has_name(name)
         {
-            by_name.push(device.device_ref());
+            matches_by_name.push(device.device_ref());
         }
     }
-    if by_id.is_empty() { by_name } else { by_id }
+    if matches_by_id.is_empty() {
+        matches_by_name
+    } else {
+        matches_by_id
+    }
 }
 
 fn not_attached_error(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -> LiveError {
-    let attached = record.devices.iter().filter(|it| it.is_detachable());
-    let attached = attached.map(|device| format!("{}={}", device.class, device.label()));
-    let awaited = record.awaited_requests.iter();
-    let awaited = awaited.map(|it| format!("{}={}", it.class, it.awaited.to_request()));
-    let attached: Vec<String> = attached.chain(awaited).collect();
-    let attached = if attached.is_empty() {
+    let devices = record.devices.iter();
+    let device_names = devices
+        .filter(|device| device.is_detachable())
+        .map(|device| format!("{}={}", device.class, device.label()));
+    let requests = record.awaited_requests.iter();
+    let request_names =
+        requests.map(|request| format!("{}={}", request.class, request.awaited.to_request()));
+    let names: Vec<String> = device_names.chain(request_names).collect();
+    let hint = if names.is_empty() {
         "nothing is; a device that it was started with stays".to_owned()
     } else {
-        format!("attached are {}", attached.join(", "))
+        format!("attached are {}", names.join(", "))
     };
     let class = &grant.class;
-    LiveError::NotAttached(format!("{class}={name} is not attached to it; {attached}"))
+    LiveError::NotAttached(format!("{class}={name} is not attached to it; {hint}"))
 }
 
-/// Returns the ids of the devices to which a name leads on this host now. The list is empty if the
-/// name is unknown or the host does not have the devices.
+/// Returns the ids of the host's devices that `item` names now. The list is empty if the host has
+/// no device with this name.
 fn find_host_ids(
     record: &AttachmentRecord,
     grant: &CdiGrant,
@@ -293,6 +326,6 @@ fn find_host_ids(
     }];
     let plan = planner::plan_for(&bundle, &Caller::Attach, config);
     let grants = plan.map_or_else(|_| Vec::new(), |plan| plan.grants);
-    let attached = grants.into_iter().filter(|it| it.given_by.is_user());
-    attached.flat_map(|grant| grant.devices).collect()
+    let user_grants = grants.into_iter().filter(|grant| grant.given_by.is_user());
+    user_grants.flat_map(|grant| grant.devices).collect()
 }

@@ -12,7 +12,7 @@ use crate::oci::BundleError;
 use crate::planner::PlannerError;
 use crate::sys::deadline;
 
-/// The reason for which a running container was not changed.
+/// An error for which a running container was not changed, or not completely.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
     #[error("the container has ended; nothing of it is changed")]
@@ -85,7 +85,7 @@ pub(crate) enum LiveError {
     ChildProcess(String),
     #[error(
         "the container did not let it be changed within {} seconds",
-        deadline::SECONDS
+        deadline::DEADLINE_SECONDS
     )]
     Timeout,
     #[error("cannot send messages in a container's network namespace")]

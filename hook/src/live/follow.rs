@@ -1,10 +1,11 @@
 //! `boathook follow`: keeps containers up to date while devices come and go. A device that is
-//! plugged in again with another number replaces the old one in each container that has it, and
-//! one that is unplugged is removed. A device that a container waits for is given when it comes.
+//! plugged in again with another number replaces the old one in each container that has it, and one
+//! that is unplugged is removed. A device that a container requested before the host had it is
+//! added once it arrives.
 //!
 //! Each pass compares the attachment records, which have the devices of the containers, with the
-//! devices that the host has. Therefore a change that happens while this program does not run is
-//! found by its first pass.
+//! devices that the host has. So the first pass also finds the changes that happened while `follow`
+//! did not run.
 
 mod rate_limit;
 mod restore_rules;
@@ -28,42 +29,46 @@ use serde::de::DeserializeOwned;
 use crate::live::LiveError;
 use crate::live::announce::{DeviceChange, announce_devices};
 use crate::live::container::{lock, record_files};
-use crate::live::reconcile::{HostSnapshot, find_removed, replace_devices, revoke_stale};
+use crate::live::reconcile::{
+    HostSnapshot, find_removed_devices, replace_devices, revoke_stale_rules,
+};
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 use crate::sys::process::Child;
-use crate::sys::uevent::Uevents;
+use crate::sys::uevent::UeventReceiver;
 use rate_limit::RateLimit;
 use restore_rules::{CgroupWatch, ReportedContainers};
 use state::FollowerState;
 use update_pass::UpdatePass;
 
-/// Updates the devices of one container as [`Follower`] does. They may have come back with other
-/// device numbers while no follower ran.
-pub(crate) fn catch_up(container: &str, config: &Config) -> Result<(), LiveError> {
+/// Updates the devices of one container once, as [`Follower`] does for all containers. `attach`
+/// calls this, because devices may have got other device numbers while no follower ran.
+pub(crate) fn update_container(container: &str, config: &Config) -> Result<(), LiveError> {
     let records = record_files::read_records(&config.host_root);
     let Some(record) = records.iter().find(|record| record.id == container) else {
         return Ok(());
     };
     let snapshot = HostSnapshot::take(slice::from_ref(record), config);
     let record = &record.with_arrivals(&snapshot);
-    let removed = find_removed(record, &snapshot, &config.host_root);
-    let limit = lock::COMMAND_LIMIT;
-    let was_revoked = revoke_stale(record, &removed, &snapshot, limit, config)?;
-    let followed = snapshot.list_followed_devices(record);
-    let was_replaced =
-        !followed.is_empty() && replace_devices(record, &followed, &snapshot, limit, config)?;
+    let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
+    let lock_timeout = lock::COMMAND_LOCK_TIMEOUT;
+    let was_revoked =
+        revoke_stale_rules(record, &removed_devices, &snapshot, lock_timeout, config)?;
+    let followed_devices = snapshot.list_followed_devices(record);
+    let was_replaced = !followed_devices.is_empty()
+        && replace_devices(record, &followed_devices, &snapshot, lock_timeout, config)?;
     if was_revoked || was_replaced {
         announce_devices(record, DeviceChange::Replaced, config);
     }
     Ok(())
 }
 
-/// Waits for events of devices and of containers' cgroups, and updates the containers.
+/// The state of `boathook follow`, which waits for events of devices and of containers' cgroups,
+/// and updates the containers.
 pub(crate) struct Follower<'c> {
     config: &'c Config,
-    device_events: Uevents,
+    device_events: UeventReceiver,
     cgroup_events: CgroupWatch,
     /// The errors of containers whose rules could not be restored, by container id.
     container_errors: BTreeMap<String, String>,
@@ -73,18 +78,19 @@ pub(crate) struct Follower<'c> {
     pending_containers: ReportedContainers,
     /// The error of the last pass, if it failed for all containers.
     pass_error: Option<String>,
-    /// The limit for passes because of device events, because a device may come and go without end.
+    /// The limit for passes that device events cause: a device may be plugged in and unplugged
+    /// without end.
     device_limit: RateLimit,
-    /// The limit for passes because of cgroup events, because a container may be able to write to the
-    /// files of its cgroup.
+    /// The limit for passes that cgroup events cause: a container may be able to write to the files
+    /// of its cgroup, and so cause events.
     cgroup_limit: RateLimit,
-    /// The time of the next pass if no event comes before.
-    next_pass: Option<Instant>,
+    /// The time of the next pass if no event causes an earlier one.
+    next_pass_time: Option<Instant>,
     /// The time in seconds after which a failed change of a container is retried.
-    pause: NonZeroU32,
+    retry_seconds: NonZeroU32,
     start_time: Instant,
     state: FollowerState,
-    /// The key of the digests in `state`.
+    /// The random key of the digests in `state`, so that a container cannot compute them.
     digest_key: RandomState,
     /// The child process of a pass that did not end in time and could not be killed.
     hanging_child: Option<Child>,
@@ -92,8 +98,8 @@ pub(crate) struct Follower<'c> {
 
 impl<'c> Follower<'c> {
     pub(crate) fn new(
-        pause: NonZeroU32,
-        device_events: Uevents,
+        retry_seconds: NonZeroU32,
+        device_events: UeventReceiver,
         config: &'c Config,
     ) -> Result<Self, LiveError> {
         Ok(Follower {
@@ -106,8 +112,8 @@ impl<'c> Follower<'c> {
             pass_error: None,
             device_limit: RateLimit::new(),
             cgroup_limit: RateLimit::new(),
-            next_pass: None,
-            pause,
+            next_pass_time: None,
+            retry_seconds,
             start_time: Instant::now(),
             state: FollowerState::default(),
             digest_key: RandomState::new(),
@@ -118,93 +124,103 @@ impl<'c> Follower<'c> {
     /// Updates all containers once, without waiting for an event.
     pub(crate) fn update_all(&mut self) {
         self.restore_rules(ReportedContainers::default());
-        self.update_changed();
+        self.update_changed_containers();
     }
 
     /// Waits for an event or for the time of the next pass, and updates the containers.
     pub(crate) fn wait_and_update(&mut self) -> Result<(), Errno> {
         self.wait_for_event()?;
-        let is_time = self.next_pass.is_some_and(|next| next <= Instant::now());
-        let may_update = self.device_limit.wait_time().is_none();
-        if is_time || may_update && self.device_events.take()? {
+        let is_pass_due = self
+            .next_pass_time
+            .is_some_and(|time| time <= Instant::now());
+        let may_update = self.device_limit.compute_wait_time().is_none();
+        if is_pass_due || may_update && self.device_events.receive_pending()? {
             self.device_limit.count_run();
-            self.update_changed();
+            self.update_changed_containers();
         }
-        if self.cgroup_limit.wait_time().is_none() {
-            let mut reported = self.cgroup_events.read_events()?;
-            // The device may have come while the container was started, before its record was
-            // written.
-            if self.has_awaited_requests(&reported) {
-                self.update_changed();
+        if self.cgroup_limit.compute_wait_time().is_none() {
+            let mut reported_containers = self.cgroup_events.read_events()?;
+            // An awaited device may have arrived during the container's start, before the record
+            // was written. No later event reports such a device.
+            if self.has_awaited_requests(&reported_containers) {
+                self.update_changed_containers();
             }
-            if is_time {
-                let failed = self.container_errors.keys().cloned();
-                reported.updated.extend(failed);
-                reported.extend(mem::take(&mut self.pending_containers));
+            if is_pass_due {
+                let failed_ids = self.container_errors.keys().cloned();
+                reported_containers.updated_ids.extend(failed_ids);
+                reported_containers.extend(mem::take(&mut self.pending_containers));
             }
-            self.restore_rules(reported);
+            self.restore_rules(reported_containers);
         }
         Ok(())
     }
 
-    fn has_awaited_requests(&self, reported: &ReportedContainers) -> bool {
-        if reported.new.is_empty() {
+    fn has_awaited_requests(&self, reported_containers: &ReportedContainers) -> bool {
+        if reported_containers.new_ids.is_empty() {
             return false;
         }
         let records = record_files::read_records(&self.config.host_root);
         let mut records = records.iter();
-        records
-            .any(|record| !record.awaited_requests.is_empty() && reported.new.contains(&record.id))
+        records.any(|record| {
+            !record.awaited_requests.is_empty() && reported_containers.new_ids.contains(&record.id)
+        })
     }
 
     fn wait_for_event(&self) -> Result<(), Errno> {
-        let mut watched = Vec::new();
+        let mut poll_fds = Vec::new();
         let time_left = |next: Instant| next.saturating_duration_since(Instant::now());
-        let mut waits: Vec<Duration> = self.next_pass.map(time_left).into_iter().collect();
+        let mut wait_times: Vec<Duration> =
+            self.next_pass_time.map(time_left).into_iter().collect();
         let sources = [
             (self.device_events.as_fd(), &self.device_limit),
             (self.cgroup_events.as_fd(), &self.cgroup_limit),
         ];
         for (source, limit) in sources {
-            match limit.wait_time() {
-                Some(wait) => waits.push(wait),
-                None => watched.push(PollFd::new(source, PollFlags::POLLIN)),
+            match limit.compute_wait_time() {
+                Some(wait_time) => wait_times.push(wait_time),
+                None => poll_fds.push(PollFd::new(source, PollFlags::POLLIN)),
             }
         }
-        // poll(2) counts in milliseconds. The time is rounded up, so that it does not return
-        // before the time has come.
-        let timeout = waits.into_iter().min().map_or(PollTimeout::NONE, |wait| {
-            let millis = (wait + Duration::from_micros(999)).as_millis();
-            PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
-        });
-        match poll(&mut watched, timeout) {
+        // poll(2) counts in milliseconds. The timeout is rounded up, so that poll does not return
+        // too early.
+        let timeout = wait_times
+            .into_iter()
+            .min()
+            .map_or(PollTimeout::NONE, |wait_time| {
+                let millis = (wait_time + Duration::from_micros(999)).as_millis();
+                PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+            });
+        match poll(&mut poll_fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
 
-    /// Updates the containers whose devices have changed. A child process does this, so that the
-    /// memory of this process does not grow.
-    fn update_changed(&mut self) {
-        self.next_pass = None;
-        let (records, unreadable) = record_files::read_records_and_errors(&self.config.host_root);
-        let records = records.len();
-        let has_container_state =
-            !self.state.containers.is_empty() || !self.state.failures.is_empty();
-        if records == 0 && unreadable == self.state.unreadable_records && !has_container_state {
+    /// Updates the containers whose devices have changed. A child process does the work, so that
+    /// the memory of this process does not grow.
+    fn update_changed_containers(&mut self) {
+        self.next_pass_time = None;
+        let (records, unreadable_records) =
+            record_files::read_records_and_errors(&self.config.host_root);
+        let record_count = records.len();
+        let has_container_state = !self.state.digests.is_empty() || !self.state.failures.is_empty();
+        if record_count == 0
+            && unreadable_records == self.state.unreadable_records
+            && !has_container_state
+        {
             return;
         }
         if self.hanging_child.as_ref().is_some_and(Child::exists) {
-            self.revoke_stale_rules(records);
-            self.next_pass = Some(self.time_after_pause());
+            self.revoke_stale_rules_of_all(record_count);
+            self.next_pass_time = Some(self.compute_retry_time());
             return;
         }
-        let child = sys::process::start_child(compute_time_limit(records), || {
+        let child = sys::process::start_child(compute_time_limit(record_count), || {
             let mut state = mem::take(&mut self.state);
             let pass = UpdatePass {
                 state: &mut state,
-                now: self.start_time.elapsed().as_secs(),
-                pause: self.pause.get().into(),
+                elapsed_seconds: self.start_time.elapsed().as_secs(),
+                retry_seconds: self.retry_seconds.get().into(),
                 digest_key: &self.digest_key,
                 config: self.config,
             };
@@ -220,10 +236,10 @@ impl<'c> Follower<'c> {
                 }
                 // A container may keep the child waiting. That must not delay the revocation of
                 // rules in other containers.
-                let may_revoke = self.device_limit.wait_time().is_none();
-                if may_revoke && self.device_events.take().unwrap_or_default() {
+                let may_revoke = self.device_limit.compute_wait_time().is_none();
+                if may_revoke && self.device_events.receive_pending().unwrap_or_default() {
                     self.device_limit.count_run();
-                    self.revoke_stale_rules(records);
+                    self.revoke_stale_rules_of_all(record_count);
                     has_new_events = true;
                 }
             };
@@ -231,8 +247,8 @@ impl<'c> Follower<'c> {
             self.hanging_child = (!has_answered).then_some(child);
             answer
         });
-        let answer = answer.map(|text| text.and_then(|text| FollowerState::parse(&text)));
-        let error = match answer {
+        let new_state = answer.map(|text| text.and_then(|text| FollowerState::parse(&text)));
+        let message = match new_state {
             Ok(Some(state)) => {
                 self.state = state;
                 None
@@ -240,33 +256,39 @@ impl<'c> Follower<'c> {
             Ok(None) => Some("the look at them did not end in time".to_owned()),
             Err(errno) => Some(log::chain(&LiveError::Fork(errno))),
         };
-        if let Some(error) = error.as_ref().filter(|_| error != self.pass_error) {
+        if let Some(message) = message.as_ref().filter(|_| message != self.pass_error) {
             log::warning(&format!(
-                "containers do not get the devices that come and go: {error}"
+                "containers do not get the devices that come and go: {message}"
             ));
         }
-        self.pass_error = error;
+        self.pass_error = message;
         if has_new_events {
-            self.next_pass = Some(Instant::now());
+            self.next_pass_time = Some(Instant::now());
         } else if self.pass_error.is_some() || !self.state.failures.is_empty() {
-            self.next_pass = Some(self.time_after_pause());
+            self.next_pass_time = Some(self.compute_retry_time());
         }
     }
 
-    /// Revokes the rules of devices that the host does not have, and changes nothing else. Errors are
-    /// reported by the next pass.
-    fn revoke_stale_rules(&self, containers: usize) {
+    /// Revokes the rules of devices that the host does not have, and changes nothing else. An error
+    /// is ignored here, because the next pass reports it.
+    fn revoke_stale_rules_of_all(&self, container_count: usize) {
         let config = self.config;
-        let child = sys::process::start_child(compute_time_limit(containers), || {
-            let deadline = Deadline::start(deadline::SECONDS);
+        let child = sys::process::start_child(compute_time_limit(container_count), || {
+            let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
             let records = record_files::read_records(&config.host_root);
             let snapshot = HostSnapshot::take(&records, config);
-            // Each container has its own deadline, because another process may have its lock.
+            // Each container gets a deadline of its own, because another process may hold its lock.
             let _ = deadline.map(Deadline::cancel);
             for record in &records {
-                let deadline = Deadline::start(deadline::SECONDS);
-                let removed = find_removed(record, &snapshot, &config.host_root);
-                let _ = revoke_stale(record, &removed, &snapshot, lock::FOLLOW_LIMIT, config);
+                let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
+                let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
+                let _ = revoke_stale_rules(
+                    record,
+                    &removed_devices,
+                    &snapshot,
+                    lock::FOLLOW_LOCK_TIMEOUT,
+                    config,
+                );
                 let _ = deadline.map(Deadline::cancel);
             }
             String::new()
@@ -274,78 +296,90 @@ impl<'c> Follower<'c> {
         let _ = child.and_then(|mut child| child.wait());
     }
 
-    fn time_after_pause(&self) -> Instant {
-        Instant::now() + Duration::from_secs(self.pause.get().into())
+    fn compute_retry_time(&self) -> Instant {
+        Instant::now() + Duration::from_secs(self.retry_seconds.get().into())
     }
 
     /// Restores the rules that the reported containers have lost, and watches the new containers.
-    fn restore_rules(&mut self, mut reported: ReportedContainers) {
-        let error = self.try_restore_rules(&mut reported).err();
+    fn restore_rules(&mut self, mut reported_containers: ReportedContainers) {
+        let error = self.try_restore_rules(&mut reported_containers).err();
         if error.is_some() {
-            self.pending_containers.extend(reported);
+            self.pending_containers.extend(reported_containers);
         }
-        let error = error.map(|error| log::chain(&error));
-        if let Some(error) = error.as_ref().filter(|_| error != self.restore_error) {
+        let message = error.map(|error| log::chain(&error));
+        if let Some(message) = message.as_ref().filter(|_| message != self.restore_error) {
             log::warning(&format!(
-                "devices that containers lose by updates are not given back: {error}"
+                "devices that containers lose by updates are not given back: {message}"
             ));
         }
-        self.restore_error = error;
+        self.restore_error = message;
         if self.restore_error.is_some() || !self.container_errors.is_empty() {
-            self.next_pass.get_or_insert(self.time_after_pause());
+            self.next_pass_time.get_or_insert(self.compute_retry_time());
         }
     }
 
-    fn try_restore_rules(&mut self, reported: &mut ReportedContainers) -> Result<(), LiveError> {
+    /// Does the work of [`Self::restore_rules`]. The errors of single containers are logged and not
+    /// returned.
+    fn try_restore_rules(
+        &mut self,
+        reported_containers: &mut ReportedContainers,
+    ) -> Result<(), LiveError> {
         if self.cgroup_events.watch_records(&self.config.host_root)? {
             let records = record_files::read_records(&self.config.host_root).into_iter();
-            reported.new.extend(records.map(|record| record.id));
+            reported_containers
+                .new_ids
+                .extend(records.map(|record| record.id));
         }
-        if reported.new.is_empty() && reported.updated.is_empty() {
+        if reported_containers.new_ids.is_empty() && reported_containers.updated_ids.is_empty() {
             return Ok(());
         }
         self.cgroup_limit.count_run();
-        let mut watched = Ok(());
-        if !reported.new.is_empty() {
-            let find = || restore_rules::find_cgroup_directories(&reported.new, self.config);
-            for (id, directories) in run_in_child(reported.new.len(), find)? {
-                watched = watched.and(self.cgroup_events.watch_cgroups(&id, &directories));
-                reported.updated.insert(id);
+        let mut watch_result = Ok(());
+        if !reported_containers.new_ids.is_empty() {
+            let find = || {
+                restore_rules::find_cgroup_directories(&reported_containers.new_ids, self.config)
+            };
+            for (id, directories) in run_in_child(reported_containers.new_ids.len(), find)? {
+                watch_result =
+                    watch_result.and(self.cgroup_events.watch_cgroups(&id, &directories));
+                reported_containers.updated_ids.insert(id);
             }
         }
-        let restore = || restore_rules::restore_rules(&reported.updated, self.config);
-        let failed = run_in_child(reported.updated.len(), restore)?;
-        for (id, error) in &failed {
+        let restore =
+            || restore_rules::restore_rules(&reported_containers.updated_ids, self.config);
+        let container_errors = run_in_child(reported_containers.updated_ids.len(), restore)?;
+        for (id, error) in &container_errors {
             if self.container_errors.get(id) != Some(error) {
                 log::warning(&format!("container {id}: {error}"));
             }
         }
         let events = &self.cgroup_events;
-        self.container_errors
-            .retain(|id, _| !reported.updated.contains(id) && events.is_watched(id));
-        self.container_errors.extend(failed);
-        watched
+        self.container_errors.retain(|id, _| {
+            !reported_containers.updated_ids.contains(id) && events.is_container_watched(id)
+        });
+        self.container_errors.extend(container_errors);
+        watch_result
     }
 }
 
 /// Runs `work` in a child process and returns its results by container id. The time limit grows
-/// with `containers`, because each container can delay the child.
+/// with `container_count`, because each container can delay the child.
 fn run_in_child<T>(
-    containers: usize,
+    container_count: usize,
     work: impl FnOnce() -> BTreeMap<String, T>,
 ) -> Result<BTreeMap<String, T>, LiveError>
 where
     T: Serialize + DeserializeOwned,
 {
     let work = || serde_json::to_string(&work()).unwrap_or_default();
-    let answer = sys::process::run_in_child(compute_time_limit(containers), work)
+    let answer = sys::process::run_in_child(compute_time_limit(container_count), work)
         .map_err(LiveError::Fork)?;
     let results = answer.and_then(|text| serde_json::from_str(&text).ok());
     results.ok_or(LiveError::Timeout)
 }
 
 /// Returns the time limit of a child process that works on this number of containers.
-fn compute_time_limit(containers: usize) -> Duration {
-    let containers = u32::try_from(containers).unwrap_or(u32::MAX);
-    deadline::LIMIT * containers.saturating_add(4)
+fn compute_time_limit(container_count: usize) -> Duration {
+    let container_count = u32::try_from(container_count).unwrap_or(u32::MAX);
+    deadline::CHILD_TIMEOUT * container_count.saturating_add(4)
 }

@@ -3,11 +3,11 @@
 //!
 //! The modules are layers. A module uses only modules of the layers above its own in this list:
 //!
-//! 1. [`record`]: the attachment record of one container, which says what devices it is to have
-//!    and what was changed in it for them.
+//! 1. [`record`]: the attachment record of one container, with the devices that the container is
+//!    to have, and with what was changed in the container for them.
 //! 2. [`container`]: finds, locks and enters a container, reads and writes its record, and revokes
 //!    its device rules. This process stays in the host's namespaces. A child process enters the
-//!    container, which may do anything meanwhile, and is ended if the container keeps it waiting.
+//!    container, and is killed if the container delays it for too long.
 //! 3. [`reconcile`]: compares the desired devices with the host and with what the container has,
 //!    and changes the container and its record. If a change fails, it is undone.
 //! 4. [`announce`]: sends uevents about added and removed devices to the programs of containers.
@@ -29,10 +29,10 @@ pub(crate) use at_start::write_at_start;
 pub(crate) use attach::{PlannedAttachment, attach};
 pub(crate) use container::ContainerLocation;
 pub(crate) use container::record_files::{
-    add_attached, find_record, prune_records, read_and_report_records, read_records,
+    add_recorded_requests, find_record, prune_records, read_and_report_records, read_records,
 };
 pub(crate) use detach::{DetachResult, detach};
 pub(crate) use error::LiveError;
-pub(crate) use follow::{Follower, catch_up};
+pub(crate) use follow::{Follower, update_container};
 pub(crate) use record::{AttachedDevice, AttachmentRecord};
 pub(crate) use refresh::{PlannedRefresh, refresh};

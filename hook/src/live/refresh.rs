@@ -12,15 +12,16 @@ use nix::sys::statvfs::{FsFlags, fstatvfs};
 use crate::apply::{self, OpenFile};
 use crate::live::LiveError;
 use crate::live::container::{ContainerLocation, LockedContainer};
-use crate::live::reconcile::{ContainerChange, is_injected};
+use crate::live::reconcile::{ContainerChange, is_in_injected_dir};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
 
-/// The plan to replace files in a container, which this process has locked.
+/// The plan of a replacement of files in a container. The container stays locked as long as this
+/// value exists.
 pub(crate) struct PlannedRefresh {
     container: LockedContainer,
-    /// The steps for files that are outdated or missing in the container. All libraries and files are
-    /// in one tmpfs. If one of them is outdated, the plan has the steps for all.
+    /// The steps for files that are outdated or missing in the container. Because all libraries and
+    /// files are in one tmpfs, one outdated file makes the plan have the steps for all of them.
     pub(crate) plan: InjectionPlan,
     /// The devices and the classes that the container was started with.
     start_users: BTreeSet<StepUser>,
@@ -32,54 +33,55 @@ impl PlannedRefresh {
         let mut locked = LockedContainer::open(location, config)?;
         Stage::Planning.begin();
         let bundle = &mut locked.container.bundle;
-        bundle.attached = locked.record.attached_grants();
+        bundle.attached = locked.record.list_attach_requests();
         let mut plan = planner::plan_for(bundle, &Caller::ChangeRunning, config)?;
         let open_file = |path: &Path| {
-            let found = locked.container.namespace.open_file(path);
-            found.map_err(|error| crate::log::chain(&error))
+            let file = locked.container.namespace.open_file(path);
+            file.map_err(|error| crate::log::chain(&error))
         };
         let is_outdated = |action: &Action| {
             apply::is_outdated(action, &config.host_root, &open_file) == Some(true)
         };
         let is_missing = |action: &Action| {
-            let missing =
+            let missing_file =
                 apply::find_missing_file(action, &open_file).map_err(LiveError::Inspection)?;
-            Ok::<bool, LiveError>(missing.is_some())
+            Ok::<bool, LiveError>(missing_file.is_some())
         };
-        // A directory of another version of the driver has another path, and is missing.
-        let mut replaced = Vec::with_capacity(plan.steps.len());
-        let mut replaces_injected = false;
+        // A directory of another driver version has another path. So a missing directory is
+        // replaced like an outdated one.
+        let mut replacements = Vec::with_capacity(plan.steps.len());
+        let mut replaces_injected_files = false;
         for step in &plan.steps {
-            let is_injected = is_injected(&step.action);
-            let is_replaced = (is_injected || matches!(step.action, Action::Directory(_)))
+            let is_in_injected_dir = is_in_injected_dir(&step.action);
+            let is_replaced = (is_in_injected_dir || matches!(step.action, Action::Directory(_)))
                 && (is_outdated(&step.action) || is_missing(&step.action)?);
-            replaces_injected |= is_injected && is_replaced;
-            replaced.push(is_replaced);
+            replaces_injected_files |= is_in_injected_dir && is_replaced;
+            replacements.push(is_replaced);
         }
-        let mut replaced = replaced.into_iter();
-        let mut not_made = Vec::new();
+        let mut replacements = replacements.into_iter();
+        let mut read_only_paths = Vec::new();
         plan.steps.retain(|step| {
-            let is_replaced = replaced.next().unwrap_or(false);
+            let is_replaced = replacements.next().unwrap_or(false);
             match &step.action {
-                action if is_injected(action) => replaces_injected,
+                action if is_in_injected_dir(action) => replaces_injected_files,
                 Action::Directory(mount)
-                    if is_replaced && is_on_read_only(&mount.path, &open_file) =>
+                    if is_replaced && is_missing_on_read_only(&mount.path, &open_file) =>
                 {
-                    not_made.push(mount.path.display().to_string());
+                    read_only_paths.push(mount.path.display().to_string());
                     false
                 }
                 _ => is_replaced,
             }
         });
-        if !not_made.is_empty() {
+        if !read_only_paths.is_empty() {
             plan.warnings.push(format!(
                 "{} cannot be made, because the container's file system is read-only: start the \
                  container again",
-                not_made.join(", ")
+                read_only_paths.join(", ")
             ));
         }
         let mut start_users = BTreeSet::new();
-        for grant in plan.grants.iter().filter(|it| !it.given_by.is_user()) {
+        for grant in plan.grants.iter().filter(|grant| !grant.given_by.is_user()) {
             start_users.extend(grant.device_refs().map(StepUser::Device));
             start_users.insert(StepUser::Class(grant.class.clone()));
         }
@@ -91,30 +93,34 @@ impl PlannedRefresh {
     }
 }
 
-/// Returns whether `path` is missing in the container and its nearest directory there is on a
+/// Reports whether `path` is missing in the container and its nearest directory there is on a
 /// read-only file system.
-fn is_on_read_only(path: &Path, open_file: OpenFile<'_>) -> bool {
+fn is_missing_on_read_only(path: &Path, open_file: OpenFile<'_>) -> bool {
     if !matches!(open_file(path), Ok(None)) {
         return false;
     }
-    let nearest = path.ancestors().find_map(|above| open_file(above).ok()?);
-    let flags = nearest.and_then(|handle| fstatvfs(handle.into_fd()).ok());
-    flags.is_some_and(|found| found.flags().contains(FsFlags::ST_RDONLY))
+    let nearest_file = path.ancestors().find_map(|parent| open_file(parent).ok()?);
+    let statistics = nearest_file.and_then(|handle| fstatvfs(handle.into_fd()).ok());
+    statistics.is_some_and(|statistics| statistics.flags().contains(FsFlags::ST_RDONLY))
 }
 
-/// Replaces the files and records this. If this fails, the container is as before. Returns warnings.
-pub(crate) fn refresh(planned: PlannedRefresh, config: &Config) -> Result<Vec<String>, LiveError> {
+/// Replaces the planned files in the container and records them. If this fails, the change is
+/// undone. Returns warnings.
+pub(crate) fn refresh(
+    planned_refresh: PlannedRefresh,
+    config: &Config,
+) -> Result<Vec<String>, LiveError> {
     let PlannedRefresh {
         container,
         plan,
         start_users,
-    } = planned;
+    } = planned_refresh;
     if plan.steps.is_empty() {
         return Ok(Vec::new());
     }
     let empty_record = container.record.without_content();
     let change = ContainerChange {
-        stale: &empty_record,
+        stale_content: &empty_record,
         kept_rules: &[],
         plan: &plan,
         all_rules: &[],

@@ -49,7 +49,7 @@ impl NodeLog {
     pub(super) fn open(root: &Path) -> Self {
         let file = open_first_log(root);
         if let Some(file) = &file {
-            crate::sys::deadline::also_report_to(file);
+            crate::sys::deadline::add_report_file(file);
         }
         let syslog = UnixDatagram::unbound().and_then(|socket| {
             socket.set_nonblocking(true)?;

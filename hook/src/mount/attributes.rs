@@ -5,8 +5,8 @@ pub use injection_plan::plan::MountAttributes as Attributes;
 use nix::mount::MsFlags;
 use nix::sys::statvfs::FsFlags;
 
-/// Converts the restrictions to `MOUNT_ATTR_*` bits for mount_setattr(2).
-pub(super) fn mount_attr(attributes: Attributes) -> u64 {
+/// Converts the restrictions to the `MOUNT_ATTR_*` bits of mount_setattr(2).
+pub(super) fn to_attribute_bits(attributes: Attributes) -> u64 {
     let bits = [
         (attributes.read_only, libc::MOUNT_ATTR_RDONLY),
         (attributes.nosuid, libc::MOUNT_ATTR_NOSUID),
@@ -14,12 +14,12 @@ pub(super) fn mount_attr(attributes: Attributes) -> u64 {
         (attributes.noexec, libc::MOUNT_ATTR_NOEXEC),
     ];
     bits.into_iter()
-        .filter_map(|(wanted, bit)| wanted.then_some(bit))
-        .fold(0, |all, bit| all | bit)
+        .filter_map(|(is_set, bit)| is_set.then_some(bit))
+        .fold(0, |mask, bit| mask | bit)
 }
 
-/// Converts the restrictions to flags for mount(2).
-pub(super) fn flags(attributes: Attributes) -> MsFlags {
+/// Converts the restrictions to the flags of mount(2).
+pub(super) fn to_mount_flags(attributes: Attributes) -> MsFlags {
     let mut flags = MsFlags::empty();
     flags.set(MsFlags::MS_RDONLY, attributes.read_only);
     flags.set(MsFlags::MS_NOSUID, attributes.nosuid);
@@ -28,19 +28,21 @@ pub(super) fn flags(attributes: Attributes) -> MsFlags {
     flags
 }
 
-/// Returns the flags that a remount must repeat so that the mount keeps its restrictions.
-/// mount(2) replaces all flags, except that it keeps those for access times if none of them is
-/// given (Linux 3.17, and older kernels with the fix of CVE-2014-5207).
-pub(super) fn remount_flags(now: FsFlags) -> MsFlags {
-    let pairs = [
+/// Returns the flags that a remount must repeat, so that the mount keeps its restrictions. mount(2)
+/// replaces all flags. Only the flags for access times are kept if none of them is passed (Linux
+/// 3.17, and older kernels with the fix of CVE-2014-5207).
+pub(super) fn to_remount_flags(current_flags: FsFlags) -> MsFlags {
+    let flag_pairs = [
         (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
         (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
         (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
         (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
     ];
-    pairs
+    flag_pairs
         .into_iter()
-        .filter_map(|(have, keep)| now.contains(have).then_some(keep))
+        .filter_map(|(current_flag, mount_flag)| {
+            current_flags.contains(current_flag).then_some(mount_flag)
+        })
         .collect()
 }
 
@@ -63,15 +65,15 @@ mod tests {
                 MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC,
             ),
         ] {
-            assert_eq!(mount_attr(attributes), bits, "{attributes:?}");
-            assert_eq!(flags(attributes), expected, "{attributes:?}");
+            assert_eq!(to_attribute_bits(attributes), bits, "{attributes:?}");
+            assert_eq!(to_mount_flags(attributes), expected, "{attributes:?}");
         }
     }
 
     #[test]
     fn a_remount_keeps_what_the_source_had() {
-        let now = FsFlags::ST_NOSUID | FsFlags::ST_NOATIME;
-        assert_eq!(remount_flags(now), MsFlags::MS_NOSUID);
-        assert_eq!(remount_flags(FsFlags::empty()), MsFlags::empty());
+        let current_flags = FsFlags::ST_NOSUID | FsFlags::ST_NOATIME;
+        assert_eq!(to_remount_flags(current_flags), MsFlags::MS_NOSUID);
+        assert_eq!(to_remount_flags(FsFlags::empty()), MsFlags::empty());
     }
 }

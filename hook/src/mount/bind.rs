@@ -1,14 +1,14 @@
-//! Mounts by mount(2), for kernels without the mount calls by descriptor.
+//! Mounts by mount(2), for kernels without the system calls that mount by descriptors.
 //!
-//! mount(2) takes only paths. The paths given to it here are numbers of this process's
-//! descriptors, with the host's `/proc/self/fd` as the working directory. Such a path leads to
-//! the file that the descriptor holds, whatever the names in the container lead to.
+//! mount(2) takes only paths. The paths that are passed here are the numbers of this process's
+//! descriptors, with the host's `/proc/self/fd` as the working directory. Such a path leads to the
+//! descriptor's file, even if the file was renamed or replaced in the container.
 //!
-//! A bind mount gets its restrictions in a second step, which needs a handle on the new mount.
-//! The only way to get the handle is to open the name of the target again. The file that is
-//! opened is changed only if it is the file that was mounted, in a mount that did not exist
-//! before and that no other process can have made. Otherwise the operation fails and the
-//! container must not be started, because the new mount is not restricted yet.
+//! A bind mount gets its restrictions in a second step, which needs a handle on the new mount. The
+//! only way to get the handle is to open the name of the target again. The mount of the opened file
+//! is changed only if the file is the one that was mounted, and if the mount did not exist before.
+//! Otherwise the operation fails and the container must not be started, because the new mount is
+//! not restricted yet.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -18,16 +18,17 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::fstatvfs;
 
-use super::attributes::{self, remount_flags};
+use super::attributes::{self, to_remount_flags};
 use super::propagation::Propagation;
 use super::{Attributes, Depth, Error, KernelCalls, Result};
 use crate::container::{Handle, Procfs, Target};
 
-const NONE: Option<&str> = None;
+/// An argument of mount(2) that is not used.
+const NO_ARGUMENT: Option<&str> = None;
 
-/// Mounts the file of `source` on `target`. The handle must have been opened in the current
-/// mount namespace.
-pub(super) fn bind(
+/// Mounts the file of `source` on `target`. `source` must have been opened in the current mount
+/// namespace.
+pub(super) fn bind_mount(
     source: &Handle,
     target: &Target,
     attributes: Attributes,
@@ -42,40 +43,40 @@ pub(super) fn bind(
     mount(
         Some(&descriptor_path(source)[..]),
         &descriptor_path(target)[..],
-        NONE,
+        NO_ARGUMENT,
         flags,
-        NONE,
+        NO_ARGUMENT,
     )
     .map_err(|errno| system_error("mount on", target, errno))?;
 
-    let top = target.open_top().map_err(Error::Container)?;
-    let id = propagation.mount_id(&top)?;
-    if top.identity() != source.identity() || propagation.is_known(id)? {
+    let mount_root = target.reopen_by_name().map_err(Error::Container)?;
+    let mount_id = propagation.read_mount_id(&mount_root)?;
+    if mount_root.identity() != source.identity() || propagation.is_known(mount_id)? {
         return Err(Error::Exchanged {
             path: target.path(),
         });
     }
     let is_restricted = attributes != Attributes::default();
-    let finished = restrict(&top, target, attributes).and_then(|()| {
-        make_private(&top, target)?;
-        if depth == Depth::Recursive && is_restricted && propagation.has_children(id)? {
+    let result = restrict_mount(&mount_root, target, attributes).and_then(|()| {
+        make_mount_private(&mount_root, target)?;
+        if depth == Depth::Recursive && is_restricted && propagation.has_children(mount_id)? {
             return Err(Error::Submounts {
                 path: target.path(),
             });
         }
         Ok(())
     });
-    if finished.is_err() {
-        // The first error is the one to report.
-        let _ = umount2(&descriptor_path(&top)[..], MntFlags::MNT_DETACH);
+    if result.is_err() {
+        // An error of the unmount is ignored, because the first error is reported.
+        let _ = umount2(&descriptor_path(&mount_root)[..], MntFlags::MNT_DETACH);
     }
-    propagation.add_own_mount(id);
-    finished
+    propagation.add_own_mount(mount_id);
+    result
 }
 
-/// Restricts a mount of the file at `path` that is attached in a mount namespace of this
-/// process alone, where no other process can use it meanwhile.
-pub(super) fn restrict_private(
+/// Restricts a mount of the file at `path`. The mount must be attached in a mount namespace that
+/// only this process has, so that no other process can use the mount before it is restricted.
+pub(super) fn restrict_private_mount(
     mount: &OwnedFd,
     path: &Path,
     attributes: Attributes,
@@ -87,85 +88,102 @@ pub(super) fn restrict_private(
     if attributes == Attributes::default() {
         return Ok(());
     }
-    let mounts = Propagation::new(proc, calls);
-    if depth == Depth::Recursive && mounts.has_children(mounts.mount_id(mount)?)? {
+    let propagation = Propagation::new(proc, calls);
+    if depth == Depth::Recursive && propagation.has_children(propagation.read_mount_id(mount)?)? {
         let path = path.to_owned();
         return Err(Error::Submounts { path });
     }
     remount(mount, attributes).map_err(|errno| Error::system("restrict the mount of", path, errno))
 }
 
-/// Unmounts the mount that [`restrict_private`] has restricted. A copy of it that was made
-/// before keeps the restrictions.
-pub(super) fn unmount_private(mount: &OwnedFd) -> nix::Result<()> {
+/// Unmounts the mount that [`restrict_private_mount`] has restricted. A copy of the mount keeps the
+/// restrictions.
+pub(super) fn unmount_private_mount(mount: &OwnedFd) -> nix::Result<()> {
     umount2(&descriptor_path(mount)[..], MntFlags::MNT_DETACH)
 }
 
-/// Mounts a new tmpfs with the options `data` on `target`, and returns a handle on its root.
-pub(super) fn tmpfs(
+/// Mounts a new tmpfs with the options `options` on `target`, and returns a handle on its root.
+pub(super) fn mount_tmpfs(
     target: &Target,
     attributes: Attributes,
-    data: &str,
+    options: &str,
     propagation: &mut Propagation,
     proc: &Procfs,
 ) -> Result<OwnedFd> {
     propagation.read_mounts()?;
     proc.enter_descriptors().map_err(Error::Host)?;
-    let tmpfs = Some("tmpfs");
+    let fs_type = Some("tmpfs");
     mount(
-        tmpfs,
+        fs_type,
         &descriptor_path(target)[..],
-        tmpfs,
-        attributes::flags(attributes),
-        Some(data),
+        fs_type,
+        attributes::to_mount_flags(attributes),
+        Some(options),
     )
     .map_err(|errno| system_error("mount a tmpfs on", target, errno))?;
-    let top = target.open_top().map_err(Error::Container)?;
-    let id = propagation.mount_id(&top)?;
-    if propagation.is_known(id)? {
+    let root = target.reopen_by_name().map_err(Error::Container)?;
+    let mount_id = propagation.read_mount_id(&root)?;
+    if propagation.is_known(mount_id)? {
         return Err(Error::Exchanged {
             path: target.path(),
         });
     }
-    make_private(&top, target)?;
-    propagation.add_own_mount(id);
-    Ok(top.into_fd())
+    make_mount_private(&root, target)?;
+    propagation.add_own_mount(mount_id);
+    Ok(root.into_fd())
 }
 
-/// Unmounts the mount whose root is `top`. Files in it that are open stay usable.
-pub(crate) fn unmount(top: &Handle, path: &Path, proc: &Procfs) -> Result<()> {
+/// Unmounts the mount whose root is `mount_root`. Processes can still use the files of the mount
+/// that they have open.
+pub(crate) fn unmount(mount_root: &Handle, path: &Path, proc: &Procfs) -> Result<()> {
     proc.enter_descriptors().map_err(Error::Host)?;
-    umount2(&descriptor_path(top)[..], MntFlags::MNT_DETACH)
+    umount2(&descriptor_path(mount_root)[..], MntFlags::MNT_DETACH)
         .map_err(|errno| Error::system("unmount", path, errno))
 }
 
-/// Makes the mount whose root is `top` read-only.
-pub(super) fn set_read_only(top: &OwnedFd, path: &Path, proc: &Procfs) -> Result<()> {
+/// Makes the mount whose root is `mount_root` read-only.
+pub(super) fn set_read_only(mount_root: &OwnedFd, path: &Path, proc: &Procfs) -> Result<()> {
     proc.enter_descriptors().map_err(Error::Host)?;
     let read_only = Attributes {
         read_only: true,
         ..Attributes::default()
     };
-    remount(top, read_only).map_err(|errno| Error::system("make read-only", path, errno))
+    remount(mount_root, read_only).map_err(|errno| Error::system("make read-only", path, errno))
 }
 
-fn restrict(top: &Handle, target: &Target, attributes: Attributes) -> Result<()> {
+fn restrict_mount(mount_root: &Handle, target: &Target, attributes: Attributes) -> Result<()> {
     if attributes == Attributes::default() {
         return Ok(());
     }
-    remount(top, attributes).map_err(|errno| system_error("restrict the mount on", target, errno))
+    remount(mount_root, attributes)
+        .map_err(|errno| system_error("restrict the mount on", target, errno))
 }
 
-fn remount(top: impl AsFd, attributes: Attributes) -> nix::Result<()> {
-    let now = remount_flags(fstatvfs(&top)?.flags());
-    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | now | attributes::flags(attributes);
-    mount(NONE, &descriptor_path(top)[..], NONE, flags, NONE)
+fn remount(mount_root: impl AsFd, attributes: Attributes) -> nix::Result<()> {
+    let current_flags = to_remount_flags(fstatvfs(&mount_root)?.flags());
+    let flags = MsFlags::MS_REMOUNT
+        | MsFlags::MS_BIND
+        | current_flags
+        | attributes::to_mount_flags(attributes);
+    mount(
+        NO_ARGUMENT,
+        &descriptor_path(mount_root)[..],
+        NO_ARGUMENT,
+        flags,
+        NO_ARGUMENT,
+    )
 }
 
-fn make_private(top: &Handle, target: &Target) -> Result<()> {
+fn make_mount_private(mount_root: &Handle, target: &Target) -> Result<()> {
     let flags = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
-    mount(NONE, &descriptor_path(top)[..], NONE, flags, NONE)
-        .map_err(|errno| system_error("make private the mount on", target, errno))
+    mount(
+        NO_ARGUMENT,
+        &descriptor_path(mount_root)[..],
+        NO_ARGUMENT,
+        flags,
+        NO_ARGUMENT,
+    )
+    .map_err(|errno| system_error("make private the mount on", target, errno))
 }
 
 /// Returns the path of a descriptor, relative to the working directory `/proc/self/fd`.

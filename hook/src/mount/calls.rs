@@ -1,4 +1,4 @@
-//! Finds out which of the newer system calls are available.
+//! Determines which of the newer system calls are available.
 
 use std::path::Path;
 
@@ -12,64 +12,63 @@ use super::Error;
 use crate::container::Resolver;
 use crate::sys::{mount as calls, statmount};
 
-/// The availability of system calls for which the hook has a substitute. A call is available
-/// if the kernel has it, and neither a seccomp filter nor a missing privilege forbids it.
-/// `ENOSYS` and `EPERM` mean the same, because older filters return `EPERM` for system calls
-/// that they do not know.
+/// The availability of system calls for which the hook has a substitute. A call is available if the
+/// kernel has it, and neither a seccomp filter nor a missing privilege forbids it. `EPERM` counts
+/// like `ENOSYS`, because older filters return `EPERM` for system calls that they do not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelCalls {
-    /// Path resolution inside a root directory (Linux 5.6).
+    /// Whether openat2(2) is available, which resolves paths inside a root directory (Linux 5.6).
     pub openat2: bool,
-    /// Copying a mount without attaching the copy (Linux 5.2).
-    pub open_tree: bool,
-    /// Attaching a mount by descriptors (Linux 5.2).
-    pub move_mount: bool,
-    /// Changing a mount by descriptor (Linux 5.12).
-    pub mount_setattr: bool,
-    /// Creating a file system without attaching it: `fsopen`, `fsconfig` and `fsmount` (Linux
+    /// Whether open_tree(2) is available, which copies a mount without attaching the copy (Linux
     /// 5.2).
+    pub open_tree: bool,
+    /// Whether move_mount(2) is available, which attaches a mount by descriptors (Linux 5.2).
+    pub move_mount: bool,
+    /// Whether mount_setattr(2) is available, which changes a mount by its descriptor (Linux 5.12).
+    pub mount_setattr: bool,
+    /// Whether fsopen(2), fsconfig(2) and fsmount(2) are available, which create a file system
+    /// without attaching it (Linux 5.2).
     pub fsopen: bool,
-    /// Querying a single mount (Linux 6.8). Without it, the list of all mounts is read.
+    /// Whether statmount(2) is available, which queries a single mount (Linux 6.8). Without this
+    /// call, the list of all mounts is read.
     pub statmount: bool,
-    /// Whether this process has a mount namespace of its own. A copy of a mount can then be
-    /// attached while it is restricted without `mount_setattr`, because no other process can
-    /// use it.
-    pub unseen: bool,
+    /// Whether this process has a mount namespace of its own. There, a copy of a mount can be
+    /// attached and restricted without `mount_setattr`, because no other process can use the copy.
+    pub has_private_namespace: bool,
 }
 
 impl KernelCalls {
-    /// Tries each call with arguments that change nothing. The result does not change while
-    /// the process runs.
+    /// Determines which calls are available, by trying each with arguments that change nothing.
     pub fn probe() -> Self {
-        let how = OpenHow::new()
+        let open_how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         Self {
-            openat2: is_usable(openat2(AT_FDCWD, "/", how)),
+            openat2: is_usable(openat2(AT_FDCWD, "/", open_how)),
             open_tree: is_usable(calls::probe_open_tree()),
             move_mount: is_usable(calls::probe_move_mount()),
             mount_setattr: is_usable(calls::probe_mount_setattr()),
             fsopen: calls::probe_fs_calls().into_iter().all(is_usable),
-            statmount: is_usable(statmount::probe()),
-            unseen: false,
+            statmount: is_usable(statmount::probe_statmount()),
+            has_private_namespace: false,
         }
     }
 
-    /// Returns the calls to use for a container that runs. Its mount namespace has no copy of
-    /// the host's mounts, so sources must be detached mounts. If the kernel can restrict
-    /// detached mounts only in a private mount namespace, this process moves into one of its
-    /// own and stays there. Handles that are open still lead to the old namespace.
+    /// Returns the calls to use for a running container. The sources must be detached mounts,
+    /// because the container's mount namespace has no copy of the host's mounts. If the kernel
+    /// lacks `mount_setattr`, this process moves into a new mount namespace and stays there. Its
+    /// open handles still lead to the old namespace.
     pub(crate) fn for_running(self) -> super::Result<Self> {
-        if self.detached_mounts() {
+        if self.supports_detached_mounts() {
             return Ok(self);
         }
-        let none: Option<&str> = None;
-        let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+        let no_argument: Option<&str> = None;
+        let private_flags = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
         unshare(CloneFlags::CLONE_NEWNS)
-            .and_then(|()| mount(none, "/", none, private, none))
+            .and_then(|()| mount(no_argument, "/", no_argument, private_flags, no_argument))
             .map_err(|errno| Error::system("copy the mounts below", Path::new("/"), errno))?;
         Ok(KernelCalls {
-            unseen: true,
+            has_private_namespace: true,
             ..self
         })
     }
@@ -82,11 +81,11 @@ impl KernelCalls {
         }
     }
 
-    /// Returns whether mounts can be created detached and attached by descriptors. This takes
-    /// `open_tree`, `move_mount`, `fsopen`, and either `mount_setattr` or a mount namespace of
-    /// this process alone. Otherwise mount(2) is used for everything.
-    pub fn detached_mounts(self) -> bool {
-        let can_restrict = self.mount_setattr || self.unseen;
+    /// Reports whether mounts can be created detached and attached by descriptors. This needs
+    /// `open_tree`, `move_mount`, `fsopen`, and either `mount_setattr` or a mount namespace that
+    /// only this process has. Otherwise mount(2) is used for everything.
+    pub fn supports_detached_mounts(self) -> bool {
+        let can_restrict = self.mount_setattr || self.has_private_namespace;
         self.open_tree && self.move_mount && can_restrict && self.fsopen
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of mounts and their sources.
+//! The errors of mounts and their sources.
 
 use std::path::{Path, PathBuf};
 
@@ -23,17 +23,17 @@ pub enum Error {
     Container(#[source] container::Error),
     #[error("{} does not exist on the host", path.display())]
     Missing { path: PathBuf },
-    #[error("{} is {found} on the host, expected {wanted}", path.display())]
+    #[error("{} is {found_kind} on the host, expected {expected_kind}", path.display())]
     Kind {
         path: PathBuf,
-        found: FileKind,
-        wanted: FileKind,
+        found_kind: FileKind,
+        expected_kind: FileKind,
     },
-    #[error("{} is device {found} on the host, expected {wanted}", path.display())]
+    #[error("{} is device {found_number} on the host, expected {expected_number}", path.display())]
     Device {
         path: PathBuf,
-        found: DeviceNumber,
-        wanted: DeviceNumber,
+        found_number: DeviceNumber,
+        expected_number: DeviceNumber,
     },
     #[error(
         "{} lies in a mount with shared propagation: what is mounted there would appear on the \
@@ -57,10 +57,13 @@ pub enum Error {
     Changed { path: PathBuf },
     #[error(
         "{} or {} was deleted during the mount: start the container again",
-        from.display(),
-        to.display()
+        source_path.display(),
+        target_path.display()
     )]
-    Removed { from: PathBuf, to: PathBuf },
+    Removed {
+        source_path: PathBuf,
+        target_path: PathBuf,
+    },
     #[error("{} was replaced while something was mounted on it", path.display())]
     Exchanged { path: PathBuf },
     #[error(

@@ -1,4 +1,4 @@
-//! Finds and checks files of the host.
+//! Opens and checks files of the host.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::rc::Rc;
 use device_class::host::{DeviceKind, DeviceNumber};
 
 use super::{Error, Result};
-use crate::container::{FileKind, Handle, Identity, Resolver, RootDir, device_number};
+use crate::container::{FileKind, Handle, Identity, Resolver, RootDir, find_device_number};
 
-/// The host's root directory, or a directory with a similar tree (`/host`, a driver root).
-/// Paths are resolved inside it and cannot lead out of it.
+/// The host's root directory, or another directory with a root file system, such as `/host` or a
+/// driver root. Paths are resolved inside the directory and cannot lead out of it.
 #[derive(Debug)]
 pub struct SourceRoot {
     root: RootDir,
@@ -25,27 +25,28 @@ impl SourceRoot {
         })
     }
 
-    /// Finds the file `path`. Absolute and relative paths both start at this root, and
-    /// symbolic links are followed inside it.
-    pub fn find(&self, path: &Path) -> Result<HostFile> {
+    /// Opens the file `path`. Absolute and relative paths both start at this root, and symbolic
+    /// links are followed inside it.
+    pub fn open_file(&self, path: &Path) -> Result<HostFile> {
         self.to_host_file(self.root.lookup(path), path)
     }
 
-    /// Finds the file `path` without following symbolic links, because users other than root
-    /// may have created a link on the way.
+    /// Opens the file `path` without following symbolic links, because users other than root may
+    /// have created a link in a directory of the path.
     ///
     /// # Errors
-    /// The errors of [`Self::find`], and one for a component that is a symbolic link.
-    pub fn file(&self, path: &Path) -> Result<HostFile> {
+    /// The errors of [`Self::open_file`], and an error if a component of the path is a symbolic
+    /// link.
+    pub fn open_file_without_links(&self, path: &Path) -> Result<HostFile> {
         self.to_host_file(self.root.lookup_plain(path), path)
     }
 
     fn to_host_file(
         &self,
-        found: rooted_path::Result<Option<Handle>>,
+        lookup: rooted_path::Result<Option<Handle>>,
         path: &Path,
     ) -> Result<HostFile> {
-        match found.map_err(|error| Error::Host(error.into()))? {
+        match lookup.map_err(|error| Error::Host(error.into()))? {
             Some(handle) => Ok(HostFile {
                 handle,
                 path: path.to_owned(),
@@ -58,7 +59,7 @@ impl SourceRoot {
     }
 }
 
-/// A file of the host: a handle, and the path by which it was requested.
+/// An open file of the host, with the path by which it was requested.
 #[derive(Debug)]
 pub struct HostFile {
     handle: Handle,
@@ -93,29 +94,29 @@ impl HostFile {
         &self.root
     }
 
-    /// Checks that the file has the kind `wanted`.
-    pub fn expect_kind(&self, wanted: FileKind) -> Result<()> {
-        if self.kind() == wanted {
+    /// Checks that the file has the kind `expected_kind`.
+    pub fn expect_kind(&self, expected_kind: FileKind) -> Result<()> {
+        if self.kind() == expected_kind {
             return Ok(());
         }
         Err(Error::Kind {
             path: self.path.clone(),
-            found: self.kind(),
-            wanted,
+            found_kind: self.kind(),
+            expected_kind,
         })
     }
 
-    /// Checks that the file is a node of the device `wanted`. A driver that was loaded again
-    /// may have created another device under the same name.
-    pub fn expect_device(&self, wanted: DeviceNumber) -> Result<()> {
-        match device_number(&self.handle) {
-            Some(found) if found == wanted => Ok(()),
-            Some(found) => Err(Error::Device {
+    /// Checks that the file is a device node with the number `expected_number`. A driver that was
+    /// loaded again may have created a node for another device with the same name.
+    pub fn expect_device(&self, expected_number: DeviceNumber) -> Result<()> {
+        match find_device_number(&self.handle) {
+            Some(found_number) if found_number == expected_number => Ok(()),
+            Some(found_number) => Err(Error::Device {
                 path: self.path.clone(),
-                found,
-                wanted,
+                found_number,
+                expected_number,
             }),
-            None => self.expect_kind(match wanted.kind {
+            None => self.expect_kind(match expected_number.kind {
                 DeviceKind::Block => FileKind::BlockDevice,
                 DeviceKind::Character => FileKind::CharDevice,
             }),
@@ -146,7 +147,9 @@ mod tests {
     #[test]
     fn devices_are_distinguished_by_number() {
         for resolver in [Resolver::Openat2, Resolver::Walk] {
-            let file = host(resolver).file(Path::new("/dev/null")).unwrap();
+            let file = host(resolver)
+                .open_file_without_links(Path::new("/dev/null"))
+                .unwrap();
             assert_eq!(file.kind(), FileKind::CharDevice);
             file.expect_device(NULL).unwrap();
 
@@ -165,13 +168,15 @@ mod tests {
 
     #[test]
     fn a_directory_is_no_device() {
-        let file = host(Resolver::Walk).file(Path::new("dev")).unwrap();
+        let file = host(Resolver::Walk)
+            .open_file_without_links(Path::new("dev"))
+            .unwrap();
         assert!(file.is_dir());
         assert!(matches!(
             file.expect_device(NULL),
             Err(Error::Kind {
-                found: FileKind::Directory,
-                wanted: FileKind::CharDevice,
+                found_kind: FileKind::Directory,
+                expected_kind: FileKind::CharDevice,
                 ..
             })
         ));
@@ -179,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_named() {
-        let error = host(Resolver::Openat2).file(Path::new("/dev/no-such"));
+        let error = host(Resolver::Openat2).open_file_without_links(Path::new("/dev/no-such"));
         assert_eq!(
             error.unwrap_err().to_string(),
             "/dev/no-such does not exist on the host"

@@ -1,7 +1,7 @@
-//! Prevents that mounts spread to other mount namespaces.
+//! Prevents mounts in a container from appearing in other mount namespaces.
 //!
-//! A mount that is made in a mount with shared propagation appears in all its peers at once,
-//! and one of the peers may be in the host's mount namespace (mount_namespaces(7)).
+//! A new mount inside a mount with shared propagation appears in all peers of the latter, and one
+//! of the peers may be in the host's mount namespace (mount_namespaces(7)).
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -13,39 +13,38 @@ use crate::container::{Procfs, Target};
 use crate::mountinfo::MountTable;
 use crate::sys::statmount;
 
-/// Knowledge about the propagation of mounts in the container's mount namespace.
+/// The known propagation of mounts in the container's mount namespace.
 ///
-/// With `statmount`, each mount is queried. On older kernels, the list of all mounts is read
-/// when it is first needed, which takes 2 ms for 1000 mounts. It is read again only for newer
-/// mounts.
+/// With `statmount`, each mount is queried. On older kernels, the list of all mounts is read when
+/// it is first needed, which takes 2 ms for 1000 mounts. The list is read again only for mounts
+/// that it does not have.
 #[derive(Debug)]
 pub(super) struct Propagation {
     proc: Rc<Procfs>,
-    statmount: bool,
+    uses_statmount: bool,
     table: Option<MountTable>,
-    /// The ids of mounts that this process made since the list was read. All of them are
-    /// private.
-    ours: Vec<u64>,
-    /// The ids of older mounts that were found to have no peers. The container's root keeps
-    /// the mounts on which targets are created, so that their ids are not reused.
-    unshared: Vec<u64>,
+    /// The ids of the mounts that this process has made. All of them are private.
+    own_mounts: Vec<u64>,
+    /// The ids of other mounts that have no peers. The container's root keeps handles on the mounts
+    /// in which targets are created, so that the kernel does not reuse their ids.
+    unshared_mounts: Vec<u64>,
 }
 
 impl Propagation {
     pub(super) fn new(proc: Rc<Procfs>, calls: KernelCalls) -> Self {
         Self {
             proc,
-            statmount: calls.statmount,
+            uses_statmount: calls.statmount,
             table: None,
-            ours: Vec::new(),
-            unshared: Vec::new(),
+            own_mounts: Vec::new(),
+            unshared_mounts: Vec::new(),
         }
     }
 
-    /// Checks that a mount on `target` stays in this mount namespace.
-    pub(super) fn check(&mut self, target: &Target) -> Result<()> {
-        if let Some(id) = target.mount()
-            && (self.ours.contains(&id) || self.unshared.contains(&id))
+    /// Checks that a mount on `target` will not appear in another mount namespace.
+    pub(super) fn check_target(&mut self, target: &Target) -> Result<()> {
+        if let Some(id) = target.mount_id()
+            && (self.own_mounts.contains(&id) || self.unshared_mounts.contains(&id))
         {
             return Ok(());
         }
@@ -62,59 +61,62 @@ impl Propagation {
                 });
             }
         }
-        self.unshared.extend(target.mount());
+        self.unshared_mounts.extend(target.mount_id());
         Ok(())
     }
 
-    /// Reads the list of mounts unless it was read already. Mounts made from now on can then
-    /// be distinguished from older ones.
+    /// Reads the list of mounts if it was not read already. So later mounts can be distinguished
+    /// from the existing ones.
     pub(super) fn read_mounts(&mut self) -> Result<()> {
-        self.table().map(drop)
+        self.get_or_read_table().map(drop)
     }
 
-    /// Returns whether the mount `id` was made by this process, or existed at
+    /// Reports whether the mount `id` was made by this process, or existed at
     /// [`Self::read_mounts`].
     pub(super) fn is_known(&mut self, id: u64) -> Result<bool> {
-        Ok(self.ours.contains(&id) || self.table()?.get(id).is_some())
+        Ok(self.own_mounts.contains(&id) || self.get_or_read_table()?.get(id).is_some())
     }
 
     /// Records that this process made the private mount `id`.
     pub(super) fn add_own_mount(&mut self, id: u64) {
-        self.ours.push(id);
+        self.own_mounts.push(id);
     }
 
-    /// Returns whether something is mounted in the mount `id` now.
+    /// Reports whether the mount `id` has other mounts in it now.
     pub(super) fn has_children(&self, id: u64) -> Result<bool> {
         Ok(self.read_table()?.has_children(id))
     }
 
-    /// Returns the id of the mount that `file` is in, as in the list of mounts.
-    pub(super) fn mount_id(&self, file: impl AsFd) -> Result<u64> {
-        self.proc.mount_id(file).map_err(Error::Container)
+    /// Returns the id of the mount that contains `file`, as in the list of mounts.
+    pub(super) fn read_mount_id(&self, file: impl AsFd) -> Result<u64> {
+        self.proc.read_mount_id(file).map_err(Error::Container)
     }
 
-    /// Returns whether the mount that `target` is in has peers, or `None` if it is not in this
-    /// mount namespace.
+    /// Reports whether the mount that contains `target` has peers. Returns `None` if the mount is
+    /// not in this mount namespace.
     fn is_shared(&mut self, target: &Target) -> Result<Option<bool>> {
-        if self.statmount {
+        if self.uses_statmount {
             match query_is_shared(target) {
-                Ok(Some(shared)) => return Ok(Some(shared)),
+                Ok(Some(is_shared)) => return Ok(Some(is_shared)),
                 Err(Errno::ENOENT) => return Ok(None),
-                // On any other error the list of mounts is used from now on.
-                Ok(None) | Err(_) => self.statmount = false,
+                // After any other error, the list of mounts is used from now on.
+                Ok(None) | Err(_) => self.uses_statmount = false,
             }
         }
-        let id = self.mount_id(target)?;
-        if self.ours.contains(&id) {
+        let id = self.read_mount_id(target)?;
+        if self.own_mounts.contains(&id) {
             return Ok(Some(false));
         }
-        if self.table()?.get(id).is_none() {
+        if self.get_or_read_table()?.get(id).is_none() {
             self.table = Some(self.read_table()?);
         }
-        Ok(self.table()?.get(id).map(|mount| mount.is_shared))
+        Ok(self
+            .get_or_read_table()?
+            .get(id)
+            .map(|mount| mount.is_shared))
     }
 
-    fn table(&mut self) -> Result<&MountTable> {
+    fn get_or_read_table(&mut self) -> Result<&MountTable> {
         match self.table {
             Some(ref table) => Ok(table),
             None => {
@@ -131,7 +133,7 @@ impl Propagation {
 }
 
 fn query_is_shared(target: &Target) -> nix::Result<Option<bool>> {
-    let Some(id) = statmount::mount_id(target, statmount::UNIQUE_MOUNT_ID)? else {
+    let Some(id) = statmount::query_mount_id(target, statmount::STATX_MNT_ID_UNIQUE)? else {
         return Ok(None);
     };
     Ok(Some(

@@ -7,16 +7,17 @@ use std::rc::Rc;
 use super::{Attributes, Error, HostFile, KernelCalls, Result, detached};
 use crate::container::{FileKind, Identity};
 
+/// Whether the mounts below a source are mounted with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// The mount that the source is in, without the mounts below it (`bind`).
+    /// The source without the mounts below it (`bind`).
     Single,
-    /// The source and all mounts below it (`rbind`), with the same restrictions.
+    /// The source with all mounts below it (`rbind`), which get the same restrictions.
     Recursive,
 }
 
-/// A file or directory of the host that was found and checked, and is carried into the mount
-/// namespace of a container.
+/// A file or directory of the host that was opened and checked, so that it can be mounted in the
+/// mount namespace of a container.
 #[derive(Debug)]
 pub struct Source {
     pub(super) form: SourceForm,
@@ -25,11 +26,13 @@ pub struct Source {
     identity: Identity,
 }
 
-/// The form in which the source is carried into the mount namespace.
+/// The form in which a source can be used in another mount namespace.
 #[derive(Debug)]
 pub(super) enum SourceForm {
+    /// A detached mount.
     Detached(OwnedFd),
-    /// The place where the file can be found again, for kernels without detached mounts.
+    /// The root directory in which the file is opened again by its path, for kernels without
+    /// detached mounts.
     Reopened {
         root: Rc<Path>,
         attributes: Attributes,
@@ -38,17 +41,16 @@ pub(super) enum SourceForm {
 }
 
 impl Source {
-    /// Prepares `file` for mounting. This must be done in the host's mount namespace, before
-    /// the container's is entered.
+    /// Prepares `file` for mounting. This process must still be in the host's mount namespace.
     pub fn new(
         file: &HostFile,
         attributes: Attributes,
         depth: Depth,
         calls: KernelCalls,
     ) -> Result<Self> {
-        let form = if calls.detached_mounts() {
+        let form = if calls.supports_detached_mounts() {
             SourceForm::Detached(detached::clone_mount(file, attributes, depth, calls)?)
-        } else if calls.unseen {
+        } else if calls.has_private_namespace {
             let path = file.path().to_owned();
             return Err(Error::TooOld { path });
         } else {

@@ -1,5 +1,5 @@
-//! A tmpfs that the hook creates in a container. Mount points in it leave no trace in the
-//! writable layer of the image.
+//! A tmpfs that the hook creates in a container. Mount points in the tmpfs leave no files in the
+//! container's writable layer.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -9,24 +9,25 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use super::attributes::mount_attr;
+use super::attributes::to_attribute_bits;
 use super::{Attributes, Error, Mounter, Result, bind, detached};
 use crate::container::{Target, WritableDirectory};
-use crate::sys::mount as calls;
+use crate::sys::mount as syscalls;
 
+/// The mount options of a tmpfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TmpfsOptions<'a> {
-    /// The size limit of the content in bytes.
-    pub size: u64,
+    /// The size limit of the contents in bytes.
+    pub size_bytes: u64,
     pub mode: Mode,
-    /// The SELinux label of all files in it (`linux.mountLabel` in config.json). Without the
-    /// label, a confined container may not be able to read them.
+    /// The SELinux label of all files in the tmpfs (`linux.mountLabel` in config.json). Without the
+    /// label, a confined container may not be able to read the files.
     pub label: Option<&'a str>,
 }
 
-/// A new tmpfs that can be filled, but is not attached to its target yet.
+/// A new tmpfs that can be filled before it is attached to its target.
 ///
-/// A kernel that cannot create it detached has it attached from the start.
+/// On a kernel that cannot create a detached tmpfs, it is attached from the start.
 #[derive(Debug)]
 pub struct StagedTmpfs {
     form: StagedForm,
@@ -34,12 +35,14 @@ pub struct StagedTmpfs {
     directory: WritableDirectory,
 }
 
+/// Whether the tmpfs is attached already, with a handle on its root.
 #[derive(Debug)]
 enum StagedForm {
     Detached(OwnedFd),
     Attached(OwnedFd),
 }
 
+/// A tmpfs that is attached in the container.
 #[derive(Debug)]
 pub struct Tmpfs {
     mount: OwnedFd,
@@ -47,9 +50,9 @@ pub struct Tmpfs {
     directory: WritableDirectory,
 }
 
-/// Device nodes and set-user-id programs in the tmpfs itself have no effect. A file that is
-/// mounted in it has the restrictions of its own mount.
-const ATTRIBUTES: Attributes = Attributes {
+/// The restrictions of the tmpfs: device nodes and set-user-id programs in it have no effect. A
+/// file that is mounted in it has the restrictions of its own mount.
+const TMPFS_ATTRIBUTES: Attributes = Attributes {
     read_only: false,
     nosuid: true,
     nodev: true,
@@ -57,23 +60,29 @@ const ATTRIBUTES: Attributes = Attributes {
 };
 
 impl Mounter {
-    /// Creates a tmpfs that will cover the directory `target`. The container's root user owns
-    /// its root directory.
-    pub fn tmpfs(&mut self, target: Target, options: &TmpfsOptions<'_>) -> Result<StagedTmpfs> {
-        self.propagation.check(&target)?;
-        let settings = self.settings(options)?;
+    /// Creates a tmpfs that will cover the directory `target`. Its root directory belongs to the
+    /// container's root user.
+    pub fn create_tmpfs(
+        &mut self,
+        target: Target,
+        options: &TmpfsOptions<'_>,
+    ) -> Result<StagedTmpfs> {
+        self.propagation.check_target(&target)?;
+        let option_list = self.to_option_list(options)?;
         let path = target.path();
-        let (form, root) = if self.calls.detached_mounts() {
-            let failed = |errno| Error::system("make a tmpfs for", &path, errno);
-            let mount = create_detached(&settings).map_err(failed)?;
-            let root = open_root(&mount).map_err(failed)?;
+        let (form, root) = if self.calls.supports_detached_mounts() {
+            let to_error = |errno| Error::system("make a tmpfs for", &path, errno);
+            let mount = create_detached_tmpfs(&option_list).map_err(to_error)?;
+            let root = open_root(&mount).map_err(to_error)?;
             (StagedForm::Detached(mount), root)
         } else {
-            let data = join_settings(&settings);
+            let option_text = join_options(&option_list);
             let (propagation, proc) = (&mut self.propagation, &*self.proc);
-            let top = bind::tmpfs(&target, ATTRIBUTES, &data, propagation, proc)?;
-            let root = open_root(&top).map_err(|errno| Error::system("open", &path, errno))?;
-            (StagedForm::Attached(top), root)
+            let root_handle =
+                bind::mount_tmpfs(&target, TMPFS_ATTRIBUTES, &option_text, propagation, proc)?;
+            let root =
+                open_root(&root_handle).map_err(|errno| Error::system("open", &path, errno))?;
+            (StagedForm::Attached(root_handle), root)
         };
         Ok(StagedTmpfs {
             form,
@@ -83,23 +92,23 @@ impl Mounter {
         })
     }
 
-    fn settings(&self, options: &TmpfsOptions<'_>) -> Result<Vec<(&'static str, String)>> {
-        let mut settings = vec![
-            ("size", options.size.to_string()),
+    fn to_option_list(&self, options: &TmpfsOptions<'_>) -> Result<Vec<(&'static str, String)>> {
+        let mut option_list = vec![
+            ("size", options.size_bytes.to_string()),
             ("mode", format!("{:o}", options.mode.bits())),
             ("uid", self.owner.uid().to_string()),
             ("gid", self.owner.gid().to_string()),
         ];
         if let Some(label) = options.label {
-            // mount(2) takes the label in quotes.
+            // mount(2) takes the label in quotes, so the label must not contain a quote.
             if label.contains(['"', '\0']) {
                 return Err(Error::Label {
                     label: label.to_owned(),
                 });
             }
-            settings.push(("context", label.to_owned()));
+            option_list.push(("context", label.to_owned()));
         }
-        Ok(settings)
+        Ok(option_list)
     }
 }
 
@@ -109,16 +118,16 @@ impl StagedTmpfs {
         &self.directory
     }
 
-    /// Attaches the tmpfs to its target. Only after that can files be mounted in it. Handles
-    /// and targets that were opened in it before stay valid.
+    /// Attaches the tmpfs to its target, after which files can be mounted in it. Handles and
+    /// targets that were opened in it before stay valid.
     pub fn attach(self, mounter: &mut Mounter) -> Result<Tmpfs> {
         let path = self.target.path();
         let mount = match self.form {
             StagedForm::Attached(mount) => mount,
             StagedForm::Detached(mount) => {
                 detached::attach(&mount, &self.target)?;
-                let id = mounter.propagation.mount_id(&mount)?;
-                mounter.propagation.add_own_mount(id);
+                let mount_id = mounter.propagation.read_mount_id(&mount)?;
+                mounter.propagation.add_own_mount(mount_id);
                 mount
             }
         };
@@ -136,8 +145,7 @@ impl Tmpfs {
         &self.directory
     }
 
-    /// Makes the tmpfs read-only. A file that is mounted in it keeps the restrictions of its
-    /// own mount.
+    /// Makes the tmpfs read-only. The mounts of files in it keep their own restrictions.
     ///
     /// # Errors
     /// [`Error::System`] if the kernel refuses, for example with `EBUSY` while a file in it is
@@ -146,29 +154,33 @@ impl Tmpfs {
         if !mounter.calls.mount_setattr {
             return bind::set_read_only(&self.mount, &self.path, &mounter.proc);
         }
-        calls::set_attributes(&self.mount, false, libc::MOUNT_ATTR_RDONLY, 0)
+        syscalls::set_attributes(&self.mount, false, libc::MOUNT_ATTR_RDONLY, 0)
             .map_err(|errno| Error::system("make read-only", &self.path, errno))
     }
 }
 
-fn create_detached(settings: &[(&str, String)]) -> nix::Result<OwnedFd> {
-    let text = |value: &str| CString::new(value).map_err(|_| Errno::EINVAL);
-    let context = calls::fsopen(c"tmpfs")?;
-    for (key, value) in settings {
-        calls::fsconfig_string(&context, &text(key)?, &text(value)?)?;
+fn create_detached_tmpfs(option_list: &[(&str, String)]) -> nix::Result<OwnedFd> {
+    let to_c_string = |value: &str| CString::new(value).map_err(|_| Errno::EINVAL);
+    let context = syscalls::fsopen(c"tmpfs")?;
+    for (key, value) in option_list {
+        syscalls::fsconfig_string(&context, &to_c_string(key)?, &to_c_string(value)?)?;
     }
-    calls::fsconfig_string(&context, c"source", c"tmpfs")?;
-    calls::fsconfig_create(&context)?;
-    calls::fsmount(&context, mount_attr(ATTRIBUTES))
+    syscalls::fsconfig_string(&context, c"source", c"tmpfs")?;
+    syscalls::fsconfig_create(&context)?;
+    syscalls::fsmount(&context, to_attribute_bits(TMPFS_ATTRIBUTES))
 }
 
-/// Joins the options to one string, for mount(2).
-fn join_settings(settings: &[(&str, String)]) -> String {
-    let text = |(key, value): &(&str, String)| match *key {
+/// Joins the options to one string for mount(2).
+fn join_options(option_list: &[(&str, String)]) -> String {
+    let format_option = |(key, value): &(&str, String)| match *key {
         "context" => format!("context=\"{value}\""),
         key => format!("{key}={value}"),
     };
-    settings.iter().map(text).collect::<Vec<_>>().join(",")
+    option_list
+        .iter()
+        .map(format_option)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn open_root(mount: &OwnedFd) -> nix::Result<OwnedFd> {

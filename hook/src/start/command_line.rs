@@ -1,5 +1,5 @@
-//! Parses the command line of `boathook-hook`. Every argument must be known, because a hook
-//! that ignores an argument could give a container something else than was configured.
+//! Parses the command line of `boathook-hook`. An unknown argument is an error, because a hook that
+//! ignored an argument could inject something else than was configured.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -17,47 +17,48 @@ use crate::planner::Caller;
 /// The command that the command line requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CommandLine {
+    /// Run the hook at the start of a container.
     Start(StartOptions),
     Help,
     Version,
 }
 
-/// The options for the start of a container.
+/// The options of the hook at the start of a container.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StartOptions {
-    /// The configuration, if it is not the default one.
-    pub(crate) config: Option<PathBuf>,
-    /// Seconds until the hook gives up. Only tests set it.
-    pub(crate) deadline: Option<NonZeroU32>,
-    /// A further directory of class files, for `boathook class test`.
-    pub(crate) also_classes: Option<PathBuf>,
+    /// The path of the configuration file, if it is not the default one.
+    pub(crate) config_path: Option<PathBuf>,
+    /// The time in seconds after which the hook fails. Only tests set it.
+    pub(crate) deadline_seconds: Option<NonZeroU32>,
+    /// An additional directory of class files, for `boathook class test`.
+    pub(crate) additional_class_dir: Option<PathBuf>,
     pub(crate) log_level: Option<LogLevel>,
     /// Whether a failure is printed as JSON.
     pub(crate) is_json: bool,
-    /// The paths that the hook masks in place of the runtime.
+    /// The paths of `linux.maskedPaths` in config.json that the hook masks in place of the runtime.
     pub(crate) masked_paths: Vec<PathBuf>,
     pub(crate) caller: Caller,
 }
 
-/// The reason for which the command line is refused.
+/// An error in the command line.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum UsageError {
     #[error("unexpected argument `{0}`")]
-    Unexpected(String),
+    UnexpectedArgument(String),
     #[error("there is no stage `{0}`; the commands for administrators are those of `boathook`")]
-    Stage(String),
+    UnknownStage(String),
     #[error("neither `prestart` nor `create-runtime` is given")]
-    NoStage,
+    MissingStage,
     #[error("`{0}` needs a value")]
-    NoValue(&'static str),
+    MissingValue(&'static str),
     #[error("`{0}` takes no value")]
-    Value(&'static str),
+    UnexpectedValue(&'static str),
     #[error("`{0}` is given twice")]
-    Repeated(&'static str),
+    RepeatedOption(&'static str),
     #[error("`--verbose` and `--log-level` exclude each other")]
-    Verbosity,
+    VerbosityConflict,
     #[error("invalid value `{value}` for `{option}`: {problem}")]
-    Invalid {
+    InvalidValue {
         option: &'static str,
         value: String,
         problem: String,
@@ -69,75 +70,77 @@ impl CommandLine {
     pub(super) fn parse(arguments: &[OsString]) -> Result<Self, UsageError> {
         let mut options = StartOptions::default();
         let (mut grant, mut stage, mut is_verbose) = (None, None, false);
-        let mut words = Words {
+        let mut reader = ArgumentReader {
             arguments: arguments.iter(),
-            value: None,
+            attached_value: None,
         };
-        while let Some(word) = words.next() {
-            match word.to_str() {
+        while let Some(argument) = reader.next() {
+            match argument.to_str() {
                 Some("--config") => {
-                    let file = words.read_value("--config")?;
-                    set_once(&mut options.config, "--config", file.into())?;
+                    let file = reader.read_value("--config")?;
+                    set_once(&mut options.config_path, "--config", file.into())?;
                 }
                 Some("--also-classes") => {
-                    let directory = words.read_value("--also-classes")?;
+                    let directory = reader.read_value("--also-classes")?;
                     set_once(
-                        &mut options.also_classes,
+                        &mut options.additional_class_dir,
                         "--also-classes",
                         directory.into(),
                     )?;
                 }
                 Some("--deadline") => {
-                    let seconds = words.parse_value("--deadline", str::parse)?;
-                    set_once(&mut options.deadline, "--deadline", seconds)?;
+                    let seconds = reader.parse_value("--deadline", str::parse)?;
+                    set_once(&mut options.deadline_seconds, "--deadline", seconds)?;
                 }
                 Some("--log-level") => {
-                    let level = words.parse_value("--log-level", parse_level)?;
+                    let level = reader.parse_value("--log-level", parse_log_level)?;
                     set_once(&mut options.log_level, "--log-level", level)?;
                 }
                 Some("--cdi") => {
-                    let device = words.parse_value("--cdi", CdiGrant::parse)?;
+                    let device = reader.parse_value("--cdi", CdiGrant::parse)?;
                     set_once(&mut grant, "--cdi", device)?;
                 }
                 Some(MASKED_PATH_OPTION) => {
-                    let path = words.parse_value(MASKED_PATH_OPTION, parse_masked_path)?;
+                    let path = reader.parse_value(MASKED_PATH_OPTION, parse_masked_path)?;
                     options.masked_paths.push(path);
                 }
-                Some("-v" | "--verbose") => words.set_flag(&mut is_verbose, "--verbose")?,
-                Some("--json") => words.set_flag(&mut options.is_json, "--json")?,
+                Some("-v" | "--verbose") => reader.set_flag(&mut is_verbose, "--verbose")?,
+                Some("--json") => reader.set_flag(&mut options.is_json, "--json")?,
                 Some("-h" | "--help") => {
-                    words.refuse_value("--help")?;
+                    reader.refuse_value("--help")?;
                     return Ok(Self::Help);
                 }
                 Some("-V" | "--version") => {
-                    words.refuse_value("--version")?;
+                    reader.refuse_value("--version")?;
                     return Ok(Self::Version);
                 }
-                Some("prestart" | "create-runtime") if stage.is_none() => stage = Some(word),
-                _ if stage.is_some() || word.as_bytes().starts_with(b"-") => {
-                    return Err(UsageError::Unexpected(word.to_string_lossy().into()));
+                Some("prestart" | "create-runtime") if stage.is_none() => stage = Some(argument),
+                _ if stage.is_some() || argument.as_bytes().starts_with(b"-") => {
+                    return Err(UsageError::UnexpectedArgument(
+                        argument.to_string_lossy().into(),
+                    ));
                 }
-                _ => return Err(UsageError::Stage(word.to_string_lossy().into())),
+                _ => return Err(UsageError::UnknownStage(argument.to_string_lossy().into())),
             }
         }
         if stage.is_none() {
-            return Err(UsageError::NoStage);
+            return Err(UsageError::MissingStage);
         }
         if is_verbose {
             set_once(&mut options.log_level, "", LogLevel::Info)
-                .map_err(|_| UsageError::Verbosity)?;
+                .map_err(|_| UsageError::VerbosityConflict)?;
         }
         options.caller = grant.map_or(Caller::Engine, Caller::Cdi);
         Ok(Self::Start(options))
     }
 }
 
-/// Sets the value of an option that was not given before.
-fn set_once<T>(place: &mut Option<T>, option: &'static str, value: T) -> Result<(), UsageError> {
-    if place.is_some() {
-        return Err(UsageError::Repeated(option));
+/// Sets the value of an option. Fails if the option has a value already.
+fn set_once<T>(slot: &mut Option<T>, option: &'static str, value: T) -> Result<(), UsageError> {
+    if slot.is_some() {
+        return Err(UsageError::RepeatedOption(option));
     }
-    *place = Some(value);
+    *slot = Some(value);
     Ok(())
 }
 
@@ -148,7 +151,7 @@ fn parse_masked_path(text: &str) -> Result<PathBuf, &'static str> {
     Ok(text.into())
 }
 
-pub(crate) fn parse_level(text: &str) -> Result<LogLevel, &'static str> {
+pub(crate) fn parse_log_level(text: &str) -> Result<LogLevel, &'static str> {
     match text {
         "error" => Ok(LogLevel::Error),
         "warning" => Ok(LogLevel::Warning),
@@ -157,38 +160,40 @@ pub(crate) fn parse_level(text: &str) -> Result<LogLevel, &'static str> {
     }
 }
 
-/// The words of a command line: options, without the value after `=`, and stages.
-struct Words<'a> {
+/// An iterator over the arguments of a command line. The value after `=` in an option is not part
+/// of the option's name.
+struct ArgumentReader<'a> {
     arguments: slice::Iter<'a, OsString>,
-    /// The text after `=` in the last option.
-    value: Option<&'a OsStr>,
+    /// The value after `=` in the last option.
+    attached_value: Option<&'a OsStr>,
 }
 
-impl<'a> Words<'a> {
+impl<'a> ArgumentReader<'a> {
+    /// Returns the next argument, without its attached value.
     fn next(&mut self) -> Option<&'a OsStr> {
         let argument = self.arguments.next()?.as_os_str();
         let bytes = argument.as_bytes();
-        let equals = bytes.iter().position(|byte| *byte == b'=');
-        self.value = None;
-        match equals.filter(|_| bytes.starts_with(b"--")) {
+        let equals_position = bytes.iter().position(|byte| *byte == b'=');
+        self.attached_value = None;
+        match equals_position.filter(|_| bytes.starts_with(b"--")) {
             None => Some(argument),
-            Some(at) => {
-                self.value = Some(OsStr::from_bytes(&bytes[at + 1..]));
-                Some(OsStr::from_bytes(&bytes[..at]))
+            Some(position) => {
+                self.attached_value = Some(OsStr::from_bytes(&bytes[position + 1..]));
+                Some(OsStr::from_bytes(&bytes[..position]))
             }
         }
     }
 
-    /// Returns the value of an option: the text after `=`, or the next argument if it is not
-    /// an option.
+    /// Returns the value of the last option: the text after `=`, or the next argument. Fails if the
+    /// next argument is an option.
     fn read_value(&mut self, option: &'static str) -> Result<&'a OsStr, UsageError> {
-        let value = self.value.take().or_else(|| {
-            let next = self.arguments.next()?.as_os_str();
-            Some(next).filter(|next| !next.as_bytes().starts_with(b"-"))
+        let value = self.attached_value.take().or_else(|| {
+            let argument = self.arguments.next()?.as_os_str();
+            Some(argument).filter(|argument| !argument.as_bytes().starts_with(b"-"))
         });
         value
             .filter(|value| !value.is_empty())
-            .ok_or(UsageError::NoValue(option))
+            .ok_or(UsageError::MissingValue(option))
     }
 
     fn parse_value<T, E: Display>(
@@ -197,30 +202,30 @@ impl<'a> Words<'a> {
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Result<T, UsageError> {
         let value = self.read_value(option)?;
-        let invalid = |problem| UsageError::Invalid {
+        let to_error = |problem| UsageError::InvalidValue {
             option,
             value: value.to_string_lossy().into(),
             problem,
         };
         let text = value
             .to_str()
-            .ok_or_else(|| invalid("it is not UTF-8".to_owned()))?;
-        parse(text).map_err(|error| invalid(error.to_string()))
+            .ok_or_else(|| to_error("it is not UTF-8".to_owned()))?;
+        parse(text).map_err(|error| to_error(error.to_string()))
     }
 
     fn set_flag(&mut self, flag: &mut bool, option: &'static str) -> Result<(), UsageError> {
         self.refuse_value(option)?;
         if *flag {
-            return Err(UsageError::Repeated(option));
+            return Err(UsageError::RepeatedOption(option));
         }
         *flag = true;
         Ok(())
     }
 
     fn refuse_value(&self, option: &'static str) -> Result<(), UsageError> {
-        match self.value {
+        match self.attached_value {
             None => Ok(()),
-            Some(_) => Err(UsageError::Value(option)),
+            Some(_) => Err(UsageError::UnexpectedValue(option)),
         }
     }
 }
@@ -237,26 +242,26 @@ mod tests {
     #[test]
     fn options_may_be_before_and_after_the_stage() {
         let with_config = || StartOptions {
-            config: Some("/a b.toml".into()),
+            config_path: Some("/a b.toml".into()),
             ..StartOptions::default()
         };
         let with_level = |level| StartOptions {
             log_level: Some(level),
             ..StartOptions::default()
         };
-        let granted = || StartOptions {
+        let with_grant = || StartOptions {
             caller: Caller::Cdi(CdiGrant::parse("npu=0,1@u-1").unwrap()),
             ..StartOptions::default()
         };
-        let all = StartOptions {
-            config: Some("c".into()),
-            deadline: NonZeroU32::new(300),
-            also_classes: Some("/classes".into()),
+        let all_options = StartOptions {
+            config_path: Some("c".into()),
+            deadline_seconds: NonZeroU32::new(300),
+            additional_class_dir: Some("/classes".into()),
             log_level: Some(LogLevel::Info),
             is_json: true,
-            ..granted()
+            ..with_grant()
         };
-        for (words, wanted) in [
+        for (words, expected) in [
             (&["prestart"][..], StartOptions::default()),
             (&["create-runtime"], StartOptions::default()),
             (&["--config", "/a b.toml", "prestart"], with_config()),
@@ -288,8 +293,8 @@ mod tests {
                     ..StartOptions::default()
                 },
             ),
-            (&["create-runtime", "--cdi", "npu=0,1@u-1"], granted()),
-            (&["create-runtime", "--cdi=npu=0,1@u-1"], granted()),
+            (&["create-runtime", "--cdi", "npu=0,1@u-1"], with_grant()),
+            (&["create-runtime", "--cdi=npu=0,1@u-1"], with_grant()),
             (
                 &[
                     "--also-classes",
@@ -304,23 +309,23 @@ mod tests {
                     "--cdi",
                     "npu=0,1@u-1",
                 ],
-                all,
+                all_options,
             ),
         ] {
-            assert_eq!(parse(words), Ok(CommandLine::Start(wanted)), "{words:?}");
+            assert_eq!(parse(words), Ok(CommandLine::Start(expected)), "{words:?}");
         }
     }
 
     #[test]
     fn help_and_version_need_nothing_else() {
-        for (words, wanted) in [
+        for (words, expected) in [
             (&["--help"][..], CommandLine::Help),
             (&["-h"], CommandLine::Help),
             (&["prestart", "--help"], CommandLine::Help),
             (&["--version"], CommandLine::Version),
             (&["-V"], CommandLine::Version),
         ] {
-            assert_eq!(parse(words), Ok(wanted), "{words:?}");
+            assert_eq!(parse(words), Ok(expected), "{words:?}");
         }
     }
 
@@ -413,13 +418,13 @@ mod tests {
     fn a_path_need_not_be_utf8() {
         let path = OsStr::from_bytes(b"/\xff").to_owned();
         let arguments = ["--config".into(), path.clone(), "prestart".into()];
-        let wanted = StartOptions {
-            config: Some(path.clone().into()),
+        let expected = StartOptions {
+            config_path: Some(path.clone().into()),
             ..StartOptions::default()
         };
         assert_eq!(
             CommandLine::parse(&arguments),
-            Ok(CommandLine::Start(wanted))
+            Ok(CommandLine::Start(expected))
         );
         let arguments = ["prestart".into(), "--cdi".into(), path];
         assert!(CommandLine::parse(&arguments).is_err());

@@ -1,4 +1,4 @@
-//! The reasons for which a container does not start.
+//! The errors for which a container does not start.
 
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
@@ -8,8 +8,8 @@ use crate::exit::ExitCode;
 use crate::oci::{BundleError, StateError};
 use crate::planner::PlannerError;
 
-/// The reason for which a container does not start. The message names what, for which container and
-/// what to do; it is printed once, with its causes.
+/// An error for which a container does not start. The message says what failed, for which
+/// container, and what to do. It is printed once, with its causes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
@@ -40,6 +40,7 @@ pub(crate) enum StartError {
 }
 
 impl StartError {
+    /// Returns the exit code of the hook for this error.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             StartError::Config(_) => ExitCode::Config,

@@ -1,5 +1,5 @@
-//! Injects the requested devices at the start of a container: reads its state, computes the plan,
-//! records it and applies it.
+//! Injects the requested devices at the start of a container: reads the container's state, computes
+//! the plan, records and applies it.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use crate::wrapper;
 
 /// Runs the hook: injects the requested devices into the container whose state (OCI runtime
 /// specification, "State") is on stdin.
-pub(super) fn run(
+pub(super) fn inject_from_stdin(
     config: &Config,
     options: &StartOptions,
     deadline: &mut Deadline,
@@ -40,10 +40,9 @@ pub(super) fn run(
     Ok(ExitCode::Success)
 }
 
-/// Reads the container's state from stdin, and corrects the bundle in it. crun up to 1.29 reports
-/// its working directory as the bundle. For a container with devices and a user namespace it
-/// also reports a mount point in /var/tmp as the root. The bundle on the command line of the
-/// calling runtime is right.
+/// Reads the container's state from stdin, and corrects the path of the bundle by the command line
+/// of the calling runtime. crun up to 1.29 reports its working directory as the bundle, and for a
+/// container with devices and a user namespace a mount point in /var/tmp as the root.
 fn read_state() -> Result<State, StateError> {
     let mut state = State::read(io::stdin().lock())?;
     if let Some(bundle) = wrapper::find_caller_bundle(&state.id)
@@ -54,8 +53,8 @@ fn read_state() -> Result<State, StateError> {
     Ok(state)
 }
 
-/// Handles a configuration that cannot be read. A container that requests nothing still
-/// starts, so that a mistake in config.toml does not stop every container of the host.
+/// Handles a configuration that cannot be read. A container that requests no devices is started
+/// nevertheless, so that a mistake in config.toml does not stop all containers of the host.
 pub(super) fn handle_config_error(
     error: FileError,
     options: &StartOptions,
@@ -64,13 +63,14 @@ pub(super) fn handle_config_error(
     let Ok(state) = read_state() else {
         return Err(error.into());
     };
-    let is_without_request = |bundle: &Bundle| {
+    let has_no_request = |bundle: &Bundle| {
         let config = installation::parse_config_despite_error(&error);
         config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
     };
-    // A path that boathook-runtime has taken out of config.json must not stay visible.
+    // A container with masked paths is not started: boathook-runtime has removed these paths from
+    // config.json, and they must not be visible.
     let requests_nothing = options.masked_paths.is_empty()
-        && Bundle::from_state(&state).is_ok_and(|bundle| is_without_request(&bundle));
+        && Bundle::from_state(&state).is_ok_and(|bundle| has_no_request(&bundle));
     if !requests_nothing {
         return Err(StartError::Container {
             id: state.id,
@@ -106,8 +106,9 @@ fn inject_devices(
         .covered_by_hook
         .clone_from(&options.masked_paths);
     if let Caller::Cdi(grant) = caller {
-        // A container has one hook for each CDI device. The first hook injects all devices.
-        match bundle.cdi.iter().position(|known| known == grant) {
+        // The container has one hook for each CDI device, and the first of these hooks injects all
+        // devices.
+        match bundle.cdi.iter().position(|cdi_grant| cdi_grant == grant) {
             Some(0) => {}
             Some(_) => return Ok(Vec::new()),
             None => return Err(unknown_grant_error(grant)),
@@ -120,8 +121,8 @@ fn inject_devices(
     if !plan.steps.is_empty() || plan.is_waiting() {
         log::open();
         match live::write_at_start(state, &bundle, &plan, &config.host_root) {
-            // A device program that is generated again must have the recorded rules of an earlier
-            // call of the hook.
+            // The recorded rules may be from an earlier call of the hook. If a device program is
+            // generated again, it must have them too.
             Ok(rules) => {
                 let rules = rules.iter().map(SpecRule::from);
                 bundle.spec_devices.rules.extend(rules);
@@ -132,7 +133,7 @@ fn inject_devices(
             }
         }
         if !plan.steps.is_empty() {
-            warnings.extend(apply::apply(&plan, state, &bundle, config, deadline)?);
+            warnings.extend(apply::apply_plan(&plan, state, &bundle, config, deadline)?);
         }
         for grant in &plan.grants {
             let (devices, class) = (grant.describe_devices(), &grant.class);
@@ -140,9 +141,11 @@ fn inject_devices(
                 "" => "no device",
                 devices => devices,
             };
-            let by = &grant.authorized_by;
+            let authority = &grant.authorized_by;
             let id = &state.id;
-            log::record_action(&format!("container {id}: {devices} of {class}, by {by}"));
+            log::record_action(&format!(
+                "container {id}: {devices} of {class}, by {authority}"
+            ));
         }
     }
     Ok(warnings)

@@ -1,10 +1,9 @@
 //! `boathook-hook`: the program that container runtimes call at the start of each container.
 //!
-//! It is a program of its own, without the commands of `boathook`, because its file is mapped
-//! and its pages are read at every container start. `boathook-runtime` is a third program and
-//! not a second name of this one: the caller chooses the name by which a program is called
-//! (the first argument of a hook, the path of a runtime), so the name cannot decide what the
-//! program does.
+//! It is a program of its own without the commands of `boathook`, because it is loaded into memory
+//! at every container start. `boathook-runtime` is a third program, and not a second name of this
+//! one: what a program does must not depend on the name by which it is called, because the caller
+//! chooses this name.
 
 mod command_line;
 mod error;
@@ -24,7 +23,7 @@ use crate::installation;
 use crate::log::{self, LogReader};
 use crate::sys::deadline::{self, Deadline};
 
-pub(crate) use command_line::{StartOptions, parse_level};
+pub(crate) use command_line::{StartOptions, parse_log_level};
 pub(crate) use error::StartError;
 
 const HELP: &str = "\
@@ -58,50 +57,57 @@ Options:
   -V, --version           Print the version
 ";
 
-/// `boathook-hook`: gives the container whose state is on stdin what it requests, and reports
-/// a failure.
+/// Runs `boathook-hook`: reads a container's state from stdin, injects the devices that the
+/// container requests, and reports a failure.
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match CommandLine::parse(&arguments) {
-        Ok(CommandLine::Start(options)) => match start(&options) {
+        Ok(CommandLine::Start(options)) => match run_hook(&options) {
             Ok(code) => code.into(),
-            Err(error) => report(error.exit_code(), &log::chain(&error), options.is_json),
+            Err(error) => report_failure(error.exit_code(), &log::chain(&error), options.is_json),
         },
-        Ok(CommandLine::Help) => print(&[HELP, env!("CARGO_PKG_REPOSITORY"), HELP_OPTIONS]),
-        Ok(CommandLine::Version) => print(&["boathook-hook ", env!("CARGO_PKG_VERSION"), "\n"]),
+        Ok(CommandLine::Help) => print_texts(&[HELP, env!("CARGO_PKG_REPOSITORY"), HELP_OPTIONS]),
+        Ok(CommandLine::Version) => {
+            print_texts(&["boathook-hook ", env!("CARGO_PKG_VERSION"), "\n"])
+        }
         Err(error) => {
-            // The engine may discard what a hook writes to stderr, so the log has it as well.
+            // The error is logged as well, because the engine may discard the hook's stderr.
             log::start(LogReader::Engine, None, None);
             let message = format!("{error}; see `boathook-hook --help`");
             let is_json = arguments.iter().any(|argument| argument == "--json");
-            report(ExitCode::Usage, &message, is_json)
+            report_failure(ExitCode::Usage, &message, is_json)
         }
     }
 }
 
-/// Gives the container whose state is on stdin what it requests.
-pub(crate) fn start(options: &StartOptions) -> Result<ExitCode, StartError> {
-    let confined = crate::process::confine();
+/// Injects the devices that a container requests. The container's state is read from stdin.
+pub(crate) fn run_hook(options: &StartOptions) -> Result<ExitCode, StartError> {
+    let confine_result = crate::process::confine();
     leave_out_unplanned_patterns();
-    let deadline = Deadline::start(options.deadline.map_or(deadline::SECONDS, NonZeroU32::get));
-    // The deadline also limits the report of an error, which is written after this function.
+    let deadline = Deadline::start(
+        options
+            .deadline_seconds
+            .map_or(deadline::DEADLINE_SECONDS, NonZeroU32::get),
+    );
+    // The deadline is not cancelled at the end of this function, so that it also limits the report
+    // of an error.
     let mut deadline = deadline.map(ManuallyDrop::new);
-    let mut config = installation::load_configuration(options.config.as_deref());
+    let mut config = installation::load_configuration(options.config_path.as_deref());
     if let Ok(config) = &mut config {
-        config.classes.extend(options.also_classes.clone());
+        config.classes.extend(options.additional_class_dir.clone());
     }
     log::start(LogReader::Engine, config.as_ref().ok(), options.log_level);
-    confined?;
+    confine_result?;
     let deadline = deadline
         .as_mut()
         .map_err(|errno| StartError::Deadline(*errno))?;
     match config {
-        Ok(config) => inject::run(&config, options, deadline),
+        Ok(config) => inject::inject_from_stdin(&config, options, deadline),
         Err(error) => inject::handle_config_error(error, options),
     }
 }
 
-fn report(code: ExitCode, message: &str, is_json: bool) -> process::ExitCode {
+fn report_failure(code: ExitCode, message: &str, is_json: bool) -> process::ExitCode {
     log::error(message);
     if is_json {
         code.print_failure(message);
@@ -109,8 +115,8 @@ fn report(code: ExitCode, message: &str, is_json: bool) -> process::ExitCode {
     code.into()
 }
 
-fn print(texts: &[&str]) -> process::ExitCode {
-    // The reader of the output may have closed it.
+fn print_texts(texts: &[&str]) -> process::ExitCode {
+    // An error is ignored, because the reader may have closed the pipe.
     let _ = io::stdout().write_all(texts.concat().as_bytes());
     ExitCode::Success.into()
 }

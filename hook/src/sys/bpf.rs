@@ -1,9 +1,9 @@
 //! Calls bpf(2) to list, read, load and attach the device programs of cgroups.
 //!
-//! Layouts and numbers are those of the kernel's `include/uapi/linux/bpf.h`. Every attribute
-//! structure ends in zeros, well past the fields that any kernel has defined for its command. A
-//! kernel accepts an attribute that is longer than its own if the rest is zero, and since
-//! Linux 6.17 it writes results past the end of a shorter attribute.
+//! The layouts and numbers are those of the kernel's `include/uapi/linux/bpf.h`. Every attribute
+//! structure ends in zeros, so that it is longer than the structure of any kernel. A kernel accepts
+//! a longer attribute if the rest is zero, and since Linux 6.17 it writes results past the end of a
+//! shorter attribute.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -15,37 +15,39 @@ pub(crate) type Insn = [u8; 8];
 /// The flag `BPF_F_ALLOW_MULTI`, with which a cgroup can have several device programs. All of them
 /// must allow an access.
 pub(crate) const ALLOW_MULTI: u32 = 1 << 1;
-/// The flag `BPF_F_REPLACE` (Linux 5.6), with which a program takes the place of an attached one.
+/// The flag `BPF_F_REPLACE` (Linux 5.6), with which a program replaces an attached one.
 pub(crate) const REPLACE: u32 = 1 << 2;
 /// The maximum number of programs that one cgroup can have (`BPF_CGROUP_MAX_PROGS`).
 pub(crate) const MAX_PROGRAMS: usize = 64;
-/// The maximum number of instructions in a program (`BPF_COMPLEXITY_LIMIT_INSNS`).
+/// The maximum number of instructions of one program (`BPF_COMPLEXITY_LIMIT_INSNS`).
 pub(crate) const MAX_INSNS: usize = 1_000_000;
 
-const PROG_LOAD: libc::c_int = 5;
-const PROG_ATTACH: libc::c_int = 8;
-const PROG_DETACH: libc::c_int = 9;
-const PROG_GET_FD_BY_ID: libc::c_int = 13;
-const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
-const PROG_QUERY: libc::c_int = 16;
+// The commands of bpf(2), from `enum bpf_cmd`.
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_PROG_ATTACH: libc::c_int = 8;
+const BPF_PROG_DETACH: libc::c_int = 9;
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const BPF_PROG_QUERY: libc::c_int = 16;
 
-const PROG_TYPE_CGROUP_DEVICE: u32 = 15;
-const ATTACH_TYPE_CGROUP_DEVICE: u32 = 6;
-const QUERY_EFFECTIVE: u32 = 1;
+const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
+const BPF_CGROUP_DEVICE: u32 = 6;
+const BPF_F_QUERY_EFFECTIVE: u32 = 1;
 
 /// The zeros at the end of an attribute structure, which make it longer than the `union bpf_attr`
 /// of any kernel.
-type Tail = [u64; 16];
+type ZeroTail = [u64; 16];
 
+/// The device programs of a cgroup that [`query_programs`] lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramScope {
-    /// Only programs that are attached to the cgroup itself are listed.
+    /// The programs that are attached to the cgroup itself.
     Attached,
-    /// All programs that apply to the processes of the cgroup are listed, including those of its
-    /// ancestors.
+    /// All programs that apply to the processes of the cgroup, including those of its ancestors.
     Effective,
 }
 
+/// The device programs of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AttachedPrograms {
     /// The flag with which the programs were attached: `BPF_F_ALLOW_OVERRIDE`, [`ALLOW_MULTI`] or
@@ -69,12 +71,12 @@ struct QueryAttr {
     link_ids: u64,
     link_attach_flags: u64,
     revision: u64,
-    tail: Tail,
+    zero_tail: ZeroTail,
 }
 
-/// Lists the device programs of the cgroup whose directory is open as `cgroup`. The call needs
+/// Lists the device programs of the cgroup whose directory is open as `cgroup`. This needs
 /// CAP_NET_ADMIN.
-pub(crate) fn query(
+pub(crate) fn query_programs(
     cgroup: BorrowedFd<'_>,
     scope: ProgramScope,
 ) -> Result<AttachedPrograms, Errno> {
@@ -83,18 +85,18 @@ pub(crate) fn query(
     let mut ids = vec![0u32; MAX_PROGRAMS];
     loop {
         let mut attr = QueryAttr {
-            target_fd: raw_fd(cgroup),
-            attach_type: ATTACH_TYPE_CGROUP_DEVICE,
+            target_fd: to_raw_fd(cgroup),
+            attach_type: BPF_CGROUP_DEVICE,
             query_flags: match scope {
                 ProgramScope::Attached => 0,
-                ProgramScope::Effective => QUERY_EFFECTIVE,
+                ProgramScope::Effective => BPF_F_QUERY_EFFECTIVE,
             },
             prog_ids: ids.as_mut_ptr() as u64,
             prog_cnt: ids.len() as u32,
             ..QueryAttr::default()
         };
         // SAFETY: `prog_ids` points to `prog_cnt` writable ids that outlive the call.
-        match unsafe { bpf(PROG_QUERY, &mut attr) } {
+        match unsafe { bpf(BPF_PROG_QUERY, &mut attr) } {
             Ok(_) => {
                 ids.truncate(attr.prog_cnt as usize);
                 let flags = attr.attach_flags;
@@ -115,18 +117,18 @@ struct IdAttr {
     next_id: u32,
     open_flags: u32,
     pad: u32,
-    tail: Tail,
+    zero_tail: ZeroTail,
 }
 
-/// Opens the program with the id `id`. The call needs CAP_SYS_ADMIN, and fails with ENOENT if the
+/// Opens the program with the id `id`. This needs CAP_SYS_ADMIN, and fails with ENOENT if the
 /// program no longer exists.
-pub(crate) fn open(id: u32) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_program(id: u32) -> Result<OwnedFd, Errno> {
     let mut attr = IdAttr {
         id,
         ..IdAttr::default()
     };
     // SAFETY: the attribute holds no pointer.
-    let fd = unsafe { bpf(PROG_GET_FD_BY_ID, &mut attr) }?;
+    let fd = unsafe { bpf(BPF_PROG_GET_FD_BY_ID, &mut attr) }?;
     Ok(into_owned_fd(fd))
 }
 
@@ -136,7 +138,7 @@ struct InfoAttr {
     bpf_fd: u32,
     info_len: u32,
     info: u64,
-    tail: Tail,
+    zero_tail: ZeroTail,
 }
 
 /// The fields of `struct bpf_prog_info` that Linux 4.15 has. Later kernels have only added fields
@@ -160,7 +162,7 @@ struct ProgInfo {
 
 /// Returns the instructions of an open program. If the kernel hides them
 /// (`net.core.bpf_jit_harden=2`), the result is empty or consists of zeros.
-pub(crate) fn dump(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
+pub(crate) fn read_instructions(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
     let len = read_info(program, &mut [])?.xlated_prog_len as usize / size_of::<Insn>();
     let mut insns: Vec<Insn> = vec![[0; 8]; len.min(MAX_INSNS)];
     read_info(program, &mut insns)?;
@@ -173,15 +175,17 @@ pub(crate) struct ProgramDescription {
     /// The name that the program got when it was loaded. It may be empty.
     pub(crate) name: String,
     /// The number of BPF maps that the program uses.
-    pub(crate) maps: u32,
+    pub(crate) map_count: u32,
 }
 
+/// Returns the properties of an open program that the kernel shows even if it hides the
+/// instructions.
 pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescription, Errno> {
     let info = read_info(program, &mut [])?;
     let name = info.name.split(|byte| *byte == 0).next();
     Ok(ProgramDescription {
         name: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
-        maps: info.nr_map_ids,
+        map_count: info.nr_map_ids,
     })
 }
 
@@ -193,14 +197,14 @@ fn read_info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<ProgInfo, Er
         ..ProgInfo::default()
     };
     let mut attr = InfoAttr {
-        bpf_fd: raw_fd(program),
+        bpf_fd: to_raw_fd(program),
         info_len: size_of::<ProgInfo>() as u32,
         info: std::ptr::from_mut(&mut info) as u64,
         ..InfoAttr::default()
     };
     // SAFETY: `info` points to `info_len` writable bytes, and `xlated_prog_insns`
     // in it to `xlated_prog_len` more; both outlive the call.
-    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
     Ok(info)
 }
 
@@ -219,22 +223,22 @@ struct LoadAttr {
     prog_name: [u8; 16],
     prog_ifindex: u32,
     expected_attach_type: u32,
-    tail: Tail,
+    zero_tail: ZeroTail,
 }
 
-/// Loads a device program into the kernel. The call needs CAP_SYS_ADMIN, or CAP_BPF with
-/// CAP_NET_ADMIN. bpftool shows the first 15 bytes of `name`. The kernel's verifier writes its
-/// messages to `log`, unless `log` has no space.
-pub(crate) fn load(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd, Errno> {
+/// Loads a device program into the kernel. This needs CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN.
+/// bpftool shows the first 15 bytes of `name`. The kernel's verifier writes its messages to `log`,
+/// unless `log` is empty.
+pub(crate) fn load_program(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd, Errno> {
     let mut prog_name = [0; 16];
-    for (target, byte) in prog_name.iter_mut().zip(name.bytes().take(15)) {
-        *target = byte;
+    for (character, byte) in prog_name.iter_mut().zip(name.bytes().take(15)) {
+        *character = byte;
     }
     // The verifier fails with EAGAIN while a signal is pending for this process, so the call is
     // tried up to five times.
     for _ in 0..5 {
         let mut attr = LoadAttr {
-            prog_type: PROG_TYPE_CGROUP_DEVICE,
+            prog_type: BPF_PROG_TYPE_CGROUP_DEVICE,
             insn_cnt: insns.len() as u32,
             insns: insns.as_ptr() as u64,
             // The kernel refuses a licence that is not compatible with the GPL only for programs
@@ -250,7 +254,7 @@ pub(crate) fn load(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd
         }
         // SAFETY: `insns` and `log_buf` point to as many bytes as their length fields say,
         // `license` points to a C string, and all of them outlive the call.
-        match unsafe { bpf(PROG_LOAD, &mut attr) } {
+        match unsafe { bpf(BPF_PROG_LOAD, &mut attr) } {
             Ok(fd) => return Ok(into_owned_fd(fd)),
             Err(Errno::EAGAIN) => {}
             Err(errno) => return Err(errno),
@@ -268,41 +272,40 @@ struct AttachAttr {
     attach_flags: u32,
     replace_bpf_fd: u32,
     pad: u32,
-    tail: Tail,
+    zero_tail: ZeroTail,
 }
 
-/// Attaches `program` to a cgroup. With [`REPLACE`] in `flags`, it takes the place of the attached
-/// program `replace`. The call needs CAP_NET_ADMIN.
-pub(crate) fn attach(
+/// Attaches `program` to a cgroup. With [`REPLACE`] in `flags`, it replaces the attached program
+/// `replaced_program`. This needs CAP_NET_ADMIN.
+pub(crate) fn attach_program(
     cgroup: BorrowedFd<'_>,
     program: BorrowedFd<'_>,
     flags: u32,
-    replace: Option<BorrowedFd<'_>>,
+    replaced_program: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
     let mut attr = AttachAttr {
-        target_fd: raw_fd(cgroup),
-        attach_bpf_fd: raw_fd(program),
-        attach_type: ATTACH_TYPE_CGROUP_DEVICE,
+        target_fd: to_raw_fd(cgroup),
+        attach_bpf_fd: to_raw_fd(program),
+        attach_type: BPF_CGROUP_DEVICE,
         attach_flags: flags,
-        replace_bpf_fd: replace.map(raw_fd).unwrap_or_default(),
+        replace_bpf_fd: replaced_program.map(to_raw_fd).unwrap_or_default(),
         ..AttachAttr::default()
     };
     // SAFETY: the attribute holds no pointer.
-    unsafe { bpf(PROG_ATTACH, &mut attr) }?;
+    unsafe { bpf(BPF_PROG_ATTACH, &mut attr) }?;
     Ok(())
 }
 
-/// Detaches `program` from a cgroup. The call fails with ENOENT if `program` is not attached to
-/// that cgroup.
-pub(crate) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
+/// Detaches `program` from a cgroup. Fails with ENOENT if `program` is not attached to this cgroup.
+pub(crate) fn detach_program(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut attr = AttachAttr {
-        target_fd: raw_fd(cgroup),
-        attach_bpf_fd: raw_fd(program),
-        attach_type: ATTACH_TYPE_CGROUP_DEVICE,
+        target_fd: to_raw_fd(cgroup),
+        attach_bpf_fd: to_raw_fd(program),
+        attach_type: BPF_CGROUP_DEVICE,
         ..AttachAttr::default()
     };
     // SAFETY: the attribute holds no pointer.
-    unsafe { bpf(PROG_DETACH, &mut attr) }?;
+    unsafe { bpf(BPF_PROG_DETACH, &mut attr) }?;
     Ok(())
 }
 
@@ -330,7 +333,7 @@ fn into_owned_fd(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-fn raw_fd(fd: BorrowedFd<'_>) -> u32 {
+fn to_raw_fd(fd: BorrowedFd<'_>) -> u32 {
     // The cast keeps the value, because a borrowed descriptor is never negative.
     fd.as_raw_fd() as u32
 }

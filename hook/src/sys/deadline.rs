@@ -1,4 +1,4 @@
-//! Ends this process when its work takes too long.
+//! Limits the time of this process's work by timers that end the process.
 //!
 //! A timer sends SIGALRM, whose handler reports the current stage of the work and exits. A signal
 //! handler does not run while a system call waits for a driver or a FUSE server that does not
@@ -21,17 +21,17 @@ use nix::unistd::alarm;
 
 use crate::exit::ExitCode;
 
-/// The time limit in seconds of the hook, and of `boathook-runtime` until it executes the real
-/// runtime. The programs of `[prepare]` have their own limit, and their time does not count.
+/// The time limit of the hook in seconds, and of `boathook-runtime` until it executes the real
+/// runtime. The time of the programs of `[prepare]` does not count, because they have a limit of
+/// their own.
 ///
-/// The work normally takes milliseconds. Steps that can take longer have shorter limits of their
-/// own, such as two seconds for systemd. The kubelet waits two minutes for the start of a
-/// container.
-pub(crate) const SECONDS: u32 = 10;
+/// The work normally takes milliseconds. Steps that can take longer have shorter limits, such as
+/// two seconds for systemd. The kubelet waits two minutes for the start of a container.
+pub(crate) const DEADLINE_SECONDS: u32 = 10;
 
-/// The time after which a process whose deadline is [`SECONDS`] has ended, unless SIGKILL cannot
-/// end it.
-pub(crate) const LIMIT: Duration = Duration::from_secs(SECONDS as u64 + 2);
+/// The time limit of a child process that has a deadline of [`DEADLINE_SECONDS`]: SIGKILL has ended
+/// the child by then, unless it is in an uninterruptible sleep.
+pub(crate) const CHILD_TIMEOUT: Duration = Duration::from_secs(DEADLINE_SECONDS as u64 + 2);
 
 /// The stage of the work that the report of an exceeded deadline names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,8 @@ pub(crate) enum Stage {
     Container,
 }
 
-const STAGES: [&str; 5] = [
+/// The descriptions of the stages in the report, in the order of [`Stage`].
+const STAGE_DESCRIPTIONS: [&str; 5] = [
     "reading the container's state and configuration",
     "looking up the container's devices",
     "opening the devices and files of the host",
@@ -51,40 +52,41 @@ const STAGES: [&str; 5] = [
     "mounting in the container",
 ];
 
-static STAGE: AtomicU8 = AtomicU8::new(Stage::Reading as u8);
-/// The name of the container in the report, followed by `: `. Its memory is never freed, so that
-/// the signal handler can read it at any time.
-static SUBJECT: AtomicPtr<String> = AtomicPtr::new(null_mut());
+static CURRENT_STAGE: AtomicU8 = AtomicU8::new(Stage::Reading as u8);
+/// The container's name in the report, followed by `: `. Its memory is never freed, so that the
+/// signal handler can read it at any time.
+static REPORT_PREFIX: AtomicPtr<String> = AtomicPtr::new(null_mut());
 /// The descriptor of the log to which the report is written in addition to stderr, or -1.
-static LOG: AtomicI32 = AtomicI32::new(-1);
+static REPORT_FD: AtomicI32 = AtomicI32::new(-1);
 
 impl Stage {
+    /// Makes this the current stage.
     pub(crate) fn begin(self) {
-        STAGE.store(self as u8, Ordering::Relaxed);
+        CURRENT_STAGE.store(self as u8, Ordering::Relaxed);
     }
 }
 
 /// Sets the container id that the report of an exceeded deadline names. The id must not contain
 /// control characters.
 pub(crate) fn set_container(id: &str) {
-    let subject = format!("container {id}: ");
-    SUBJECT.store(Box::into_raw(Box::new(subject)), Ordering::Release);
+    let prefix = format!("container {id}: ");
+    REPORT_PREFIX.store(Box::into_raw(Box::new(prefix)), Ordering::Release);
 }
 
-/// Lets the report of an exceeded deadline also be written to `file`, which must stay open until
+/// Makes the report of an exceeded deadline be written to `file` too. The file must stay open until
 /// this process ends.
-pub(crate) fn also_report_to(file: &File) {
-    LOG.store(file.as_raw_fd(), Ordering::Relaxed);
+pub(crate) fn add_report_file(file: &File) {
+    REPORT_FD.store(file.as_raw_fd(), Ordering::Relaxed);
 }
 
-/// A time limit of this process, which ends when the value is dropped.
+/// A time limit of this process. Dropping the value cancels the limit.
 pub(crate) struct Deadline {
-    mask: SigSet,
-    action: SigAction,
-    kill: Timer,
+    previous_mask: SigSet,
+    previous_action: SigAction,
+    kill_timer: Timer,
 }
 
-/// The time from SIGALRM, which can be handled, to SIGKILL, which cannot.
+/// The time from SIGALRM, whose handler writes the report, to SIGKILL.
 const KILL_DELAY: Duration = Duration::from_secs(1);
 
 impl Deadline {
@@ -94,20 +96,24 @@ impl Deadline {
         let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
         // SAFETY: `report_and_exit` calls only functions that are async-signal-safe
         // (signal-safety(7)), and changes no state.
-        let action = unsafe { sigaction(Signal::SIGALRM, &action) }?;
+        let previous_action = unsafe { sigaction(Signal::SIGALRM, &action) }?;
         // A process inherits the signal mask of its parent, which may have blocked SIGALRM.
-        let mut mask = SigSet::empty();
-        let mut unblocked = SigSet::empty();
-        unblocked.add(Signal::SIGALRM);
-        sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&unblocked), Some(&mut mask))?;
+        let mut previous_mask = SigSet::empty();
+        let mut alarm_signal = SigSet::empty();
+        alarm_signal.add(Signal::SIGALRM);
+        sigprocmask(
+            SigmaskHow::SIG_UNBLOCK,
+            Some(&alarm_signal),
+            Some(&mut previous_mask),
+        )?;
         let event = SigEvent::new(SigevNotify::SigevSignal {
             signal: Signal::SIGKILL,
             si_value: 0,
         });
         let mut deadline = Deadline {
-            mask,
-            action,
-            kill: Timer::new(ClockId::CLOCK_MONOTONIC, event)?,
+            previous_mask,
+            previous_action,
+            kill_timer: Timer::new(ClockId::CLOCK_MONOTONIC, event)?,
         };
         deadline.expire_in(seconds)?;
         Ok(deadline)
@@ -115,22 +121,25 @@ impl Deadline {
 
     fn expire_in(&mut self, seconds: u32) -> Result<(), Errno> {
         alarm::set(seconds);
-        let end = Duration::from_secs(seconds.into()) + KILL_DELAY;
-        self.kill
-            .set(Expiration::OneShot(end.into()), TimerSetTimeFlags::empty())
+        let kill_time = Duration::from_secs(seconds.into()) + KILL_DELAY;
+        self.kill_timer.set(
+            Expiration::OneShot(kill_time.into()),
+            TimerSetTimeFlags::empty(),
+        )
     }
 
-    /// Calls `work` while the deadline does not count, and returns the result of `work`.
+    /// Calls `work` and returns its result. The time of `work` does not count for the deadline.
     pub(crate) fn pause<T>(&mut self, work: impl FnOnce() -> T) -> Result<T, Errno> {
-        let seconds_left = alarm::cancel();
-        let never = Expiration::OneShot(Duration::ZERO.into());
-        self.kill.set(never, TimerSetTimeFlags::empty())?;
+        let remaining_seconds = alarm::cancel();
+        let no_expiration = Expiration::OneShot(Duration::ZERO.into());
+        self.kill_timer
+            .set(no_expiration, TimerSetTimeFlags::empty())?;
         let result = work();
-        seconds_left.map_or(Ok(()), |seconds| self.expire_in(seconds))?;
+        remaining_seconds.map_or(Ok(()), |seconds| self.expire_in(seconds))?;
         Ok(result)
     }
 
-    /// Cancels the deadline, as its drop does.
+    /// Cancels the deadline by dropping it.
     pub(crate) fn cancel(self) {}
 }
 
@@ -140,34 +149,34 @@ impl Drop for Deadline {
     fn drop(&mut self) {
         alarm::cancel();
         // SAFETY: the action that is restored is the one that the process had before.
-        let _ = unsafe { sigaction(Signal::SIGALRM, &self.action) };
-        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None);
+        let _ = unsafe { sigaction(Signal::SIGALRM, &self.previous_action) };
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.previous_mask), None);
     }
 }
 
 /// Handles SIGALRM: writes the report and exits. A signal handler may call only functions that are
 /// async-signal-safe (signal-safety(7)), so this one calls write(2) and _exit(2) alone.
 extern "C" fn report_and_exit(_signal: libc::c_int) {
-    let subject = SUBJECT.load(Ordering::Acquire);
+    let prefix = REPORT_PREFIX.load(Ordering::Acquire);
     // SAFETY: the pointer is null, or points to a string that was leaked and is never changed.
-    let subject = unsafe { subject.as_ref() }.map_or("", String::as_str);
-    let stage = STAGES.get(usize::from(STAGE.load(Ordering::Relaxed)));
-    let parts = [
+    let prefix = unsafe { prefix.as_ref() }.map_or("", String::as_str);
+    let stage = STAGE_DESCRIPTIONS.get(usize::from(CURRENT_STAGE.load(Ordering::Relaxed)));
+    let report_parts = [
         "boathook: ",
-        subject,
+        prefix,
         "deadline exceeded while ",
         stage.unwrap_or(&""),
         "\n",
     ];
     let mut line = [0_u8; 512];
     let mut length = 0;
-    for byte in parts.iter().flat_map(|part| part.bytes()) {
-        if let Some(place) = line.get_mut(length) {
-            *place = byte;
+    for byte in report_parts.iter().flat_map(|part| part.bytes()) {
+        if let Some(character) = line.get_mut(length) {
+            *character = byte;
             length += 1;
         }
     }
-    for descriptor in [libc::STDERR_FILENO, LOG.load(Ordering::Relaxed)] {
+    for descriptor in [libc::STDERR_FILENO, REPORT_FD.load(Ordering::Relaxed)] {
         // SAFETY: the buffer has at least `length` bytes.
         unsafe {
             libc::write(descriptor, line.as_ptr().cast(), length);

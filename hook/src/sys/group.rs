@@ -1,9 +1,9 @@
 //! Starts a process group that is killed when this process ends.
 //!
-//! An engine kills a hook that takes too long, and no program that the hook has started may go on
-//! changing a device after that. `PR_SET_PDEATHSIG` would kill a program when its parent ends, but
-//! not the children of the program. The group therefore has a leader process, which waits for the
-//! end of this process and then kills the group.
+//! An engine kills a hook that takes too long. After that, no program that the hook has started may
+//! continue to change a device. `PR_SET_PDEATHSIG` would kill a program when its parent ends, but
+//! not the children of the program. So the group has a leader process, which waits for the end of
+//! this process and then kills the group.
 
 use std::os::fd::OwnedFd;
 
@@ -19,26 +19,27 @@ pub(crate) struct ProcessGroup {
     leader: Pid,
     /// The write end of a pipe that the leader reads. When this process ends, the kernel closes
     /// the write end, and the leader kills the group.
-    _alive: OwnedFd,
+    _write_end: OwnedFd,
 }
 
 impl ProcessGroup {
+    /// Starts the leader process of a new group.
     pub(crate) fn start() -> Result<Self, Errno> {
-        let (ended, alive) = pipe2(OFlag::O_CLOEXEC)?;
+        let (read_end, write_end) = pipe2(OFlag::O_CLOEXEC)?;
         // SAFETY: the child calls only functions that are async-signal-safe, and does not
         // return.
         match unsafe { fork() }? {
             ForkResult::Child => {
-                drop(alive);
-                run_leader(&ended)
+                drop(write_end);
+                run_leader(&read_end)
             }
             ForkResult::Parent { child } => {
                 let group = ProcessGroup {
                     leader: child,
-                    _alive: alive,
+                    _write_end: write_end,
                 };
-                // The child calls setpgid(2) too, but possibly later. The call here makes sure
-                // that processes can join the group as soon as this function returns.
+                // The child calls setpgid(2) too, but perhaps later. The call in the parent makes
+                // sure that processes can join the group as soon as this function returns.
                 setpgid(child, child)?;
                 Ok(group)
             }
@@ -60,10 +61,10 @@ impl Drop for ProcessGroup {
 
 /// Runs in the leader process: waits until the write end of the pipe is closed, and kills the
 /// process group.
-fn run_leader(ended: &OwnedFd) -> ! {
+fn run_leader(read_end: &OwnedFd) -> ! {
     let own_pid = Pid::from_raw(0);
     if setpgid(own_pid, own_pid).is_ok() {
-        while read(ended, &mut [0]) == Err(Errno::EINTR) {}
+        while read(read_end, &mut [0]) == Err(Errno::EINTR) {}
         let _ = killpg(getpgrp(), Signal::SIGKILL);
     }
     // SAFETY: `_exit` does not return, and runs no code of this process.

@@ -1,9 +1,8 @@
-//! The memory of programs that have one thread, which start with every container.
+//! A memory allocator for the programs that run at every container's start, which have one thread.
 //!
-//! The allocator is dlmalloc without a lock: taking and releasing one for each of some ten thousand
-//! allocations would be a tenth of the work of a container's start. Memory comes from the kernel
-//! in pieces whose pages are made at once, because a page fault for each of them takes several
-//! times as long.
+//! The allocator is dlmalloc without a lock: a lock for each of some ten thousand allocations would
+//! be a tenth of the work of a container's start. The pages of new memory are populated at once,
+//! because a page fault for each page takes several times as long.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
@@ -13,19 +12,19 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, compiler_fence};
 
 use dlmalloc::{Allocator, Dlmalloc};
 
-/// An allocator for a program with one thread. A second thread that allocates or frees memory ends
-/// the process. So does a signal handler that allocates during an allocation.
+/// An allocator for a program with one thread. The process is aborted if a second thread allocates
+/// or frees memory, or if a signal handler allocates during an allocation.
 pub struct SingleThreadMemory {
     heap: UnsafeCell<Dlmalloc<KernelMemory>>,
-    /// The thread that uses the memory, by the address of its [`THREAD`].
-    thread: AtomicPtr<u8>,
+    /// The thread that uses the allocator, identified by the address of its [`THREAD_MARKER`].
+    owner_thread: AtomicPtr<u8>,
     is_in_use: AtomicBool,
 }
 
 thread_local! {
-    /// A variable whose address differs between threads. It is initialised when the program is
-    /// compiled, so that access to it allocates nothing.
-    static THREAD: Cell<u8> = const { Cell::new(0) };
+    /// A variable whose address differs between threads. It is initialized at compile time, so
+    /// access to it allocates nothing.
+    static THREAD_MARKER: Cell<u8> = const { Cell::new(0) };
 }
 
 // SAFETY: `with_heap` ends the process if another thread than the first one calls it.
@@ -41,16 +40,19 @@ impl SingleThreadMemory {
     pub const fn new() -> Self {
         SingleThreadMemory {
             heap: UnsafeCell::new(Dlmalloc::new_with_allocator(KernelMemory)),
-            thread: AtomicPtr::new(ptr::null_mut()),
+            owner_thread: AtomicPtr::new(ptr::null_mut()),
             is_in_use: AtomicBool::new(false),
         }
     }
 
+    /// Calls `work` with the heap. Aborts the process if this thread is not the owner of the
+    /// allocator.
     #[inline]
     fn with_heap<T>(&self, work: impl FnOnce(&mut Dlmalloc<KernelMemory>) -> T) -> T {
-        let this = THREAD.with(Cell::as_ptr);
-        let owner = self.thread.load(Ordering::Relaxed);
-        let is_owner = owner == this || owner.is_null() && self.take_over(this);
+        let this_thread = THREAD_MARKER.with(Cell::as_ptr);
+        let owner = self.owner_thread.load(Ordering::Relaxed);
+        let is_owner =
+            owner == this_thread || owner.is_null() && self.claim_for_thread(this_thread);
         if !is_owner || self.is_in_use.load(Ordering::Relaxed) {
             process::abort();
         }
@@ -64,14 +66,18 @@ impl SingleThreadMemory {
         result
     }
 
-    /// Makes this thread the one that uses the memory, unless another one did so before.
+    /// Makes this thread the owner of the allocator, unless it has an owner. Returns whether this
+    /// succeeded.
     #[cold]
-    fn take_over(&self, this: *mut u8) -> bool {
-        let none = ptr::null_mut();
-        let taken = self
-            .thread
-            .compare_exchange(none, this, Ordering::Relaxed, Ordering::Relaxed);
-        taken.is_ok()
+    fn claim_for_thread(&self, this_thread: *mut u8) -> bool {
+        let no_thread = ptr::null_mut();
+        let result = self.owner_thread.compare_exchange(
+            no_thread,
+            this_thread,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        result.is_ok()
     }
 }
 
@@ -102,27 +108,28 @@ unsafe impl GlobalAlloc for SingleThreadMemory {
     }
 }
 
-/// The largest piece whose pages are made at once, in bytes. A larger one is for one value, such
-/// as the buffer for a file that may be much shorter.
-const MAX_POPULATED: usize = 256 << 10;
+/// The size in bytes of the largest mapping whose pages are populated at once. A larger mapping is
+/// for a single value, such as a buffer of which only a part may be used.
+const MAX_POPULATED_BYTES: usize = 256 << 10;
 
-/// The heap's source of memory, mmap(2). Nothing is given back before the end of the process.
+/// The source of the heap's memory: mmap(2). Memory is not returned to the kernel before the
+/// process ends.
 struct KernelMemory;
 
 // SAFETY: each call of `alloc` maps new memory, which stays mapped.
 unsafe impl Allocator for KernelMemory {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let mut flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE;
-        if size <= MAX_POPULATED {
+        if size <= MAX_POPULATED_BYTES {
             flags |= libc::MAP_POPULATE;
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: without MAP_FIXED the kernel chooses an address that is not in use.
-        let piece = unsafe { libc::mmap(ptr::null_mut(), size, access, flags, -1, 0) };
-        if piece == libc::MAP_FAILED {
+        let mapping = unsafe { libc::mmap(ptr::null_mut(), size, access, flags, -1, 0) };
+        if mapping == libc::MAP_FAILED {
             (ptr::null_mut(), 0, 0)
         } else {
-            (piece.cast(), size, 0)
+            (mapping.cast(), size, 0)
         }
     }
 
@@ -168,26 +175,26 @@ mod tests {
     fn memory_is_reused_and_grows() {
         let memory = SingleThreadMemory::new();
         // SAFETY: the layouts have a size, and each pointer is used with its own layout, as below.
-        let first = unsafe { memory.alloc(layout(100, 8)) };
-        bytes(first, 100).fill(7);
+        let pointer = unsafe { memory.alloc(layout(100, 8)) };
+        bytes(pointer, 100).fill(7);
         // SAFETY: see above.
-        let grown = unsafe { memory.realloc(first, layout(100, 8), 1 << 20) };
-        assert_eq!(bytes(grown, 100), [7; 100]);
+        let larger_pointer = unsafe { memory.realloc(pointer, layout(100, 8), 1 << 20) };
+        assert_eq!(bytes(larger_pointer, 100), [7; 100]);
         // SAFETY: see above.
-        unsafe { memory.dealloc(grown, layout(1 << 20, 8)) };
+        unsafe { memory.dealloc(larger_pointer, layout(1 << 20, 8)) };
         // SAFETY: see above.
-        let cleared = unsafe { memory.alloc_zeroed(layout(1000, 8)) };
-        assert_eq!(bytes(cleared, 1000), [0; 1000]);
+        let zeroed_pointer = unsafe { memory.alloc_zeroed(layout(1000, 8)) };
+        assert_eq!(bytes(zeroed_pointer, 1000), [0; 1000]);
         // SAFETY: see above.
-        let aligned = unsafe { memory.alloc(layout(64, 4096)) };
-        assert!(aligned.addr().is_multiple_of(4096));
+        let aligned_pointer = unsafe { memory.alloc(layout(64, 4096)) };
+        assert!(aligned_pointer.addr().is_multiple_of(4096));
     }
 
     #[test]
     fn only_the_first_thread_takes_the_memory() {
         let memory = SingleThreadMemory::new();
         let (mut first, mut second) = (0, 0);
-        assert!(memory.take_over(&raw mut first));
-        assert!(!memory.take_over(&raw mut second));
+        assert!(memory.claim_for_thread(&raw mut first));
+        assert!(!memory.claim_for_thread(&raw mut second));
     }
 }

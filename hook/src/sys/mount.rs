@@ -10,12 +10,12 @@ use libc::{c_int, c_long, c_uint};
 use nix::Result;
 use nix::errno::Errno;
 
-/// Returns a detached copy of the mount that contains `file`. The root of the copy is `file`. With
-/// `recursive`, the mounts below `file` are copied too.
-pub(crate) fn open_tree_clone(file: impl AsFd, recursive: bool) -> Result<OwnedFd> {
+/// Returns a detached copy of the mount that contains `file`, with `file` as its root. With
+/// `is_recursive`, the mounts below `file` are copied too.
+pub(crate) fn open_tree_clone(file: impl AsFd, is_recursive: bool) -> Result<OwnedFd> {
     let mut flags =
         libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
-    if recursive {
+    if is_recursive {
         flags |= libc::AT_RECURSIVE.cast_unsigned();
     }
     // SAFETY: the path is a NUL-terminated constant; the kernel reads nothing else.
@@ -36,16 +36,17 @@ pub(crate) fn move_mount(mount: impl AsFd, target: impl AsFd) -> Result<()> {
 }
 
 /// Sets the `MOUNT_ATTR_*` bits `attributes` of a mount, and its propagation type unless
-/// `propagation` is 0. `mount` is a handle on the root of the mount.
+/// `propagation` is 0. `mount` is a handle on the root of the mount. With `is_recursive`, the
+/// mounts below it are changed too.
 pub(crate) fn set_attributes(
     mount: impl AsFd,
-    recursive: bool,
+    is_recursive: bool,
     attributes: u64,
     propagation: u64,
 ) -> Result<()> {
     mount_setattr_raw(
         mount.as_fd().as_raw_fd(),
-        recursive,
+        is_recursive,
         attributes,
         propagation,
     )
@@ -122,7 +123,12 @@ fn move_mount_raw(mount: RawFd, target: RawFd) -> Result<()> {
     check_result(unsafe { libc::syscall(libc::SYS_move_mount, mount, empty, target, empty, flags) })
 }
 
-fn mount_setattr_raw(mount: RawFd, recursive: bool, attr_set: u64, propagation: u64) -> Result<()> {
+fn mount_setattr_raw(
+    mount: RawFd,
+    is_recursive: bool,
+    attr_set: u64,
+    propagation: u64,
+) -> Result<()> {
     let attr = libc::mount_attr {
         attr_set,
         attr_clr: 0,
@@ -130,7 +136,7 @@ fn mount_setattr_raw(mount: RawFd, recursive: bool, attr_set: u64, propagation: 
         userns_fd: 0,
     };
     let mut flags = libc::AT_EMPTY_PATH;
-    if recursive {
+    if is_recursive {
         flags |= libc::AT_RECURSIVE;
     }
     // SAFETY: the path is a NUL-terminated constant, and `attr` is readable for the size
@@ -154,15 +160,15 @@ fn fsopen_raw(fs_type: &CStr, flags: c_uint) -> c_long {
 }
 
 fn fsconfig_create_raw(context: RawFd) -> Result<()> {
-    let none = ptr::null::<libc::c_char>();
+    let null = ptr::null::<libc::c_char>();
     // SAFETY: this command takes neither key nor value; both must be null.
     let result = unsafe {
         libc::syscall(
             libc::SYS_fsconfig,
             context,
             libc::FSCONFIG_CMD_CREATE,
-            none,
-            none,
+            null,
+            null,
             0,
         )
     };

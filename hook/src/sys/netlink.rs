@@ -1,4 +1,5 @@
-//! Netlink requests to the kernel (netlink(7)), and those of rtnetlink(7) for network interfaces.
+//! Sends netlink requests to the kernel (netlink(7)), and the requests of rtnetlink(7) for network
+//! interfaces.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -10,22 +11,22 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 
-/// `NLM_F_REQUEST`: the message is a request.
-const IS_REQUEST: u16 = 0x1;
+/// The flag of a netlink message that is a request (include/uapi/linux/netlink.h).
+const NLM_F_REQUEST: u16 = 0x1;
 
-/// `NLM_F_ACK`: the kernel acknowledges the request.
-const WITH_ACK: u16 = 0x4;
+/// The flag of a request that the kernel acknowledges.
+const NLM_F_ACK: u16 = 0x4;
 
-/// `NLMSG_ERROR`: the type of an answer with an error number, which is 0 in an acknowledgement.
-const ERROR: u16 = 0x2;
+/// The type of an answer with an error number. The number is 0 in an acknowledgement.
+const NLMSG_ERROR: u16 = 0x2;
 
-/// The size in bytes of a netlink message header. The payload follows it, in an acknowledgement
-/// the error number.
-const HEADER_SIZE: usize = 16;
+/// The size in bytes of the header of a netlink message. The payload follows the header. The
+/// payload of an acknowledgement begins with the error number.
+const NLMSG_HDRLEN: usize = 16;
 
-/// The size in bytes of an attribute's header (`struct rtattr`), and of `struct ifinfomsg`.
-const ATTRIBUTE_HEADER_SIZE: usize = 4;
-const LINK_HEADER_SIZE: usize = 16;
+/// The sizes in bytes of an attribute's header (`struct rtattr`) and of `struct ifinfomsg`.
+const RTATTR_HEADER_BYTES: usize = 4;
+const IFINFOMSG_BYTES: usize = 16;
 
 /// A socket for requests to the kernel, in the network namespace in which it was opened.
 pub(crate) struct NetlinkSocket(OwnedFd);
@@ -34,21 +35,21 @@ impl NetlinkSocket {
     pub(crate) fn open(protocol: SockProtocol) -> Result<Self> {
         let (family, flags) = (AddressFamily::Netlink, SockFlag::SOCK_CLOEXEC);
         let socket = socket(family, SockType::Datagram, flags, protocol)?;
-        // The kernel answers at once. The timeout only protects against waiting for ever.
+        // The kernel answers at once. The timeout is a protection against waiting for ever.
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(1))?;
         Ok(NetlinkSocket(socket))
     }
 
-    /// Sends bytes to a multicast group.
-    pub(crate) fn send_to_group(&self, bytes: &[u8], group: u32) -> Result<()> {
+    /// Sends a message to the members of a multicast group.
+    pub(crate) fn send_to_group(&self, message: &[u8], group: u32) -> Result<()> {
         let group = NetlinkAddr::new(0, group);
-        sendto(self.0.as_raw_fd(), bytes, &group, MsgFlags::empty()).map(drop)
+        sendto(self.0.as_raw_fd(), message, &group, MsgFlags::empty()).map(drop)
     }
 
-    /// Sends a request that the kernel acknowledges.
-    pub(crate) fn request(&self, kind: u16, payload: &[u8]) -> Result<()> {
-        let answer = self.exchange(kind, IS_REQUEST | WITH_ACK, payload)?;
-        match error_number(&answer) {
+    /// Sends a request and waits for the kernel's acknowledgement. Returns the kernel's error.
+    pub(crate) fn send_request(&self, message_type: u16, payload: &[u8]) -> Result<()> {
+        let answer = self.exchange(message_type, NLM_F_REQUEST | NLM_F_ACK, payload)?;
+        match parse_error_number(&answer) {
             Some(0) => Ok(()),
             Some(error) => Err(Errno::from_raw(-error)),
             None => Err(Errno::EBADMSG),
@@ -56,40 +57,42 @@ impl NetlinkSocket {
     }
 
     /// Sends a request and returns the beginning of the kernel's answer.
-    fn exchange(&self, kind: u16, flags: u16, payload: &[u8]) -> Result<Vec<u8>> {
-        let length = u32::try_from(HEADER_SIZE + payload.len()).map_err(|_| Errno::EMSGSIZE)?;
+    fn exchange(&self, message_type: u16, flags: u16, payload: &[u8]) -> Result<Vec<u8>> {
+        let length = u32::try_from(NLMSG_HDRLEN + payload.len()).map_err(|_| Errno::EMSGSIZE)?;
         let mut bytes = length.to_ne_bytes().to_vec();
-        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(message_type.to_ne_bytes());
         bytes.extend(flags.to_ne_bytes());
-        // The sequence number and the sender's address are 0; the kernel knows the sender.
+        // The sequence number and the sender's address are 0, because the kernel knows the sender.
         bytes.extend([0; 8]);
         bytes.extend(payload);
-        let (number, kernel) = (self.0.as_raw_fd(), NetlinkAddr::new(0, 0));
-        sendto(number, &bytes, &kernel, MsgFlags::empty())?;
+        let (fd, kernel_address) = (self.0.as_raw_fd(), NetlinkAddr::new(0, 0));
+        sendto(fd, &bytes, &kernel_address, MsgFlags::empty())?;
         let mut answer = vec![0; 1024];
-        let length = recv(number, &mut answer, MsgFlags::empty())?;
+        let length = recv(fd, &mut answer, MsgFlags::empty())?;
         answer.truncate(length);
         Ok(answer)
     }
 }
 
-fn error_number(answer: &[u8]) -> Option<i32> {
-    let error = answer.get(HEADER_SIZE..HEADER_SIZE + 4)?;
+fn parse_error_number(answer: &[u8]) -> Option<i32> {
+    let error = answer.get(NLMSG_HDRLEN..NLMSG_HDRLEN + 4)?;
     error.try_into().ok().map(i32::from_ne_bytes)
 }
 
-/// `RTM_NEWLINK`: changes an interface that exists.
-const CHANGE_LINK: u16 = 16;
+/// The type of a request that changes an existing network interface
+/// (include/uapi/linux/rtnetlink.h).
+const RTM_NEWLINK: u16 = 16;
 
-/// `RTM_GETLINK`: returns one interface.
-const GET_LINK: u16 = 18;
+/// The type of a request that returns one network interface.
+const RTM_GETLINK: u16 = 18;
 
-/// `IFLA_IFNAME` and `IFLA_NET_NS_FD` (include/uapi/linux/if_link.h).
-const NAME: u16 = 3;
-const NAMESPACE: u16 = 28;
+/// The attributes of a network interface with its name and its new namespace
+/// (include/uapi/linux/if_link.h).
+const IFLA_IFNAME: u16 = 3;
+const IFLA_NET_NS_FD: u16 = 28;
 
-/// `IFF_UP`: the interface is up.
-const UP: u32 = 0x1;
+/// The flag of a network interface that is up (netdevice(7)).
+const IFF_UP: u32 = 0x1;
 
 /// A network interface of the namespace of a [`LinkSocket`].
 #[derive(Debug, Clone, Copy)]
@@ -108,76 +111,83 @@ impl LinkSocket {
     }
 
     /// Finds an interface by its name. Returns `None` if the namespace does not have it.
-    pub(crate) fn find(&self, name: &str) -> Result<Option<Link>> {
-        let payload = [link_header(0, 0, 0), name_attribute(name)].concat();
-        let answer = self.0.exchange(GET_LINK, IS_REQUEST, &payload)?;
-        let kind = answer.get(4..6).and_then(|kind| kind.try_into().ok());
-        if kind.map(u16::from_ne_bytes) == Some(ERROR) {
-            return match error_number(&answer).map(|error| Errno::from_raw(-error)) {
+    pub(crate) fn find_link(&self, name: &str) -> Result<Option<Link>> {
+        let payload = [encode_link_header(0, 0, 0), encode_name_attribute(name)].concat();
+        let answer = self.0.exchange(RTM_GETLINK, NLM_F_REQUEST, &payload)?;
+        let message_type = answer
+            .get(4..6)
+            .and_then(|message_type| message_type.try_into().ok());
+        if message_type.map(u16::from_ne_bytes) == Some(NLMSG_ERROR) {
+            return match parse_error_number(&answer).map(|error| Errno::from_raw(-error)) {
                 Some(Errno::ENODEV) => Ok(None),
                 Some(errno) => Err(errno),
                 None => Err(Errno::EBADMSG),
             };
         }
         // In `struct ifinfomsg` the index is at byte 4, and the flags are at byte 8.
-        let word = |at: usize| {
-            let bytes = answer.get(HEADER_SIZE + at..HEADER_SIZE + at + 4)?;
+        let read_word = |offset: usize| {
+            let bytes = answer.get(NLMSG_HDRLEN + offset..NLMSG_HDRLEN + offset + 4)?;
             bytes.try_into().ok()
         };
-        let index = word(4).map(i32::from_ne_bytes).ok_or(Errno::EBADMSG)?;
-        let flags = word(8).map(u32::from_ne_bytes).ok_or(Errno::EBADMSG)?;
-        let is_up = flags & UP != 0;
+        let index = read_word(4).map(i32::from_ne_bytes).ok_or(Errno::EBADMSG)?;
+        let flags = read_word(8).map(u32::from_ne_bytes).ok_or(Errno::EBADMSG)?;
+        let is_up = flags & IFF_UP != 0;
         Ok(Some(Link { index, is_up }))
     }
 
-    /// Moves an interface into another network namespace, under this name. The kernel sets it down
-    /// and removes its addresses.
+    /// Moves an interface into another network namespace and gives it this name. The kernel sets
+    /// the interface down and removes its addresses.
     ///
     /// # Errors
-    /// EEXIST if the namespace has an interface of the name, and EINVAL if the driver keeps its
-    /// interfaces in one namespace.
-    pub(crate) fn move_to(&self, link: Link, namespace: BorrowedFd<'_>, name: &str) -> Result<()> {
-        let number = namespace.as_raw_fd().to_ne_bytes();
+    /// EEXIST if the namespace has an interface with this name, and EINVAL if the driver
+    /// does not let its interfaces be moved.
+    pub(crate) fn move_link(
+        &self,
+        link: Link,
+        namespace: BorrowedFd<'_>,
+        name: &str,
+    ) -> Result<()> {
+        let namespace_fd = namespace.as_raw_fd().to_ne_bytes();
         let payload = [
-            link_header(link.index, 0, 0),
-            attribute(NAMESPACE, &number),
-            name_attribute(name),
+            encode_link_header(link.index, 0, 0),
+            encode_attribute(IFLA_NET_NS_FD, &namespace_fd),
+            encode_name_attribute(name),
         ];
-        self.0.request(CHANGE_LINK, &payload.concat())
+        self.0.send_request(RTM_NEWLINK, &payload.concat())
     }
 
     /// Sets an interface up.
-    pub(crate) fn set_up(&self, link: Link) -> Result<()> {
+    pub(crate) fn set_link_up(&self, link: Link) -> Result<()> {
         self.0
-            .request(CHANGE_LINK, &link_header(link.index, UP, UP))
+            .send_request(RTM_NEWLINK, &encode_link_header(link.index, IFF_UP, IFF_UP))
     }
 }
 
-/// Returns a `struct ifinfomsg`. Of `flags` only those in `change` count.
-fn link_header(index: i32, flags: u32, change: u32) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(LINK_HEADER_SIZE);
-    // The address family and the type of the hardware, of which any is meant.
+/// Returns the bytes of a `struct ifinfomsg`. Of `flags`, only those in `change_mask` are changed.
+fn encode_link_header(index: i32, flags: u32, change_mask: u32) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(IFINFOMSG_BYTES);
+    // The address family and the hardware type. 0 means any.
     bytes.extend([0; 4]);
     bytes.extend(index.to_ne_bytes());
     bytes.extend(flags.to_ne_bytes());
-    bytes.extend(change.to_ne_bytes());
+    bytes.extend(change_mask.to_ne_bytes());
     bytes
 }
 
-fn name_attribute(name: &str) -> Vec<u8> {
-    attribute(NAME, &[name.as_bytes(), &[0]].concat())
+fn encode_name_attribute(name: &str) -> Vec<u8> {
+    encode_attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat())
 }
 
-/// Returns an attribute, with the zero bytes that align the next one.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+/// Returns the bytes of an attribute, with the zero bytes that align the next attribute.
+fn encode_attribute(attribute_type: u16, value: &[u8]) -> Vec<u8> {
     const ALIGNMENT: usize = 4;
-    let length = ATTRIBUTE_HEADER_SIZE + value.len();
-    // The values are a number and the name of an interface, so the length fits.
+    let length = RTATTR_HEADER_BYTES + value.len();
+    // The length fits into 16 bits, because the values are a number and the name of an interface.
     let mut bytes = u16::try_from(length)
         .unwrap_or(u16::MAX)
         .to_ne_bytes()
         .to_vec();
-    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(attribute_type.to_ne_bytes());
     bytes.extend(value);
     bytes.resize(length.next_multiple_of(ALIGNMENT), 0);
     bytes

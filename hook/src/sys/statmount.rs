@@ -1,5 +1,5 @@
 //! Queries a single mount by statx(2) and statmount(2) (Linux 6.8), which is faster than reading
-//! the list of all mounts. The first call returns the id of the mount, the second its parent and
+//! the list of all mounts. statx(2) returns the id of the mount, and statmount(2) its parent and
 //! its propagation type.
 
 use std::ffi::CStr;
@@ -14,25 +14,25 @@ use nix::sys::stat::{SFlag, makedev};
 
 /// The statx(2) mask that selects the id of a mount in `/proc/self/mountinfo` (Linux 5.8). The
 /// kernel may reuse the id when the mount no longer exists.
-pub(crate) const MOUNT_ID: c_uint = libc::STATX_MNT_ID;
+pub(crate) const STATX_MNT_ID: c_uint = libc::STATX_MNT_ID;
 
 /// The statx(2) mask that selects the unique id of a mount (Linux 6.8). The kernel never reuses
 /// this id, and statmount(2) takes it.
-pub(crate) const UNIQUE_MOUNT_ID: c_uint = libc::STATX_MNT_ID_UNIQUE;
+pub(crate) const STATX_MNT_ID_UNIQUE: c_uint = libc::STATX_MNT_ID_UNIQUE;
 
 /// The number of the system call statmount(2). It is the same on all architectures whose numbers
 /// follow `include/uapi/asm-generic/unistd.h`.
 const SYS_STATMOUNT: c_long = 457;
 
-/// The mask `STATMOUNT_MNT_BASIC`, which requests ids, attributes and the propagation type.
-const MOUNT_BASIC: u64 = 2;
+/// The statmount(2) mask that selects the ids, the attributes and the propagation type of a mount.
+const STATMOUNT_MNT_BASIC: u64 = 2;
 
 /// The argument of statmount(2): `struct mnt_id_req` of `include/uapi/linux/mount.h`.
 #[repr(C)]
 struct MountIdRequest {
     size: u32,
     spare: u32,
-    mount: u64,
+    mount_id: u64,
     mask: u64,
 }
 
@@ -53,25 +53,25 @@ struct StatmountAnswer {
     old_parent: u32,
     attributes: u64,
     propagation: u64,
-    /// The space of the remaining fields. The kernel writes at most as many bytes as the caller
+    /// Space for the remaining fields. The kernel writes at most as many bytes as the caller
     /// passes.
-    rest: [u64; 54],
+    reserved: [u64; 54],
 }
 
 const _: () =
     assert!(size_of::<StatmountAnswer>() == 512 && offset_of!(StatmountAnswer, propagation) == 72);
 
-/// Returns the id of the mount that contains `file`. The kind of id, `which`, is [`MOUNT_ID`] or
-/// [`UNIQUE_MOUNT_ID`]. Returns `None` if the kernel does not support this kind.
-pub(crate) fn mount_id(file: impl AsFd, which: c_uint) -> Result<Option<u64>> {
-    let stat = statx(file.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH, which)?;
-    Ok((stat.stx_mask & which != 0).then_some(stat.stx_mnt_id))
+/// Returns the id of the mount that contains `file`. The kind of id is `id_mask`: [`STATX_MNT_ID`]
+/// or [`STATX_MNT_ID_UNIQUE`]. Returns `None` if the kernel does not support this kind.
+pub(crate) fn query_mount_id(file: impl AsFd, id_mask: c_uint) -> Result<Option<u64>> {
+    let stat = statx(file.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH, id_mask)?;
+    Ok((stat.stx_mask & id_mask != 0).then_some(stat.stx_mnt_id))
 }
 
 /// Returns the type and the device number of the file at `path`. Symbolic links are followed. With
 /// `AT_STATX_DONT_SYNC` the kernel does not ask the server of a network or FUSE file system, which
 /// might never answer.
-pub(crate) fn kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> {
+pub(crate) fn stat_kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> {
     let flags = libc::AT_STATX_DONT_SYNC;
     let stat = statx(libc::AT_FDCWD, path, flags, libc::STATX_TYPE)?;
     let kind = SFlag::from_bits_truncate(stat.stx_mode.into()) & SFlag::S_IFMT;
@@ -80,9 +80,9 @@ pub(crate) fn kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> {
 }
 
 /// Returns the device number of the file system and the inode number of the file at `path`.
-/// Symbolic links are followed. As in [`kind_and_device`], the kernel does not ask the server of a
-/// network or FUSE file system.
-pub(crate) fn device_and_inode(path: &CStr) -> Result<(libc::dev_t, u64)> {
+/// Symbolic links are followed. As in [`stat_kind_and_device`], the kernel does not ask the server
+/// of a network or FUSE file system.
+pub(crate) fn stat_device_and_inode(path: &CStr) -> Result<(libc::dev_t, u64)> {
     let stat = statx(
         libc::AT_FDCWD,
         path,
@@ -93,31 +93,32 @@ pub(crate) fn device_and_inode(path: &CStr) -> Result<(libc::dev_t, u64)> {
     Ok((device, stat.stx_ino))
 }
 
-fn statx(directory: RawFd, path: &CStr, flags: c_int, wanted: c_uint) -> Result<libc::statx> {
+fn statx(directory: RawFd, path: &CStr, flags: c_int, mask: c_uint) -> Result<libc::statx> {
     let mut stat = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the path is NUL-terminated, and `stat` is writable for a whole `struct statx`.
-    let result = unsafe { libc::statx(directory, path.as_ptr(), flags, wanted, stat.as_mut_ptr()) };
+    let result = unsafe { libc::statx(directory, path.as_ptr(), flags, mask, stat.as_mut_ptr()) };
     Errno::result(result)?;
     // SAFETY: the structure consists of integers, was zeroed, and then filled in.
     Ok(unsafe { stat.assume_init() })
 }
 
+/// The parent and the propagation type of a mount.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MountRelations {
     /// The unique id of the mount on which this mount is mounted.
-    pub(crate) parent: u64,
+    pub(crate) parent_id: u64,
     /// The propagation type: `MS_SHARED`, `MS_SLAVE`, `MS_PRIVATE` or `MS_UNBINDABLE`.
     pub(crate) propagation: u64,
 }
 
-/// Queries the mount with the unique id `mount` by statmount(2). The call fails with ENOENT if the
-/// mount is not in this process's mount namespace.
-pub(crate) fn query_mount(mount: u64) -> Result<MountRelations> {
+/// Queries the mount with the unique id `mount_id` by statmount(2). Fails with ENOENT if the mount
+/// is not in this process's mount namespace.
+pub(crate) fn query_mount(mount_id: u64) -> Result<MountRelations> {
     let request = MountIdRequest {
         size: size_of::<MountIdRequest>() as u32,
         spare: 0,
-        mount,
-        mask: MOUNT_BASIC,
+        mount_id,
+        mask: STATMOUNT_MNT_BASIC,
     };
     let mut answer = MaybeUninit::<StatmountAnswer>::zeroed();
     // SAFETY: the request is readable for the size that it states, and the answer is writable
@@ -134,17 +135,17 @@ pub(crate) fn query_mount(mount: u64) -> Result<MountRelations> {
     Errno::result(result)?;
     // SAFETY: the structure consists of integers, was zeroed, and then filled in.
     let answer = unsafe { answer.assume_init() };
-    if answer.mask & MOUNT_BASIC == 0 {
+    if answer.mask & STATMOUNT_MNT_BASIC == 0 {
         return Err(Errno::ENOSYS);
     }
     Ok(MountRelations {
-        parent: answer.parent,
+        parent_id: answer.parent,
         propagation: answer.propagation,
     })
 }
 
 /// Calls statmount(2) with flags that the kernel must refuse, and returns the error.
-pub(crate) fn probe() -> Result<()> {
+pub(crate) fn probe_statmount() -> Result<()> {
     // SAFETY: the kernel refuses the flags before it reads or writes anything.
     let result = unsafe { libc::syscall(SYS_STATMOUNT, 0, 0, 0, c_uint::MAX) };
     Errno::result(result).map(drop)

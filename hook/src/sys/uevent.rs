@@ -11,14 +11,15 @@ use nix::sys::socket::{
 
 use super::netlink::NetlinkSocket;
 
-/// The multicast groups that are received. The kernel sends to group 1, and udev sends to
-/// [`UDEV_GROUP`] after it has created the device's links.
-const GROUPS: u32 = 1 | UDEV_GROUP;
+/// The bit mask of the multicast groups whose messages are received. The kernel sends to group 1,
+/// and udev sends to [`UDEV_GROUP`] after it has created the device's links.
+const RECEIVED_GROUPS: u32 = 1 | UDEV_GROUP;
+/// The bit mask of udev's multicast group.
 const UDEV_GROUP: u32 = 2;
 
 /// The size of the receive buffer in bytes. A message of the kernel has at most 2048 bytes
 /// (`UEVENT_BUFFER_SIZE`), and udev adds a header.
-const MAX_MESSAGE: usize = 8192;
+const MAX_MESSAGE_BYTES: usize = 8192;
 
 /// The subsystems whose messages are ignored. They have no device nodes, and the kernel sends
 /// messages about them at the start of every container.
@@ -28,30 +29,31 @@ const IGNORED_SUBSYSTEMS: [&[u8]; 3] = [
     b"\0SUBSYSTEM=bdi\0",
 ];
 
-pub(crate) struct Uevents(OwnedFd);
+/// A socket that receives the uevents of the kernel and of udev.
+pub(crate) struct UeventReceiver(OwnedFd);
 
-impl Uevents {
+impl UeventReceiver {
     pub(crate) fn open() -> Result<Self> {
         let protocol = SockProtocol::NetlinkKObjectUEvent;
         let (family, flags) = (AddressFamily::Netlink, SockFlag::SOCK_CLOEXEC);
         let socket = socket(family, SockType::Datagram, flags, protocol)?;
-        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
-        Ok(Uevents(socket))
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, RECEIVED_GROUPS))?;
+        Ok(UeventReceiver(socket))
     }
 
-    /// Receives all waiting messages, and returns whether one of them may concern a device. The
-    /// content of a message is not trusted, because any process can send messages; a message only
-    /// causes a new scan.
-    pub(crate) fn take(&self) -> Result<bool> {
-        let mut buffer = [0; MAX_MESSAGE];
-        let mut has_relevant = false;
+    /// Receives all pending messages without waiting, and returns whether one of them may be about
+    /// a device. The content of a message is not trusted, because any process can send messages. A
+    /// message only causes a new scan.
+    pub(crate) fn receive_pending(&self) -> Result<bool> {
+        let mut buffer = [0; MAX_MESSAGE_BYTES];
+        let mut has_device_event = false;
         loop {
             match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => has_relevant |= is_relevant(&buffer[..length]),
-                // ENOBUFS means that the kernel has dropped messages. One of them may have
-                // concerned a device.
-                Err(Errno::ENOBUFS) => has_relevant = true,
-                Err(Errno::EAGAIN) => return Ok(has_relevant),
+                Ok(length) => has_device_event |= is_relevant(&buffer[..length]),
+                // ENOBUFS means that the kernel has dropped messages. One of them may have been
+                // about a device.
+                Err(Errno::ENOBUFS) => has_device_event = true,
+                Err(Errno::EAGAIN) => return Ok(has_device_event),
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno),
             }
@@ -59,7 +61,7 @@ impl Uevents {
     }
 }
 
-impl AsFd for Uevents {
+impl AsFd for UeventReceiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -68,9 +70,9 @@ impl AsFd for Uevents {
 /// A socket that sends uevents in the network namespace of this process.
 pub(crate) struct UeventSender(NetlinkSocket);
 
-/// The type of a netlink message to the kernel. Lower numbers are control messages
+/// The type of a netlink message with a uevent. It can be any number that is no control message
 /// (`NLMSG_MIN_TYPE`).
-const MESSAGE_TYPE: u16 = 0x10;
+const UEVENT_MESSAGE_TYPE: u16 = 0x10;
 
 impl UeventSender {
     pub(crate) fn open() -> Result<Self> {
@@ -78,29 +80,29 @@ impl UeventSender {
     }
 
     /// Makes the kernel send `message` to the network namespace as one of its own uevents, with a
-    /// sequence number (`uevent_net_rcv_skb`, Linux 4.18). The call needs CAP_SYS_ADMIN in the
-    /// user namespace that owns the network namespace.
+    /// sequence number (`uevent_net_rcv_skb`, Linux 4.18). This needs CAP_SYS_ADMIN in the user
+    /// namespace that owns the network namespace.
     ///
     /// # Errors
-    /// The call fails with ECONNREFUSED on an older kernel.
+    /// ECONNREFUSED on an older kernel.
     pub(crate) fn send_as_kernel(&self, message: &[u8]) -> Result<()> {
-        self.0.request(MESSAGE_TYPE, message)
+        self.0.send_request(UEVENT_MESSAGE_TYPE, message)
     }
 
-    /// Sends `message` to the multicast group of udev. The call needs CAP_NET_ADMIN in the user
+    /// Sends `message` to the multicast group of udev. This needs CAP_NET_ADMIN in the user
     /// namespace that owns the network namespace.
     pub(crate) fn send_as_udev(&self, message: &[u8]) -> Result<()> {
         match self.0.send_to_group(message, UDEV_GROUP) {
             // A kernel before Linux 4.18 returns ECONNREFUSED, although the members of the
             // group have received the message.
             Err(Errno::ECONNREFUSED) => Ok(()),
-            sent => sent,
+            result => result,
         }
     }
 }
 
 fn is_relevant(message: &[u8]) -> bool {
-    let contains = |field: &&[u8]| message.windows(field.len()).any(|part| part == *field);
+    let contains = |field: &&[u8]| message.windows(field.len()).any(|window| window == *field);
     !IGNORED_SUBSYSTEMS.iter().any(contains)
 }
 

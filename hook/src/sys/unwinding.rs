@@ -3,8 +3,8 @@
 //! unwinder. Without the stubs, the unwinder and the code that prints backtraces would add 240 kB
 //! to each program.
 
-/// Implements `_Unwind_Backtrace(callback, argument)` of the C++ ABI for a stack without frames,
-/// so that `callback` is never called. The result 5 is `_URC_END_OF_STACK`.
+/// Implements `_Unwind_Backtrace(callback, argument)` of the C++ ABI for a stack without frames, so
+/// `callback` is never called. The result 5 is `_URC_END_OF_STACK`.
 // SAFETY: no other definition of this symbol exists, because the unwinder is not linked.
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Backtrace(_: *const libc::c_void, _: *const libc::c_void) -> libc::c_int {

@@ -104,7 +104,7 @@ fn become_runtime(
 ) -> Result<Infallible, WrapperError> {
     // The deadline must also cover the report of an error, which is written after this function
     // returns, so it is not dropped on return.
-    let deadline = Deadline::start(deadline::SECONDS).map_err(WrapperError::Signal)?;
+    let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(WrapperError::Signal)?;
     let deadline = ManuallyDrop::new(deadline);
     let file_size = sys::process::ignore_file_size_signal().map_err(WrapperError::Signal)?;
     let mut update = None;

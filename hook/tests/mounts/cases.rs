@@ -28,7 +28,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
 ];
 
 pub(crate) const OPTIONS: TmpfsOptions<'_> = TmpfsOptions {
-    size: 64 << 10,
+    size_bytes: 64 << 10,
     mode: Mode::from_bits_truncate(0o755),
     label: None,
 };
@@ -49,7 +49,7 @@ fn calls_are_probed(scene: &Scene) -> Result<()> {
         mount_setattr: some && version >= (5, 12),
         fsopen: some && version >= (5, 2),
         statmount: all && version >= (6, 8),
-        unseen: false,
+        has_private_namespace: false,
     };
     ensure!(calls == expected, "{calls:?}");
     Ok(())
@@ -58,7 +58,7 @@ fn calls_are_probed(scene: &Scene) -> Result<()> {
 fn device_node(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::Plain)?;
     let host = scene.host()?;
-    let file = host.root.file(Path::new("null0"))?;
+    let file = host.root.open_file_without_links(Path::new("null0"))?;
     let null = DeviceNumber {
         kind: DeviceKind::Character,
         major: 1,
@@ -75,7 +75,7 @@ fn device_node(scene: &Scene) -> Result<()> {
     let (root, mut mounter) = scene.enter(&container, &host)?;
     // A new node, and one that the container has already: its /dev/zero.
     for (source, path) in [(new, "dev/v/null0"), (over, "dev/zero")] {
-        let target = root.mount_point(Path::new(path), source.kind())?;
+        let target = root.open_or_create_mount_point(Path::new(path), source.kind())?;
         mounter.attach(source, &target)?;
         let meta = fs::metadata(scene.rootfs(path))?;
         ensure!(
@@ -103,7 +103,7 @@ fn library(scene: &Scene) -> Result<()> {
         (new, "/lib/v/lib.so", "usr/lib/v/lib.so"),
         (over, "/usr/lib/existing.so", "usr/lib/existing.so"),
     ] {
-        let target = root.mount_point(Path::new(path), source.kind())?;
+        let target = root.open_or_create_mount_point(Path::new(path), source.kind())?;
         mounter.attach(source, &target)?;
         ensure!(fs::read_to_string(scene.rootfs(real))? == "a library");
         scene.expect(real, &["ro", "nosuid", "nodev"])?;
@@ -133,7 +133,7 @@ fn restrictions_are_only_added(scene: &Scene) -> Result<()> {
 
     let (root, mut mounter) = scene.enter(&container, &host)?;
     for (source, path) in [(source, "ro"), (bare, "bare")] {
-        let target = root.mount_point(Path::new(path), source.kind())?;
+        let target = root.open_or_create_mount_point(Path::new(path), source.kind())?;
         mounter.attach(source, &target)?;
         let options = scene.mount_at(path)?.options;
         ensure!(options.contains(&"noatime".to_owned()), "{options:?}");
@@ -162,7 +162,7 @@ fn directory_with_mounts_below(scene: &Scene) -> Result<()> {
 
     let (root, mut mounter) = scene.enter(&container, &host)?;
     for (source, path) in [(single, "single"), (flat, "flat"), (free, "free")] {
-        let target = root.mount_point(Path::new(path), source.kind())?;
+        let target = root.open_or_create_mount_point(Path::new(path), source.kind())?;
         mounter.attach(source, &target)?;
     }
     scene.expect("single", &["ro", "nosuid", "nodev"])?;
@@ -170,7 +170,7 @@ fn directory_with_mounts_below(scene: &Scene) -> Result<()> {
     scene.expect("flat", &["ro", "nosuid", "nodev"])?;
     scene.expect("free/lower", &[])?;
 
-    let target = root.mount_point(Path::new("whole"), FileKind::Directory)?;
+    let target = root.open_or_create_mount_point(Path::new("whole"), FileKind::Directory)?;
     let attached = mounter.attach(whole, &target);
     if scene.calls.detached() {
         attached?;
@@ -193,17 +193,17 @@ fn tmpfs_of_libraries(scene: &Scene) -> Result<()> {
     let late = host.source("lib.so", Attributes::FILE)?;
 
     let (root, mut mounter) = scene.enter(&container, &host)?;
-    let target = root.mount_point(Path::new("/usr/lib/v"), FileKind::Directory)?;
-    let staged = mounter.tmpfs(target, &OPTIONS)?;
+    let target = root.open_or_create_mount_point(Path::new("/usr/lib/v"), FileKind::Directory)?;
+    let staged = mounter.create_tmpfs(target, &OPTIONS)?;
     let directory = staged.directory().clone();
     directory.symlink(Name::new("libv.so")?, Path::new("libv.so.1"))?;
     directory.create_dir(Name::new("sub")?, Mode::from_bits_truncate(0o755))?;
-    let before = directory.mount_point(Name::new("libv.so.1")?, early.kind())?;
+    let before = directory.open_or_create_mount_point(Name::new("libv.so.1")?, early.kind())?;
     let tmpfs = staged.attach(&mut mounter)?;
     mounter.attach(early, &before)?;
     let after = tmpfs
         .directory()
-        .mount_point(Name::new("libv.so.2")?, late.kind())?;
+        .open_or_create_mount_point(Name::new("libv.so.2")?, late.kind())?;
     mounter.attach(late, &after)?;
     tmpfs.set_read_only(&mounter)?;
 
@@ -238,12 +238,12 @@ fn twice(scene: &Scene) -> Result<()> {
 
     let (root, mut mounter) = scene.enter(&container, &host)?;
     let path = Path::new("usr/lib/lib.so");
-    let target = root.mount_point(path, first.kind())?;
-    ensure!(target.created() && !target.is_file(first.identity()));
+    let target = root.open_or_create_mount_point(path, first.kind())?;
+    ensure!(target.is_created() && !target.is_file(first.identity()));
     mounter.attach(first, &target)?;
     // What is there can be recognised, and mounting it again does no harm.
-    let target = root.mount_point(path, second.kind())?;
-    ensure!(!target.created() && target.is_file(second.identity()));
+    let target = root.open_or_create_mount_point(path, second.kind())?;
+    ensure!(!target.is_created() && target.is_file(second.identity()));
     ensure!(!target.is_file(third.identity()));
     mounter.attach(second, &target)?;
     ensure!(fs::read_to_string(scene.rootfs("usr/lib/lib.so"))? == "a library");

@@ -34,7 +34,7 @@ const ROUNDS: usize = 3000;
 
 /// Adds a line to the file, as the hook does with a loader's configuration.
 fn add_line(root: &ContainerRoot, path: &str) -> hook::container::Result<()> {
-    let file = root.file(Path::new(path))?;
+    let file = root.open_writable_file(Path::new(path))?;
     let mut text = b"ours\n".to_vec();
     text.extend(file.read(CAP)?.unwrap_or_default());
     text.truncate(CAP);

@@ -121,7 +121,7 @@ fn race_with_another_mount(scene: &Scene) -> Result<()> {
 
     let (mut done, mut refused) = (0, 0);
     for source in sources? {
-        let target = root.mount_point(Path::new("vol/name"), source.kind())?;
+        let target = root.open_or_create_mount_point(Path::new("vol/name"), source.kind())?;
         match mounter.attach(source, &target) {
             Ok(()) => done += 1,
             Err(_) => refused += 1,
@@ -142,7 +142,8 @@ fn race_with_another_mount(scene: &Scene) -> Result<()> {
 }
 
 fn replace(root: &ContainerRoot, path: &str) -> hook::container::Result<()> {
-    root.file(path.as_ref())?.replace(b"inside", FILE)
+    root.open_writable_file(path.as_ref())?
+        .replace(b"inside", FILE)
 }
 
 /// Works below `vol/d` while the swappers run, and checks that all of it
@@ -207,7 +208,7 @@ fn work(
         .map(|result| result.map_err(Into::into))
         .collect();
     if let Some(source) = source {
-        let target = root.mount_point(path("m").as_ref(), source.kind());
+        let target = root.open_or_create_mount_point(path("m").as_ref(), source.kind());
         worked.push(
             target
                 .map_err(Into::into)
@@ -221,8 +222,8 @@ fn work(
 }
 
 fn tmpfs(root: &ContainerRoot, mounter: &mut Mounter, path: &Path) -> Result<()> {
-    let target = root.mount_point(path, FileKind::Directory)?;
-    let tmpfs = mounter.tmpfs(target, &OPTIONS)?.attach(mounter)?;
+    let target = root.open_or_create_mount_point(path, FileKind::Directory)?;
+    let tmpfs = mounter.create_tmpfs(target, &OPTIONS)?.attach(mounter)?;
     Ok(tmpfs.set_read_only(mounter)?)
 }
 

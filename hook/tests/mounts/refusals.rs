@@ -43,15 +43,15 @@ fn shared_propagation_is_refused(scene: &Scene) -> Result<()> {
     let again = host.source("lib.so", Attributes::FILE)?;
 
     let (root, mut mounter) = scene.enter(&container, &host)?;
-    let target = root.mount_point(Path::new("lib.so"), source.kind())?;
+    let target = root.open_or_create_mount_point(Path::new("lib.so"), source.kind())?;
     let refused = mounter.attach(source, &target);
     ensure!(matches!(refused, Err(Error::Shared { .. })), "{refused:?}");
     // Also where the target was there before.
-    let target = root.mount_point(Path::new("lib.so"), again.kind())?;
+    let target = root.open_or_create_mount_point(Path::new("lib.so"), again.kind())?;
     let refused = mounter.attach(again, &target);
     ensure!(matches!(refused, Err(Error::Shared { .. })), "{refused:?}");
-    let target = root.mount_point(Path::new("v"), FileKind::Directory)?;
-    let refused = mounter.tmpfs(target, &OPTIONS);
+    let target = root.open_or_create_mount_point(Path::new("v"), FileKind::Directory)?;
+    let refused = mounter.create_tmpfs(target, &OPTIONS);
     ensure!(matches!(refused, Err(Error::Shared { .. })), "{refused:?}");
     scene.host_is_untouched()
 }
@@ -63,7 +63,7 @@ fn read_only_root(scene: &Scene) -> Result<()> {
     let device = host.source("null0", Attributes::DEVICE)?;
 
     let (root, mut mounter) = scene.enter(&container, &host)?;
-    let refused = root.mount_point(Path::new("usr/lib/new.so"), source.kind());
+    let refused = root.open_or_create_mount_point(Path::new("usr/lib/new.so"), source.kind());
     ensure!(
         matches!(refused, Err(RootError::ReadOnly { .. })),
         "{refused:?}"
@@ -74,9 +74,10 @@ fn read_only_root(scene: &Scene) -> Result<()> {
         "{refused:?}"
     );
     // What is there can be mounted on, and /dev is a file system of its own.
-    let target = root.mount_point(Path::new("usr/lib/existing.so"), source.kind())?;
+    let target =
+        root.open_or_create_mount_point(Path::new("usr/lib/existing.so"), source.kind())?;
     mounter.attach(source, &target)?;
-    let target = root.mount_point(Path::new("dev/null0"), device.kind())?;
+    let target = root.open_or_create_mount_point(Path::new("dev/null0"), device.kind())?;
     mounter.attach(device, &target)?;
     scene.host_is_untouched()
 }
@@ -90,7 +91,7 @@ fn source_replaced_on_the_way(scene: &Scene) -> Result<()> {
     fs::write(&file, "another")?;
 
     let (root, mut mounter) = scene.enter(&container, &host)?;
-    let target = root.mount_point(Path::new("usr/lib/lib.so"), source.kind())?;
+    let target = root.open_or_create_mount_point(Path::new("usr/lib/lib.so"), source.kind())?;
     let attached = mounter.attach(source, &target);
     if scene.calls.detached() {
         // What was checked is what is mounted.
@@ -113,7 +114,7 @@ fn source_removed_on_the_way(scene: &Scene) -> Result<()> {
     fs::remove_file(scene.base.join("host/lib.so"))?;
 
     let (root, mut mounter) = scene.enter(&container, &host)?;
-    let target = root.mount_point(Path::new("usr/lib/lib.so"), source.kind())?;
+    let target = root.open_or_create_mount_point(Path::new("usr/lib/lib.so"), source.kind())?;
     match (mounter.attach(source, &target), scene.calls.detached()) {
         (Err(Error::Removed { .. }), true) | (Err(Error::Missing { .. }), false) => Ok(()),
         (other, _) => bail!("{other:?}"),

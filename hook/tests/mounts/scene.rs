@@ -210,7 +210,7 @@ impl Host {
         attributes: Attributes,
         depth: Depth,
     ) -> Result<Source> {
-        let file = self.root.file(Path::new(path))?;
+        let file = self.root.open_file_without_links(Path::new(path))?;
         Ok(Source::new(&file, attributes, depth, self.calls)?)
     }
 }

@@ -94,22 +94,25 @@ fn inject(scene: &Scene, kind: Kind, at: &str, id: u32) -> Result<()> {
         ensure!(!root.can_make_devices());
         root.create_dir_all(at("a/b").as_ref(), directory)?;
         root.symlink(at("a/link").as_ref(), Path::new("b"))?;
-        root.file(at("a/file").as_ref())?.replace(b"text", file)?;
+        root.open_writable_file(at("a/file").as_ref())?
+            .replace(b"text", file)?;
         ensure!(root.read_file(at("a/file").as_ref(), 10)?.as_deref() == Some(&b"text"[..]));
-        let target = root.mount_point(at("a/lib.so").as_ref(), library.kind())?;
+        let target = root.open_or_create_mount_point(at("a/lib.so").as_ref(), library.kind())?;
         owned(&scene.rootfs(&at("a/lib.so")), id)?;
         mounter.attach(library, &target)?;
-        let target = root.mount_point(Path::new("dev/null0"), device.kind())?;
+        let target = root.open_or_create_mount_point(Path::new("dev/null0"), device.kind())?;
         mounter.attach(device, &target)?;
 
-        let target = root.mount_point(at("a/v").as_ref(), FileKind::Directory)?;
-        let tmpfs = mounter.tmpfs(target, &OPTIONS)?.attach(&mut mounter)?;
+        let target = root.open_or_create_mount_point(at("a/v").as_ref(), FileKind::Directory)?;
+        let tmpfs = mounter
+            .create_tmpfs(target, &OPTIONS)?
+            .attach(&mut mounter)?;
         tmpfs
             .directory()
             .symlink(Name::new("libv.so")?, Path::new("libv.so.1"))?;
         let target = tmpfs
             .directory()
-            .mount_point(Name::new("libv.so.1")?, in_tmpfs.kind())?;
+            .open_or_create_mount_point(Name::new("libv.so.1")?, in_tmpfs.kind())?;
         owned(&scene.rootfs(&at("a/v/libv.so.1")), id)?;
         mounter.attach(in_tmpfs, &target)?;
         tmpfs.set_read_only(&mounter)?;

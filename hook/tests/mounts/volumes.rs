@@ -109,7 +109,7 @@ fn create_everything(root: &ContainerRoot, path: &str) -> Vec<(&'static str, Res
         uid: Uid::from_raw(0),
         gid: Gid::from_raw(0),
     };
-    let mount_point = |kind| root.mount_point(path, kind).map(drop);
+    let mount_point = |kind| root.open_or_create_mount_point(path, kind).map(drop);
     vec![
         ("file mount point", mount_point(FileKind::Regular)),
         ("directory mount point", mount_point(FileKind::Directory)),
@@ -119,7 +119,8 @@ fn create_everything(root: &ContainerRoot, path: &str) -> Vec<(&'static str, Res
         ("device", root.make_device(path, NULL, access)),
         (
             "file",
-            root.file(path).and_then(|file| file.replace(b"ours", FILE)),
+            root.open_writable_file(path)
+                .and_then(|file| file.replace(b"ours", FILE)),
         ),
     ]
 }
@@ -149,7 +150,7 @@ fn nothing_is_created_in_a_volume(scene: &Scene) -> Result<()> {
     // A file that exists there is not replaced either, and links to it neither.
     symlink("/data/file", scene.rootfs("leaf"))?;
     for path in ["data/file", "absolute/file", "leaf"] {
-        let file = root.file(Path::new(path));
+        let file = root.open_writable_file(Path::new(path));
         ensure!(
             matches!(file, Err(Error::NotWritable { .. })),
             "{path}: {file:?}"
@@ -181,13 +182,13 @@ fn what_a_volume_has_can_be_covered(scene: &Scene) -> Result<()> {
     let (root, mut mounter) = scene.enter(&container, &host)?;
     bind(&scene.base.join("outside"), scene, "data")?;
     for (source, path) in [(direct, "data/file"), (linked, "absolute/file")] {
-        let target = root.mount_point(Path::new(path), source.kind())?;
-        ensure!(!target.created());
+        let target = root.open_or_create_mount_point(Path::new(path), source.kind())?;
+        ensure!(!target.is_created());
         mounter.attach(source, &target)?;
         ensure!(fs::read_to_string(scene.rootfs("data/file"))? == "a library");
     }
-    let target = root.mount_point(Path::new("data/deep"), FileKind::Directory)?;
-    ensure!(!target.created());
+    let target = root.open_or_create_mount_point(Path::new("data/deep"), FileKind::Directory)?;
+    ensure!(!target.is_created());
     scene.host_is_untouched()
 }
 
@@ -203,7 +204,7 @@ fn a_host_directory_as_dev(scene: &Scene) -> Result<()> {
     refuses_everything(&root, "dev/npu/0")?;
     // The device has its node there already.
     let path = Path::new("dev/null0");
-    let target = root.mount_point(path, FileKind::CharDevice)?;
+    let target = root.open_or_create_mount_point(path, FileKind::CharDevice)?;
     ensure!(target.is_file(source.identity()));
     let access = DeviceAccess {
         mode: Mode::from_bits_truncate(0o600),
@@ -225,7 +226,7 @@ fn the_containers_own_tmpfs(scene: &Scene) -> Result<()> {
     new_tmpfs(&scene.rootfs("run"))?;
     symlink("/run", scene.rootfs("var-run"))?;
     for path in ["dev/a/new", "run/new", "var-run/b/new"] {
-        root.mount_point(Path::new(path), FileKind::Regular)?;
+        root.open_or_create_mount_point(Path::new(path), FileKind::Regular)?;
         ensure!(
             scene.rootfs(path).exists() || path.starts_with("var-run"),
             "{path}"
@@ -294,7 +295,7 @@ fn a_devices_mode_and_owner_stay(scene: &Scene) -> Result<()> {
     let host = scene.host()?;
     let source = host.source("null0", Attributes::DEVICE)?;
     let (root, mut mounter) = scene.enter(&container, &host)?;
-    let target = root.mount_point(Path::new("dev/null0"), source.kind())?;
+    let target = root.open_or_create_mount_point(Path::new("dev/null0"), source.kind())?;
     mounter.attach(source, &target)?;
     let node = scene.rootfs("dev/null0");
     let chmod = fchmodat(

@@ -68,15 +68,15 @@ impl Kernel for RunningKernel {
     }
 
     fn query(&self, cgroup: &File, scope: ProgramScope) -> Result<AttachedPrograms, Errno> {
-        bpf::query(cgroup.as_fd(), scope)
+        bpf::query_programs(cgroup.as_fd(), scope)
     }
 
     fn open(&self, id: u32) -> Result<OwnedFd, Errno> {
-        bpf::open(id)
+        bpf::open_program(id)
     }
 
     fn dump(&self, program: &OwnedFd) -> Result<Vec<Insn>, Errno> {
-        bpf::dump(program.as_fd())
+        bpf::read_instructions(program.as_fd())
     }
 
     fn describe_program(&self, program: &OwnedFd) -> Result<ProgramDescription, Errno> {
@@ -84,7 +84,7 @@ impl Kernel for RunningKernel {
     }
 
     fn load(&self, program: &[Insn], log: &mut [u8]) -> Result<OwnedFd, Errno> {
-        bpf::load(program, PROGRAM_NAME, log)
+        bpf::load_program(program, PROGRAM_NAME, log)
     }
 
     fn attach(
@@ -94,7 +94,7 @@ impl Kernel for RunningKernel {
         flags: u32,
         replace: Option<&OwnedFd>,
     ) -> Result<(), Errno> {
-        bpf::attach(
+        bpf::attach_program(
             cgroup.as_fd(),
             program.as_fd(),
             flags,
@@ -103,7 +103,7 @@ impl Kernel for RunningKernel {
     }
 
     fn detach(&self, cgroup: &File, program: &OwnedFd) -> Result<(), Errno> {
-        bpf::detach(cgroup.as_fd(), program.as_fd())
+        bpf::detach_program(cgroup.as_fd(), program.as_fd())
     }
 
     fn is_privileged(&self) -> bool {

@@ -141,8 +141,9 @@ impl<K: Kernel> Level<'_, K> {
                     // The runtime's program is the only one of the cgroup, uses no map, and
                     // depends on config.json alone. If the kernel hides this program, it can be
                     // generated again.
-                    let is_runtime_program =
-                        unknown == Admission::Hidden && is_only_program && description.maps == 0;
+                    let is_runtime_program = unknown == Admission::Hidden
+                        && is_only_program
+                        && description.map_count == 0;
                     // Boathook adds devices to the runtime's program only, so nothing must be
                     // withdrawn from any other program.
                     if !is_runtime_program && change.rules.is_empty() {

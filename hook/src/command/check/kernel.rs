@@ -35,7 +35,7 @@ fn check_kernel_calls() -> Vec<Finding> {
         mount_setattr,
         fsopen,
         statmount,
-        unseen: _,
+        has_private_namespace: _,
     } = KernelCalls::probe();
     let calls = [
         ("openat2", openat2, "5.6"),

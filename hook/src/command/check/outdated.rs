@@ -89,7 +89,7 @@ fn find_old_files(
     config: &Config,
 ) -> Option<OldFiles> {
     let mut bundle = Bundle::read(directory).ok()?;
-    live::add_attached(&mut bundle, directory, &config.host_root);
+    live::add_recorded_requests(&mut bundle, directory, &config.host_root);
     let plan = planner::plan_for(&bundle, &Caller::Inspect, config).ok()?;
     let is_selected = |grant: &Grant| names.contains(&grant.class);
     if !names.is_empty() && !plan.grants.iter().any(is_selected) {

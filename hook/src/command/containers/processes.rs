@@ -9,7 +9,7 @@ use nix::unistd::geteuid;
 
 use super::bundles::read_directory;
 use crate::container::read_start_time as start_time;
-use crate::sys::statmount::device_and_inode;
+use crate::sys::statmount::stat_device_and_inode;
 
 /// The size limit of a file of `/proc` in bytes. A larger file is ignored.
 const MAX_FILE_BYTES: usize = 256 << 10;
@@ -138,7 +138,7 @@ fn find_program_name(pid: i32) -> Option<String> {
     let path = is_own_process.then(|| fs::read_link(&exe).ok())??;
     let identity = |path: &Path| {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-        device_and_inode(&path).ok()
+        stat_device_and_inode(&path).ok()
     };
     let is_on_host = identity(&exe).is_some_and(|exe| identity(&path) == Some(exe));
     is_on_host.then(|| path.file_name()?.to_str().map(str::to_owned))?

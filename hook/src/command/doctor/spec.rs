@@ -28,7 +28,7 @@ impl ContainerSpec {
     ) -> Result<Self, BundleError> {
         if let Some(directory) = &container.bundle {
             let mut bundle = Bundle::read(directory)?;
-            live::add_attached(&mut bundle, directory, host_root);
+            live::add_recorded_requests(&mut bundle, directory, host_root);
             return Ok(Self::new(bundle, true));
         }
         let (root, env) = match container.pid {

@@ -18,7 +18,7 @@ use crate::command::devices::ListedDevice;
 use crate::command::output::Style;
 use crate::exit::ExitCode;
 use crate::log;
-use crate::sys::uevent::Uevents;
+use crate::sys::uevent::UeventReceiver;
 
 /// The time in milliseconds after which the host is scanned again without an event. The kernel does
 /// not send events for all changes, for example when a device becomes unhealthy.
@@ -37,7 +37,7 @@ pub(in crate::command) fn watch(
 ) -> Result<ExitCode, CommandError> {
     // In a container without the host's network namespace no event arrives, and only the regular
     // scans detect changes.
-    let events = Uevents::open().ok();
+    let events = UeventReceiver::open().ok();
     let scan = Scan::run(&options.classes(), None, config)?;
     scan.report_problems();
     if options.as_json {
@@ -64,7 +64,7 @@ fn index_devices(scan: Scan) -> Devices {
 }
 
 /// Waits until an event of a device arrives or the next regular scan is due.
-fn wait_for_change(events: Option<&Uevents>) -> Result<(), Errno> {
+fn wait_for_change(events: Option<&UeventReceiver>) -> Result<(), Errno> {
     let mut poll_fds: Vec<_> = events
         .iter()
         .map(|events| PollFd::new(events.as_fd(), PollFlags::POLLIN))
@@ -75,7 +75,7 @@ fn wait_for_change(events: Option<&Uevents>) -> Result<(), Errno> {
         Ok(_) => {}
     }
     std::thread::sleep(UDEV_DELAY);
-    events.map_or(Ok(false), Uevents::take)?;
+    events.map_or(Ok(false), UeventReceiver::receive_pending)?;
     Ok(())
 }
 

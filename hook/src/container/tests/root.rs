@@ -30,8 +30,8 @@ fn in_each_root(test: impl Fn(&ContainerRoot, &Path)) {
         symlink("lib/gone/further", path.join("dangling-deep")).unwrap();
         let root = ContainerRoot::open(&path, resolver).unwrap();
         test(&root, &path);
-        let touched = fs::read_dir(base.path().join("outside")).unwrap().count();
-        assert_eq!(touched, 0, "{resolver:?}: created outside the root");
+        let created_count = fs::read_dir(base.path().join("outside")).unwrap().count();
+        assert_eq!(created_count, 0, "{resolver:?}: created outside the root");
     }
 }
 
@@ -41,7 +41,7 @@ fn name(name: &str) -> Name<'_> {
 
 fn occupied_by(error: Error) -> FileKind {
     match error {
-        Error::Occupied { found, .. } => found,
+        Error::Occupied { found_kind, .. } => found_kind,
         other => panic!("{other}"),
     }
 }
@@ -49,7 +49,7 @@ fn occupied_by(error: Error) -> FileKind {
 #[test]
 fn directories_are_made_inside_the_root() {
     in_each_root(|root, path| {
-        for (asked, made) in [
+        for (requested_path, created_path) in [
             ("/a/b/c", "a/b/c"),
             ("a/b/c", "a/b/c"),
             ("/lib/vendor/x", "usr/lib/vendor/x"),
@@ -57,8 +57,9 @@ fn directories_are_made_inside_the_root() {
             ("/lib/../sibling", "usr/sibling"),
             ("/", ""),
         ] {
-            root.create_dir_all(Path::new(asked), DIRECTORY).unwrap();
-            assert!(path.join(made).is_dir(), "{asked}");
+            root.create_dir_all(Path::new(requested_path), DIRECTORY)
+                .unwrap();
+            assert!(path.join(created_path).is_dir(), "{requested_path}");
         }
     });
 }
@@ -66,7 +67,7 @@ fn directories_are_made_inside_the_root() {
 #[test]
 fn nothing_is_made_through_a_dangling_link() {
     in_each_root(|root, path| {
-        for asked in [
+        for requested_path in [
             "dangling",
             "dangling/x",
             "dangling-deep/x",
@@ -74,9 +75,12 @@ fn nothing_is_made_through_a_dangling_link() {
             "out-absolute/x",
         ] {
             let error = root
-                .create_dir_all(Path::new(asked), DIRECTORY)
+                .create_dir_all(Path::new(requested_path), DIRECTORY)
                 .unwrap_err();
-            assert!(matches!(error, Error::Dangling { .. }), "{asked}: {error}");
+            assert!(
+                matches!(error, Error::Dangling { .. }),
+                "{requested_path}: {error}"
+            );
         }
         assert!(!path.join("usr/gone").exists());
         assert!(!path.join("usr/lib/gone").exists());
@@ -100,20 +104,23 @@ fn a_file_in_the_way_of_a_directory_is_an_error() {
 #[test]
 fn mount_points_are_made_where_nothing_is() {
     in_each_root(|root, path| {
-        let made = |path: &str, kind| root.mount_point(Path::new(path), kind).unwrap();
-        let target = made("/opt/v/file", FileKind::Regular);
-        assert!(target.created());
+        let make_mount_point = |path: &str, kind| {
+            root.open_or_create_mount_point(Path::new(path), kind)
+                .unwrap()
+        };
+        let target = make_mount_point("/opt/v/file", FileKind::Regular);
+        assert!(target.is_created());
         assert_eq!(target.path(), PathBuf::from("/opt/v/file"));
         let meta = fs::metadata(path.join("opt/v/file")).unwrap();
         assert!(meta.is_file());
         assert_eq!(meta.mode() & 0o777, 0o444);
 
-        assert!(made("/opt/v/dir", FileKind::Directory).created());
+        assert!(make_mount_point("/opt/v/dir", FileKind::Directory).is_created());
         assert!(path.join("opt/v/dir").is_dir());
 
         // The second call finds the existing mount points.
-        assert!(!made("/opt/v/file", FileKind::Regular).created());
-        assert!(!made("/opt/v/dir", FileKind::Directory).created());
+        assert!(!make_mount_point("/opt/v/file", FileKind::Regular).is_created());
+        assert!(!make_mount_point("/opt/v/dir", FileKind::Directory).is_created());
     });
 }
 
@@ -125,7 +132,9 @@ fn a_link_is_no_mount_point() {
         symlink("file", path.join("to-file")).unwrap();
         for link in ["to-dir", "to-file", "dangling", "out", "out-absolute"] {
             for kind in [FileKind::Regular, FileKind::Directory, FileKind::CharDevice] {
-                let error = root.mount_point(Path::new(link), kind).unwrap_err();
+                let error = root
+                    .open_or_create_mount_point(Path::new(link), kind)
+                    .unwrap_err();
                 assert!(matches!(error, Error::LinkAtLeaf { .. }), "{link}: {error}");
             }
         }
@@ -155,7 +164,7 @@ fn only_like_covers_like() {
             ("socket", Socket, true),
             ("socket", Directory, false),
         ] {
-            let result = root.mount_point(Path::new(found), source);
+            let result = root.open_or_create_mount_point(Path::new(found), source);
             assert_eq!(result.is_ok(), covers, "{source} on {found}");
         }
     });
@@ -165,7 +174,7 @@ fn only_like_covers_like() {
 fn a_path_has_to_end_in_a_name() {
     in_each_root(|root, _| {
         for path in ["/", "..", "usr/..", "usr/.", ""] {
-            let error = root.mount_point(Path::new(path), FileKind::Directory);
+            let error = root.open_or_create_mount_point(Path::new(path), FileKind::Directory);
             assert!(
                 matches!(error, Err(Error::File(rooted_path::Error::Path { .. }))),
                 "{path:?}"
@@ -211,12 +220,12 @@ fn only_regular_files_are_read_and_only_so_far() {
         assert_eq!(read("out-absolute/x", 10).unwrap(), None);
         assert!(matches!(
             read("usr/ten", 9),
-            Err(Error::TooLarge { cap: 9, .. })
+            Err(Error::TooLarge { max_bytes: 9, .. })
         ));
         // Opening a pipe without a writer would block the reader for ever.
         for (path, kind) in [("fifo", FileKind::Fifo), ("usr", FileKind::Directory)] {
             match read(path, 10) {
-                Err(Error::WrongKind { found, .. }) => assert_eq!(found, kind),
+                Err(Error::WrongKind { found_kind, .. }) => assert_eq!(found_kind, kind),
                 other => panic!("{path}: {other:?}"),
             }
         }
@@ -226,8 +235,10 @@ fn only_regular_files_are_read_and_only_so_far() {
 #[test]
 fn a_file_is_replaced_whole() {
     in_each_root(|root, path| {
-        let replace =
-            |path: &str, text: &str| root.file(Path::new(path))?.replace(text.as_bytes(), FILE);
+        let replace = |path: &str, text: &str| {
+            root.open_writable_file(Path::new(path))?
+                .replace(text.as_bytes(), FILE)
+        };
         let text = |file: &str| fs::read_to_string(path.join(file)).unwrap();
         let mode = |file: &str| fs::metadata(path.join(file)).unwrap().mode() & 0o7777;
         fs::create_dir(path.join("etc")).unwrap();
@@ -272,19 +283,21 @@ fn a_file_is_replaced_whole() {
 fn a_directory_makes_entries_by_name() {
     in_each_root(|root, path| {
         let directory = root.create_dir_all(Path::new("/run/v"), DIRECTORY).unwrap();
-        directory.write_new(name("file"), b"", FILE).unwrap();
+        directory.write_new_file(name("file"), b"", FILE).unwrap();
         directory.create_dir(name("sub"), DIRECTORY).unwrap();
         directory.create_dir(name("sub"), DIRECTORY).unwrap();
         directory.symlink(name("link"), Path::new("file")).unwrap();
         assert!(path.join("run/v/file").is_file());
         assert!(path.join("run/v/sub").is_dir());
-        let opened = |path| directory.directory().open(name(path)).unwrap();
-        assert_eq!(opened("link").unwrap().kind(), FileKind::Symlink);
-        assert!(opened("none").is_none());
+        let open_entry = |path| directory.directory().open(name(path)).unwrap();
+        assert_eq!(open_entry("link").unwrap().kind(), FileKind::Symlink);
+        assert!(open_entry("none").is_none());
 
-        let error = directory.write_new(name("file"), b"", FILE).unwrap_err();
-        let wanted = "/run/v/file exists already: it is a regular file";
-        assert_eq!(error.to_string(), wanted);
+        let error = directory
+            .write_new_file(name("file"), b"", FILE)
+            .unwrap_err();
+        let expected_message = "/run/v/file exists already: it is a regular file";
+        assert_eq!(error.to_string(), expected_message);
         assert!(directory.create_dir(name("link"), DIRECTORY).is_err());
     });
 }
@@ -297,7 +310,7 @@ fn device_nodes_are_made_once() {
             "making device nodes needs root",
         );
     }
-    let null = DeviceNumber {
+    let null_device = DeviceNumber {
         kind: DeviceKind::Character,
         major: 1,
         minor: 3,
@@ -309,20 +322,30 @@ fn device_nodes_are_made_once() {
     };
     in_each_root(|root, path| {
         let make = |number| root.make_device(Path::new("/dev/x"), number, access);
-        make(null).unwrap();
-        make(null).unwrap();
+        make(null_device).unwrap();
+        make(null_device).unwrap();
         let meta = fs::metadata(path.join("dev/x")).unwrap();
         assert_eq!(
             (meta.uid(), meta.gid(), meta.mode() & 0o777),
             (12, 34, 0o600)
         );
         assert_eq!(meta.rdev(), 0x103);
-        let error = make(DeviceNumber { minor: 5, ..null }).unwrap_err();
+        let error = make(DeviceNumber {
+            minor: 5,
+            ..null_device
+        })
+        .unwrap_err();
         assert_eq!(occupied_by(error), FileKind::CharDevice);
         // Only a device node can cover a device node.
         let device = Path::new("/dev/x");
-        assert!(root.mount_point(device, FileKind::BlockDevice).is_ok());
-        assert!(root.mount_point(device, FileKind::Regular).is_err());
+        assert!(
+            root.open_or_create_mount_point(device, FileKind::BlockDevice)
+                .is_ok()
+        );
+        assert!(
+            root.open_or_create_mount_point(device, FileKind::Regular)
+                .is_err()
+        );
         assert!(root.read_file(device, 10).is_err());
     });
 }
@@ -333,7 +356,7 @@ fn a_target_reports_what_it_shows() {
         fs::write(path.join("usr/file"), "").unwrap();
         let there = root.resolve(Path::new("usr/file")).unwrap().unwrap();
         for (path, is_shown) in [("usr/file", true), ("usr/other", false)] {
-            let target = root.mount_point(Path::new(path), FileKind::Regular);
+            let target = root.open_or_create_mount_point(Path::new(path), FileKind::Regular);
             let shows = target.unwrap().is_file(there.identity());
             assert_eq!(shows, is_shown, "{path}");
         }

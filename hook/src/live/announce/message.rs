@@ -1,18 +1,18 @@
-//! The messages that announce a device to programs in a container: the kernel's
-//! (lib/kobject_uevent.c), and the one of udev, which libudev reads (struct
+//! Builds the messages that announce a device to the programs of a container: the kernel's uevent
+//! (lib/kobject_uevent.c), and the message of udev, which libudev reads (struct
 //! `monitor_netlink_header` in systemd's sd-device/device-monitor.c).
 
 use crate::live::record::Announcement;
 
 /// The size in bytes of the longest message that libudev reads.
-const MAX_MESSAGE: usize = 8192;
+const MAX_MESSAGE_BYTES: usize = 8192;
 
-/// The magic number in a message's header.
-const MAGIC: u32 = 0xfeed_cafe;
-/// The size of the header in bytes.
-const HEADER_SIZE: u32 = 40;
+/// The magic number in the header of a udev message.
+const UDEV_MONITOR_MAGIC: u32 = 0xfeed_cafe;
+/// The size in bytes of the header of a udev message.
+const HEADER_BYTES: u32 = 40;
 
-/// The event of a device, which is `ACTION` in a message of the kernel.
+/// What happened to a device, as the value of `ACTION` in a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::live) enum UeventAction {
     Remove,
@@ -23,59 +23,69 @@ pub(in crate::live) enum UeventAction {
 
 impl Announcement {
     /// Returns the kernel's message, without the sequence number, which the kernel adds.
-    pub(in crate::live) fn kernel_message(&self, action: UeventAction) -> Vec<u8> {
-        let mut text = format!("{}@{}\0", action.word(), self.devpath);
-        text += &self.head(action);
-        for (name, value) in &self.kernel {
-            text += &format!("{name}={value}\0");
+    pub(in crate::live) fn to_kernel_message(&self, action: UeventAction) -> Vec<u8> {
+        let mut message = format!("{}@{}\0", action.as_str(), self.devpath);
+        message += &self.format_common_properties(action);
+        for (name, value) in &self.kernel_properties {
+            message += &format!("{name}={value}\0");
         }
-        text.into_bytes()
+        message.into_bytes()
     }
 
-    /// Returns the message of udev. `micros` is the time since the boot in microseconds.
-    pub(in crate::live) fn udev_message(
+    /// Returns the message as udev sends it. `boot_micros` is the time since boot in microseconds.
+    pub(in crate::live) fn to_udev_message(
         &self,
         action: UeventAction,
         sequence: u64,
-        micros: i64,
+        boot_micros: i64,
     ) -> Vec<u8> {
-        let mut text = self.head(action);
-        for (name, value) in &self.kernel {
+        let mut properties = self.format_common_properties(action);
+        for (name, value) in &self.kernel_properties {
             match name.as_str() {
-                "DEVNAME" => text += &format!("DEVNAME={}\0", self.node.display()),
-                _ => text += &format!("{name}={value}\0"),
+                "DEVNAME" => properties += &format!("DEVNAME={}\0", self.node_path.display()),
+                _ => properties += &format!("{name}={value}\0"),
             }
         }
-        text += &format!("SEQNUM={sequence}\0USEC_INITIALIZED={micros}\0");
-        for (name, value) in &self.udev {
+        properties += &format!("SEQNUM={sequence}\0USEC_INITIALIZED={boot_micros}\0");
+        for (name, value) in &self.udev_properties {
             let property = format!("{name}={value}\0");
-            let is_known = self.kernel.contains_key(name) || value.is_empty();
-            if !is_known && HEADER_SIZE as usize + text.len() + property.len() <= MAX_MESSAGE {
-                text += &property;
+            let is_known = self.kernel_properties.contains_key(name) || value.is_empty();
+            if !is_known
+                && HEADER_BYTES as usize + properties.len() + property.len() <= MAX_MESSAGE_BYTES
+            {
+                properties += &property;
             }
         }
-        let devtype = self.kernel.get("DEVTYPE").map(String::as_str);
+        let devtype = self.kernel_properties.get("DEVTYPE").map(String::as_str);
         let mut message = b"libudev\0".to_vec();
-        message.extend(MAGIC.to_be_bytes());
-        let length = u32::try_from(text.len()).unwrap_or_default();
-        for number in [HEADER_SIZE, HEADER_SIZE, length] {
+        message.extend(UDEV_MONITOR_MAGIC.to_be_bytes());
+        let length = u32::try_from(properties.len()).unwrap_or_default();
+        for number in [HEADER_BYTES, HEADER_BYTES, length] {
             message.extend(number.to_ne_bytes());
         }
-        // The filters of libudev's sockets compare these hashes. The message has no tags.
-        let hashes = [hash(&self.subsystem), devtype.map_or(0, hash), 0, 0];
+        // The socket filters of libudev compare these hashes of the subsystem and the device type.
+        // The last two numbers are the Bloom filter of tags. They are zero, because the message has
+        // no tags.
+        let hashes = [
+            murmur_hash2(&self.subsystem),
+            devtype.map_or(0, murmur_hash2),
+            0,
+            0,
+        ];
         message.extend(hashes.into_iter().flat_map(u32::to_be_bytes));
-        message.extend(text.into_bytes());
+        message.extend(properties.into_bytes());
         message
     }
 
-    fn head(&self, action: UeventAction) -> String {
-        let (word, devpath, subsystem) = (action.word(), &self.devpath, &self.subsystem);
-        format!("ACTION={word}\0DEVPATH={devpath}\0SUBSYSTEM={subsystem}\0")
+    /// Returns the properties with which the messages of the kernel and of udev begin.
+    fn format_common_properties(&self, action: UeventAction) -> String {
+        let (action_name, devpath, subsystem) = (action.as_str(), &self.devpath, &self.subsystem);
+        format!("ACTION={action_name}\0DEVPATH={devpath}\0SUBSYSTEM={subsystem}\0")
     }
 }
 
 impl UeventAction {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             UeventAction::Remove => "remove",
             UeventAction::Add => "add",
@@ -86,23 +96,23 @@ impl UeventAction {
 
 /// Computes MurmurHash2 with the seed 0 (A. Appleby, public domain), by which libudev compares
 /// names.
-fn hash(text: &str) -> u32 {
-    const FACTOR: u32 = 0x5bd1_e995;
-    let mixed = |part: u32| {
-        let part = part.wrapping_mul(FACTOR);
-        (part ^ (part >> 24)).wrapping_mul(FACTOR)
+fn murmur_hash2(name: &str) -> u32 {
+    const MULTIPLIER: u32 = 0x5bd1_e995;
+    let mix_block = |block: u32| {
+        let product = block.wrapping_mul(MULTIPLIER);
+        (product ^ (product >> 24)).wrapping_mul(MULTIPLIER)
     };
-    let (parts, rest) = text.as_bytes().as_chunks::<4>();
-    let mut hash = u32::try_from(text.len()).unwrap_or_default();
-    for part in parts {
-        hash = hash.wrapping_mul(FACTOR) ^ mixed(u32::from_ne_bytes(*part));
+    let (blocks, last_bytes) = name.as_bytes().as_chunks::<4>();
+    let mut hash = u32::try_from(name.len()).unwrap_or_default();
+    for block in blocks {
+        hash = hash.wrapping_mul(MULTIPLIER) ^ mix_block(u32::from_ne_bytes(*block));
     }
-    if !rest.is_empty() {
-        let rest = rest.iter().rev();
-        hash ^= rest.fold(0, |sum, byte| (sum << 8) | u32::from(*byte));
-        hash = hash.wrapping_mul(FACTOR);
+    if !last_bytes.is_empty() {
+        let reversed_bytes = last_bytes.iter().rev();
+        hash ^= reversed_bytes.fold(0, |block, byte| (block << 8) | u32::from(*byte));
+        hash = hash.wrapping_mul(MULTIPLIER);
     }
     hash ^= hash >> 13;
-    hash = hash.wrapping_mul(FACTOR);
+    hash = hash.wrapping_mul(MULTIPLIER);
     hash ^ (hash >> 15)
 }

@@ -38,63 +38,67 @@ use crate::sys::deadline::{self, Deadline};
 use crate::sys::process::Child;
 use crate::sys::uevent::UeventSender;
 
-/// The kernel's sequence number of the last uevent.
-const SEQUENCE: &str = "/sys/kernel/uevent_seqnum";
+/// The file with the sequence number of the kernel's last uevent.
+const UEVENT_SEQNUM_PATH: &str = "/sys/kernel/uevent_seqnum";
 
-/// How the devices of a container were changed.
+/// A change of a container's devices, which determines the messages about them.
 #[derive(Clone, Copy)]
 pub(in crate::live) enum DeviceChange {
     Unchanged,
     Replaced,
-    /// The devices were attached. Another process may have announced the devices meanwhile.
+    /// The devices were attached. They are announced even if another process has announced them
+    /// meanwhile.
     Attached,
     Detached,
 }
 
-/// A container, and how its devices were changed.
+/// A container's record, and the change of its devices.
 pub(in crate::live) type ChangedContainer<'r> = (&'r AttachmentRecord, DeviceChange);
 
-/// The announcements of one device, by whether the container has the announced node.
+/// The announcements of one device: those whose node the container has, and those whose node it
+/// lacks.
 #[derive(Serialize, Deserialize)]
 struct NodePresence {
-    present: BTreeSet<Announcement>,
-    absent: BTreeSet<Announcement>,
+    present_nodes: BTreeSet<Announcement>,
+    absent_nodes: BTreeSet<Announcement>,
 }
 
-type PresentDevices = Vec<(DeviceRef, NodePresence)>;
+type DevicePresences = Vec<(DeviceRef, NodePresence)>;
 
 /// The announced nodes of a container, and the inode number of its network namespace.
 #[derive(Serialize, Deserialize)]
 struct AnnouncedNodes {
-    network: u64,
-    devices: PresentDevices,
+    network_inode: u64,
+    devices: DevicePresences,
 }
 
 /// A network namespace, and the messages for its programs. Containers that share the namespace
 /// get each message once.
 struct NetworkNamespace {
     file: OwnedFd,
-    /// The user id of the namespace's root. libudev ignores messages from other users.
-    owner: u32,
+    /// The host's id of the user that is root in the namespace. libudev ignores messages from other
+    /// users.
+    root_uid: u32,
     messages: BTreeSet<(UeventAction, Announcement)>,
 }
 
-/// Announces devices that were attached to a container or detached from it. `devices` is a record
-/// of the container with these devices alone. The caller must not hold the container's lock.
+/// Announces devices that were attached to a container or detached from it. `device_record` is a
+/// record of the container that has only these devices. The caller must not hold the container's
+/// lock.
 pub(in crate::live) fn announce_devices(
-    devices: &AttachmentRecord,
+    device_record: &AttachmentRecord,
     change: DeviceChange,
     config: &Config,
 ) {
-    let snapshot = HostSnapshot::take(slice::from_ref(devices), config);
-    announce(&[(devices, change)], &snapshot, config);
+    let snapshot = HostSnapshot::take(slice::from_ref(device_record), config);
+    announce_changes(&[(device_record, change)], &snapshot, config);
 }
 
-/// Announces the devices of containers whose classes have `announce`. For each container, a child
-/// process finds its nodes. Then a child process for each network namespace sends the messages. So a
-/// container that does not answer keeps only messages of its own network namespace back.
-pub(in crate::live) fn announce(
-    changed: &[ChangedContainer<'_>],
+/// Announces the devices of changed containers whose classes have `announce`. One child process per
+/// container finds its nodes, then one per network namespace sends the messages. So a container
+/// that does not answer delays only the messages of its own network namespace.
+pub(in crate::live) fn announce_changes(
+    changed_containers: &[ChangedContainer<'_>],
     snapshot: &HostSnapshot,
     config: &Config,
 ) {
@@ -102,21 +106,29 @@ pub(in crate::live) fn announce(
         let mut devices = record.devices.iter();
         devices.any(|device| snapshot.find_announcements(device).is_some())
     };
-    let changed = changed
+    let changed_containers = changed_containers
         .iter()
         .filter(|(record, _)| has_announcements(record));
-    let searches: Vec<_> = changed
-        .map(|changed| (changed, start_finding_nodes(*changed, snapshot, config)))
+    let node_searches: Vec<_> = changed_containers
+        .map(|changed_containers| {
+            (
+                changed_containers,
+                start_finding_nodes(*changed_containers, snapshot, config),
+            )
+        })
         .collect();
-    let mut by_network: BTreeMap<u64, Vec<(ChangedContainer<'_>, PresentDevices)>> =
+    let mut containers_by_network: BTreeMap<u64, Vec<(ChangedContainer<'_>, DevicePresences)>> =
         BTreeMap::new();
-    for (&(record, change), child) in searches {
+    for (&(record, change), child) in node_searches {
         match child.and_then(|mut child| child.wait()) {
             // The child has logged its error.
             Ok(Some(text)) if text.is_empty() => {}
             Ok(Some(text)) => match serde_json::from_str(&text) {
-                Ok(AnnouncedNodes { network, devices }) => {
-                    let containers = by_network.entry(network).or_default();
+                Ok(AnnouncedNodes {
+                    network_inode,
+                    devices,
+                }) => {
+                    let containers = containers_by_network.entry(network_inode).or_default();
                     containers.push(((record, change), devices));
                 }
                 Err(error) => {
@@ -129,31 +141,32 @@ pub(in crate::live) fn announce(
     }
     // The containers of one network namespace are locked at the same time. The order of their ids
     // prevents a deadlock.
-    for containers in by_network.values_mut() {
-        containers.sort_by(|((one, _), _), ((other, _), _)| one.id.cmp(&other.id));
+    for containers in containers_by_network.values_mut() {
+        containers.sort_by(|((left, _), _), ((right, _), _)| left.id.cmp(&right.id));
     }
     let send = |containers: &Vec<_>| {
-        let _deadline = Deadline::start(deadline::SECONDS);
+        let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);
         send_messages(containers, config);
     };
-    for (network, error) in run_for_each(&by_network, deadline::LIMIT, send) {
-        for ((record, _), _) in &by_network[network] {
+    for (inode, error) in run_for_each(&containers_by_network, deadline::CHILD_TIMEOUT, send) {
+        for ((record, _), _) in &containers_by_network[inode] {
             warn_not_announced(record, &error);
         }
     }
 }
 
-/// Calls `work` for each value in a child process of its own. Returns the errors, by key. A child
-/// that does not end within `limit` does not affect the others, which run at the same time.
+/// Calls `work` for each value in a child process of its own. Returns the errors with their keys.
+/// The children run at the same time, so that one that does not end within `time_limit` does not
+/// affect the others.
 fn run_for_each<K: Ord, T>(
     values: &BTreeMap<K, T>,
-    limit: Duration,
+    time_limit: Duration,
     work: impl Fn(&T),
 ) -> Vec<(&K, LiveError)> {
     let children: Vec<_> = values
         .iter()
         .map(|(key, value)| {
-            let child = sys::process::start_child(limit, || {
+            let child = sys::process::start_child(time_limit, || {
                 work(value);
                 String::new()
             });
@@ -171,15 +184,15 @@ fn run_for_each<K: Ord, T>(
     errors
 }
 
-/// Starts a child process that finds the announced nodes in a container. It answers with
-/// [`AnnouncedNodes`], or with an empty text after an error.
+/// Starts a child process that finds the announced nodes in a container. The child answers with
+/// [`AnnouncedNodes`] as JSON, or with an empty text after an error.
 fn start_finding_nodes(
     (record, change): ChangedContainer<'_>,
     snapshot: &HostSnapshot,
     config: &Config,
 ) -> Result<Child, Errno> {
-    sys::process::start_child(deadline::LIMIT, || {
-        let _deadline = Deadline::start(deadline::SECONDS);
+    sys::process::start_child(deadline::CHILD_TIMEOUT, || {
+        let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);
         match find_present_nodes(record, change, snapshot, config) {
             Ok(nodes) => serde_json::to_string(&nodes).unwrap_or_default(),
             Err(error) => {
@@ -196,31 +209,36 @@ fn find_present_nodes(
     snapshot: &HostSnapshot,
     config: &Config,
 ) -> Result<AnnouncedNodes, LiveError> {
-    let locked = LockedContainer::from_record(record, lock::COMMAND_LIMIT, config)?;
+    let locked = LockedContainer::from_record(record, lock::COMMAND_LOCK_TIMEOUT, config)?;
     let devices = match change {
         DeviceChange::Attached | DeviceChange::Detached => &record.devices,
-        // A device that is plugged in elsewhere has another id since `record` was read.
+        // The locked record is used, because a device that was plugged in elsewhere may have got
+        // another id there after `record` was read.
         DeviceChange::Unchanged | DeviceChange::Replaced => &locked.record.devices,
     };
     let devices = devices.iter().filter_map(|device| {
         let announcements = snapshot.find_announcements(device)?.iter().cloned();
-        let (present, absent) =
-            announcements.partition(|it| has_announced_node(&locked.container.namespace, it));
-        Some((device.device_ref(), NodePresence { present, absent }))
+        let (present_nodes, absent_nodes) =
+            announcements.partition(|node| has_announced_node(&locked.container.namespace, node));
+        Some((
+            device.device_ref(),
+            NodePresence {
+                present_nodes,
+                absent_nodes,
+            },
+        ))
     });
     let network = locked.container.namespace.open_network_namespace()?;
     Ok(AnnouncedNodes {
-        network: fstat(&network).map_err(LiveError::NetworkNamespace)?.st_ino,
+        network_inode: fstat(&network).map_err(LiveError::NetworkNamespace)?.st_ino,
         devices: devices.collect(),
     })
 }
 
-/// Whether a container has the node of an announcement, with the device's number.
+/// Reports whether a container has the node of an announcement, with the device's number.
 fn has_announced_node(container: &ContainerNamespace, announcement: &Announcement) -> bool {
-    let found = container.open_file(&announcement.node).ok().flatten();
-    found.is_some_and(|found| {
-        found.kind().is_device() && found.stat().st_rdev == announcement.number
-    })
+    let node = container.open_file(&announcement.node_path).ok().flatten();
+    node.is_some_and(|node| node.kind().is_device() && node.stat().st_rdev == announcement.number)
 }
 
 fn warn_not_announced(record: &AttachmentRecord, error: &LiveError) {
@@ -235,29 +253,34 @@ fn warn_not_announced(record: &AttachmentRecord, error: &LiveError) {
 
 /// Locks all containers, sends the messages to their network namespaces, and records the
 /// announcements.
-fn send_messages(changed: &[(ChangedContainer<'_>, PresentDevices)], config: &Config) {
-    let own = fs::metadata("/proc/self/ns/net").map(|own| own.ino()).ok();
+fn send_messages(changed_containers: &[(ChangedContainer<'_>, DevicePresences)], config: &Config) {
+    let host_inode = fs::metadata("/proc/self/ns/net")
+        .map(|file| file.ino())
+        .ok();
     let mut namespaces: BTreeMap<u64, NetworkNamespace> = BTreeMap::new();
     let mut containers = Vec::new();
-    for ((record, change), present) in changed {
+    for ((record, change), devices) in changed_containers {
         let (inode, namespace, locked) =
-            match NetworkNamespace::open(record, *change, present, config) {
-                Ok(opened) => opened,
+            match NetworkNamespace::open(record, *change, devices, config) {
+                Ok(namespace_and_container) => namespace_and_container,
                 Err(error) => {
                     warn_not_announced(record, &error);
                     continue;
                 }
             };
         // Programs in the host's network namespace get the messages of the host.
-        if own.is_some_and(|own| own != inode) {
+        if host_inode.is_some_and(|host_inode| host_inode != inode) {
             match namespaces.get_mut(&inode) {
-                Some(known) => known.messages.extend(namespace.messages),
+                Some(existing_namespace) => existing_namespace.messages.extend(namespace.messages),
                 None => drop(namespaces.insert(inode, namespace)),
             }
         }
         containers.push(locked);
     }
-    for namespace in namespaces.values().filter(|it| !it.messages.is_empty()) {
+    for namespace in namespaces
+        .values()
+        .filter(|namespace| !namespace.messages.is_empty())
+    {
         if let Err(errno) = namespace.send() {
             let error = log::chain(&LiveError::NetworkNamespace(errno));
             log::warning(&format!(
@@ -266,79 +289,91 @@ fn send_messages(changed: &[(ChangedContainer<'_>, PresentDevices)], config: &Co
         }
     }
     for locked in containers {
-        if let Err(error) = save_announced(&locked) {
+        if let Err(error) = save_announcements(&locked) {
             log::warning(&format!("container {}: {error}", locked.record.id));
         }
     }
 }
 
-/// Writes the announcements to the container's record. The rest of the file stays as it is, because
-/// another process may have detached devices from it without the lock.
-fn save_announced(locked: &LockedContainer) -> io::Result<()> {
-    let announced = &locked.record.announced;
-    let set_announced = |current: &mut AttachmentRecord| current.announced.clone_from(announced);
+/// Writes the announcements to the container's record file. Nothing else in the file is changed,
+/// because another process may have detached devices from it without the lock.
+fn save_announcements(locked: &LockedContainer) -> io::Result<()> {
+    let announcements = &locked.record.announcements;
+    let set_announced =
+        |record: &mut AttachmentRecord| record.announcements.clone_from(announcements);
     locked.record_file.update(&locked.record, set_announced)?;
     Ok(())
 }
 
-/// Returns the messages for programs that know the announcements `before` and are to know those in
-/// `now`.
+/// Returns the messages that tell programs about the changes from `previous_announcements`, which
+/// they have received, to `current_announcements`.
 fn diff_announcements(
-    before: &BTreeSet<Announcement>,
-    now: &BTreeSet<Announcement>,
+    previous_announcements: &BTreeSet<Announcement>,
+    current_announcements: &BTreeSet<Announcement>,
 ) -> BTreeSet<(UeventAction, Announcement)> {
     let mut messages = BTreeSet::new();
-    for old in before {
-        if !now.iter().any(|it| it.is_same_node(old)) {
-            messages.insert((UeventAction::Remove, old.clone()));
+    for old_announcement in previous_announcements {
+        if !current_announcements
+            .iter()
+            .any(|new_announcement| new_announcement.is_same_node(old_announcement))
+        {
+            messages.insert((UeventAction::Remove, old_announcement.clone()));
         }
     }
-    for new in now.difference(before) {
-        let is_known = before.iter().any(|it| it.is_same_node(new));
+    for new_announcement in current_announcements.difference(previous_announcements) {
+        let is_known = previous_announcements
+            .iter()
+            .any(|old_announcement| old_announcement.is_same_node(new_announcement));
         let action = if is_known {
             UeventAction::Change
         } else {
             UeventAction::Add
         };
-        messages.insert((action, new.clone()));
+        messages.insert((action, new_announcement.clone()));
     }
     messages
 }
 
 impl NetworkNamespace {
-    /// Opens the network namespace of a container. Returns its inode number, the namespace with the
-    /// messages for it, and the locked container with the record of what is announced then.
+    /// Opens the network namespace of a container. Returns its inode number, the namespace with its
+    /// messages, and the locked container, whose record has the announcements as they are after the
+    /// messages.
     fn open(
         record: &AttachmentRecord,
         change: DeviceChange,
-        present_devices: &PresentDevices,
+        device_presences: &DevicePresences,
         config: &Config,
     ) -> Result<(u64, Self, LockedContainer), LiveError> {
-        let mut locked = LockedContainer::from_record(record, lock::COMMAND_LIMIT, config)?;
+        let mut locked = LockedContainer::from_record(record, lock::COMMAND_LOCK_TIMEOUT, config)?;
         let mut messages = BTreeSet::new();
-        for (device, NodePresence { present, absent }) in present_devices {
-            let known = match change {
-                // The container's record does not have the device any more.
-                DeviceChange::Detached => Some(present | absent),
+        for (device, presence) in device_presences {
+            let NodePresence {
+                present_nodes,
+                absent_nodes,
+            } = presence;
+            let earlier_announcements = match change {
+                // The record does not have the detached device any more. All its nodes count as
+                // announced.
+                DeviceChange::Detached => Some(present_nodes | absent_nodes),
                 _ => locked
                     .record
-                    .announced
-                    .insert(device.clone(), present.clone()),
+                    .announcements
+                    .insert(device.clone(), present_nodes.clone()),
             };
-            let before = match (known, change) {
+            let previous_announcements = match (earlier_announcements, change) {
                 (_, DeviceChange::Attached) | (None, DeviceChange::Replaced) => BTreeSet::new(),
-                (Some(known), _) => known,
-                // The container was started with the device.
+                (Some(announcements), _) => announcements,
+                // The container was started with the device, so no message is needed.
                 (None, _) => continue,
             };
-            messages.extend(diff_announcements(&before, present));
+            messages.extend(diff_announcements(&previous_announcements, present_nodes));
         }
         let file = locked.container.namespace.open_network_namespace()?;
         let inode = fstat(&file).map_err(LiveError::NetworkNamespace)?.st_ino;
-        let owner = locked.container.namespace.owner().uid();
+        let root_uid = locked.container.namespace.owner().uid();
         let namespace = NetworkNamespace {
             file,
-            owner,
+            root_uid,
             messages,
         };
         Ok((inode, namespace, locked))
@@ -349,16 +384,21 @@ impl NetworkNamespace {
         setns(&self.file, CloneFlags::CLONE_NEWNET)?;
         let sender = UeventSender::open()?;
         // libudev accepts messages only from the user that is root in its user namespace. The
-        // effective user id stays, and with it the capabilities.
+        // effective user id does not change, so that this process keeps its capabilities.
         let root = Uid::from_raw(0);
-        setresuid(Uid::from_raw(self.owner), root, root)?;
+        setresuid(Uid::from_raw(self.root_uid), root, root)?;
         for (action, announcement) in &self.messages {
-            sender.send_as_kernel(&announcement.kernel_message(*action))?;
-            let sequence = read_regular_text(Path::new(SEQUENCE), 64).unwrap_or_default();
-            let sequence = sequence.trim().parse().unwrap_or(1);
-            let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
-            let micros = now.tv_sec() * 1_000_000 + now.tv_nsec() / 1000;
-            sender.send_as_udev(&announcement.udev_message(*action, sequence, micros))?;
+            sender.send_as_kernel(&announcement.to_kernel_message(*action))?;
+            let sequence_number =
+                read_regular_text(Path::new(UEVENT_SEQNUM_PATH), 64).unwrap_or_default();
+            let sequence_number = sequence_number.trim().parse().unwrap_or(1);
+            let time = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+            let boot_micros = time.tv_sec() * 1_000_000 + time.tv_nsec() / 1000;
+            sender.send_as_udev(&announcement.to_udev_message(
+                *action,
+                sequence_number,
+                boot_micros,
+            ))?;
         }
         setresuid(root, root, root)
     }
@@ -381,9 +421,12 @@ mod tests {
             }
             fs::write(path, "").unwrap();
         });
-        let failed: Vec<_> = errors.iter().map(|(name, _)| **name).collect();
-        assert_eq!(failed, ["hangs"]);
-        let done = values.iter().filter(|(_, path)| path.exists());
-        assert_eq!(done.map(|(name, _)| *name).collect::<Vec<_>>(), ["a", "z"]);
+        let failed_names: Vec<_> = errors.iter().map(|(name, _)| **name).collect();
+        assert_eq!(failed_names, ["hangs"]);
+        let finished_values = values.iter().filter(|(_, path)| path.exists());
+        assert_eq!(
+            finished_values.map(|(name, _)| *name).collect::<Vec<_>>(),
+            ["a", "z"]
+        );
     }
 }

@@ -6,56 +6,62 @@ use crate::container::{self, ProcessState};
 use crate::live::record::AttachmentRecord;
 
 impl AttachmentRecord {
-    /// Records the container's cgroup, which is the deepest one with a device program or a list.
+    /// Records the path and the inode number of the container's cgroup. `cgroup` is the cgroup of
+    /// the first process, which may be below the container's cgroup.
     pub(in crate::live) fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
         let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::move_to_runtime_cgroup) else {
             return;
         };
-        self.cgroup = cgroup.path().to_owned();
-        // The root cgroup has processes of the host and of other containers as well.
+        self.cgroup_path = cgroup.path().to_owned();
+        // The root cgroup is not the container's own: it has processes of the host and of other
+        // containers as well.
         if !cgroup.is_root() {
             self.cgroup_inode = cgroup.inode().unwrap_or_default();
         }
     }
 
-    /// Whether no process of the container is left. Returns false if that is not certain.
+    /// Reports whether the container has no process any more. Returns false if that is not certain.
     ///
     /// The end of the first process is not enough: in a container without a PID namespace of its
-    /// own, other processes go on.
+    /// own, other processes continue.
     pub(crate) fn has_ended(&self) -> bool {
-        match container::process_state(self.pid, self.start_time) {
+        match container::read_process_state(self.pid, self.start_time) {
             ProcessState::Running | ProcessState::Unknown => false,
             ProcessState::Ended if self.is_init || !self.has_own_cgroup() => true,
             ProcessState::Ended => match self.find_recorded_cgroup() {
-                Ok(Some(cgroup)) => cgroup.is_populated().is_ok_and(|populated| !populated),
+                Ok(Some(cgroup)) => cgroup
+                    .is_populated()
+                    .is_ok_and(|is_populated| !is_populated),
                 Ok(None) => true,
                 Err(_) => false,
             },
         }
     }
 
-    /// Whether the record of a new start of the container may replace this one. If an older
-    /// version wrote this record, its cgroup path may be that of the new start.
+    /// Reports whether the record of a new start of the container may replace this one. The end of
+    /// the first process is sufficient for a record of an older version of Boathook, because its
+    /// cgroup path may be that of the new start.
     pub(in crate::live) fn is_replaceable(&self) -> bool {
-        let first_process_ended =
-            || container::process_state(self.pid, self.start_time) == ProcessState::Ended;
-        self.has_ended() || self.has_cgroup_path_only() && first_process_ended()
+        let has_first_process_ended =
+            || container::read_process_state(self.pid, self.start_time) == ProcessState::Ended;
+        self.has_ended() || self.has_cgroup_path_only() && has_first_process_ended()
     }
 
-    /// Whether the container's first process runs. Devices can only be attached while it does.
+    /// Reports whether the container's first process runs. Devices can only be attached as long as
+    /// it does.
     pub(in crate::live) fn is_first_process_running(&self) -> bool {
-        container::process_state(self.pid, self.start_time) == ProcessState::Running
+        container::read_process_state(self.pid, self.start_time) == ProcessState::Running
     }
 
-    /// Whether the container has a cgroup of its own, and the record has its path.
+    /// Reports whether the container has a cgroup of its own, and the record has its path.
     fn has_own_cgroup(&self) -> bool {
         self.cgroup_inode != 0 || self.has_cgroup_path_only()
     }
 
-    /// Whether an older version wrote the record, which has the path of the container's cgroup
-    /// and not its inode number.
+    /// Reports whether an older version of Boathook wrote the record, with the path of the
+    /// container's cgroup but without its inode number.
     fn has_cgroup_path_only(&self) -> bool {
-        self.spec_rules.is_none() && self.cgroup_inode == 0 && self.cgroup.parent().is_some()
+        self.spec_rules.is_none() && self.cgroup_inode == 0 && self.cgroup_path.parent().is_some()
     }
 
     /// Returns the container's cgroup by its path and inode number, or by its path alone if an
@@ -65,12 +71,12 @@ impl AttachmentRecord {
         if !self.has_own_cgroup() {
             return Ok(None);
         }
-        let cgroup = DeviceCgroup::from_path(&self.cgroup)?;
-        let is_same = |cgroup: &DeviceCgroup| {
+        let cgroup = DeviceCgroup::from_path(&self.cgroup_path)?;
+        let is_recorded_cgroup = |cgroup: &DeviceCgroup| {
             let inode = cgroup.inode();
             inode.is_ok_and(|inode| inode == self.cgroup_inode || self.has_cgroup_path_only())
         };
-        Ok(cgroup.filter(is_same))
+        Ok(cgroup.filter(is_recorded_cgroup))
     }
 
     /// Returns the container's cgroup: the recorded one, or that of the first process if the
@@ -79,22 +85,23 @@ impl AttachmentRecord {
     ///
     /// # Errors
     ///
-    /// If the cgroup is not visible to this process, such as from another cgroup namespace.
+    /// Fails if the cgroup is not visible to this process, such as from another cgroup namespace.
     pub(in crate::live) fn find_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
-        let recorded = self.find_recorded_cgroup()?;
-        if recorded.is_some() {
-            return Ok(recorded);
+        let recorded_cgroup = self.find_recorded_cgroup()?;
+        if recorded_cgroup.is_some() {
+            return Ok(recorded_cgroup);
         }
-        let cgroup = DeviceCgroup::from_pid(self.pid);
-        // The first process may have ended before, and another one may have had its number.
+        let process_cgroup = DeviceCgroup::from_pid(self.pid);
+        // If the first process has ended, `process_cgroup` may be that of another process with its
+        // id.
         if !self.is_first_process_running() {
             return Ok(None);
         }
         if self.cgroup_inode != 0 {
             return Err(CgroupError::NotVisible {
-                cgroup: self.cgroup.clone(),
+                cgroup: self.cgroup_path.clone(),
             });
         }
-        Ok(cgroup?.map(|cgroup| cgroup.move_up_to(&self.cgroup)))
+        Ok(process_cgroup?.map(|cgroup| cgroup.move_up_to(&self.cgroup_path)))
     }
 }

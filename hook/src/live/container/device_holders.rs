@@ -1,5 +1,5 @@
-//! The processes of a container that have a device open. A device that is open stays usable,
-//! whatever device rules and nodes are removed.
+//! Finds the processes of a container that have a device open. Such a process can use the device
+//! even after the device's rules and nodes are removed.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -17,19 +17,20 @@ use crate::live::record::AttachmentRecord;
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
-use crate::sys::statmount::kind_and_device;
+use crate::sys::statmount::stat_kind_and_device;
 
 /// A process that has a device open, or its memory mapped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceHolder {
     pub(crate) pid: i32,
-    /// The thread that has the device open, if it is not the first one of the process.
+    /// The id of the thread that has the device open, if it is not the main thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) thread: Option<i32>,
     pub(crate) program: String,
     pub(crate) device: String,
     /// Whether the device's memory is mapped and no descriptor of the device is open.
-    pub(crate) mapped: bool,
+    #[serde(rename = "mapped")]
+    pub(crate) is_mapped: bool,
 }
 
 impl fmt::Display for DeviceHolder {
@@ -39,48 +40,51 @@ impl fmt::Display for DeviceHolder {
             Some(thread) => write!(f, "thread {thread} of process {pid} ({program})")?,
             None => write!(f, "process {pid} ({program})")?,
         }
-        if self.mapped {
-            let state = "mapped, and can use it until it ends";
-            write!(f, " has memory of device {device} {state}")
+        if self.is_mapped {
+            let usage = "mapped, and can use it until it ends";
+            write!(f, " has memory of device {device} {usage}")
         } else {
-            let state = "open, and can use it until it closes it";
-            write!(f, " has device {device} {state}")
+            let usage = "open, and can use it until it closes it";
+            write!(f, " has device {device} {usage}")
         }
     }
 }
 
-/// Finds the processes of a container that have the device of a rule open or mapped. Descriptors
-/// that are being sent over a socket or that io_uring holds are not found, because no file of
-/// `/proc` lists them.
+/// Returns the processes of a container that have the device of a rule open or mapped. Descriptors
+/// that are in a socket's queue or that io_uring holds are not found, because no file of `/proc`
+/// lists them.
 pub(in crate::live) fn find_device_holders(
     container: &AttachmentRecord,
     rules: &[DeviceRule],
 ) -> Vec<DeviceHolder> {
     let cgroup = container.find_cgroup();
-    let Ok(Some(cgroup)) = cgroup.map(|it| it.filter(|it| !rules.is_empty() && !it.is_root()))
-    else {
+    let Ok(Some(cgroup)) = cgroup else {
         return Vec::new();
     };
+    if rules.is_empty() || cgroup.is_root() {
+        return Vec::new();
+    }
     let numbers: Vec<DeviceNumber> = rules.iter().map(|rule| rule.number).collect();
-    // A process of the container may have so many descriptors that the search takes too long.
-    let found = sys::process::run_in_child(deadline::LIMIT, || {
-        let _deadline = Deadline::start(deadline::SECONDS);
-        let (processes, are_all) = cgroup.list_processes();
-        if !are_all {
+    // The child process limits the time of the search, because a process of the container may have
+    // very many descriptors.
+    let answer = sys::process::run_in_child(deadline::CHILD_TIMEOUT, || {
+        let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);
+        let (processes, is_complete) = cgroup.list_processes();
+        if !is_complete {
             log::warning(&format!(
                 "container {}: it has so many cgroups that not all of its processes are looked at",
                 container.id
             ));
         }
-        let found = processes.into_iter();
-        let found: Vec<DeviceHolder> = found
-            .flat_map(|pid| find_in_process(pid, &numbers))
+        let holders: Vec<DeviceHolder> = processes
+            .into_iter()
+            .flat_map(|pid| find_process_holders(pid, &numbers))
             .collect();
-        serde_json::to_string(&found).unwrap_or_default()
+        serde_json::to_string(&holders).unwrap_or_default()
     });
-    let found = found.ok().flatten();
-    let found = found.and_then(|text| serde_json::from_str(&text).ok());
-    found.unwrap_or_else(|| {
+    let answer = answer.ok().flatten();
+    let holders = answer.and_then(|text| serde_json::from_str(&text).ok());
+    holders.unwrap_or_else(|| {
         log::warning(&format!(
             "container {}: it is not known which of its processes have the devices open",
             container.id
@@ -89,41 +93,42 @@ pub(in crate::live) fn find_device_holders(
     })
 }
 
-/// Finds the first descriptor or mapping of each device in a process.
-fn find_in_process(pid: i32, numbers: &[DeviceNumber]) -> Vec<DeviceHolder> {
+/// Returns the first descriptor or mapping of each device in a process.
+fn find_process_holders(pid: i32, numbers: &[DeviceNumber]) -> Vec<DeviceHolder> {
     let directory = PathBuf::from(format!("/proc/{pid}"));
-    let mut found: Vec<DeviceHolder> = Vec::new();
-    let mut missing: BTreeSet<DeviceNumber> = numbers.iter().copied().collect();
+    let mut holders: Vec<DeviceHolder> = Vec::new();
+    let mut remaining_numbers: BTreeSet<DeviceNumber> = numbers.iter().copied().collect();
     let threads = list_entries(&directory.join("task"));
-    // A thread may have a table of descriptors of its own (unshare(2), CLONE_FILES).
+    // Each thread is searched, because it may have a descriptor table of its own (unshare(2),
+    // CLONE_FILES).
     let tables = threads.map(|thread| (thread.join("fd"), false));
     let tables = tables.chain([(directory.join("map_files"), true)]);
-    for (table, mapped) in tables {
-        for entry in list_entries(&table) {
-            let Some(number) = missing
+    for (table, is_mapped) in tables {
+        for link in list_entries(&table) {
+            let Some(number) = remaining_numbers
                 .iter()
-                .find(|number| is_link_to_device(&entry, **number))
+                .find(|number| is_link_to_device(&link, **number))
             else {
                 continue;
             };
             let number = *number;
-            missing.remove(&number);
+            remaining_numbers.remove(&number);
             let thread = table.parent().and_then(Path::file_name);
-            let thread = thread.and_then(|it| it.to_str()?.parse().ok());
+            let thread = thread.and_then(|name| name.to_str()?.parse().ok());
             let program = read_regular_text(&directory.join("comm"), 64).unwrap_or_default();
-            found.push(DeviceHolder {
+            holders.push(DeviceHolder {
                 pid,
                 thread: thread.filter(|thread| *thread != pid),
                 program: program.trim_end().to_owned(),
                 device: number.to_string(),
-                mapped,
+                is_mapped,
             });
-            if missing.is_empty() {
-                return found;
+            if remaining_numbers.is_empty() {
+                return holders;
             }
         }
     }
-    found
+    holders
 }
 
 fn list_entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
@@ -131,15 +136,15 @@ fn list_entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.map(|entry| entry.path())
 }
 
-/// Whether a link in `/proc` to a descriptor or to a mapping leads to the device.
+/// Reports whether a link in `/proc` to a descriptor or to a mapping leads to the device.
 fn is_link_to_device(link: &Path, device: DeviceNumber) -> bool {
     let path = CString::new(link.as_os_str().as_bytes());
-    let Some((kind, number)) = path.ok().and_then(|path| kind_and_device(&path).ok()) else {
+    let Some((kind, number)) = path.ok().and_then(|path| stat_kind_and_device(&path).ok()) else {
         return false;
     };
-    let wanted = match device.kind {
+    let expected_kind = match device.kind {
         DeviceKind::Block => SFlag::S_IFBLK,
         DeviceKind::Character => SFlag::S_IFCHR,
     };
-    kind == wanted && number == makedev(device.major.into(), device.minor.into())
+    kind == expected_kind && number == makedev(device.major.into(), device.minor.into())
 }

@@ -1,8 +1,9 @@
-//! Handles device programs that the kernel hides (`net.core.bpf_jit_harden=2`, cgroup v2).
+//! Handles device programs of cgroup v2 whose instructions the kernel hides
+//! (`net.core.bpf_jit_harden=2`).
 //!
-//! A hidden program cannot be read or changed. It can only be generated again, from all rules that
-//! the container has. So the attachment record must have every rule that the specification does
-//! not have; otherwise the program is left as it is.
+//! A hidden program cannot be read or changed. It can only be generated again, from all rules of
+//! the container. So the attachment record must have every rule that the specification does not
+//! have. Otherwise the program is not changed.
 
 use device_class::config::Config;
 use device_class::device::DeviceRule;
@@ -15,11 +16,11 @@ use crate::live::record::{AttachmentRecord, RecordedRule, to_device_rules};
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 
-/// Returns whether the kernel hides a container's device program.
+/// Reports whether the kernel hides a container's device program.
 ///
 /// # Errors
 ///
-/// If the kernel hides it and the record does not have all of the container's rules.
+/// Fails if the kernel hides the program and the record does not have all of the container's rules.
 pub(in crate::live) fn check_hidden_program(
     cgroup: &DeviceCgroup,
     record: &AttachmentRecord,
@@ -29,7 +30,9 @@ pub(in crate::live) fn check_hidden_program(
     if !cgroup.has_hidden_program()? {
         return Ok(false);
     }
-    if record.has_all_rules || record.was_given_nothing || requests_nothing_at_start(bundle, config)
+    if record.has_all_rules
+        || record.was_started_without_injection
+        || requests_nothing_at_start(bundle, config)
     {
         Ok(true)
     } else {
@@ -37,27 +40,30 @@ pub(in crate::live) fn check_hidden_program(
     }
 }
 
-/// Whether the hook gave a container no devices at its start. This is determined by the container's
-/// request, because the host may have other devices today than at the start.
+/// Reports whether the hook injected no devices at a container's start. This is determined by the
+/// container's request, because the host may have other devices now than at the start.
 pub(in crate::live) fn requests_nothing_at_start(bundle: &Bundle, config: &Config) -> bool {
-    // `bundle` may have grants for attached devices. The one from the file has none.
-    let as_started = Bundle::read(&bundle.directory);
+    // `bundle` may have requests for attached devices. The bundle as it was at the start has none.
+    let start_bundle = Bundle::read(&bundle.directory);
     bundle.hooks.boathook_hooks().next().is_none()
-        || as_started.is_ok_and(|it| planner::requests_nothing(&it, &Caller::Inspect, config))
+        || start_bundle.is_ok_and(|start_bundle| {
+            planner::requests_nothing(&start_bundle, &Caller::Inspect, config)
+        })
 }
 
 impl AttachmentRecord {
-    /// Returns the rules from which a hidden program is generated again: those of the
-    /// specification, and the recorded ones.
-    pub(in crate::live) fn to_spec_rules(&self, spec: &[SpecRule]) -> SpecRules {
-        let spec = SpecRules::from_spec(spec);
-        let spec = spec.with_denied(&to_device_rules(&self.revoked_spec_rules));
-        spec.with_allowed(&to_device_rules(&self.rules))
+    /// Returns the rules from which a hidden program is generated again: those of the specification
+    /// without the revoked ones, and the recorded ones.
+    pub(in crate::live) fn to_spec_rules(&self, spec_rules: &[SpecRule]) -> SpecRules {
+        SpecRules::from_spec(spec_rules)
+            .with_denied(&to_device_rules(&self.revoked_spec_rules))
+            .with_allowed(&to_device_rules(&self.rules))
     }
 }
 
 impl LockedContainer {
-    /// Calls [`check_hidden_program`] for the container. Without a device cgroup nothing is hidden.
+    /// Reports whether the kernel hides the container's device program ([`check_hidden_program`]).
+    /// Returns false for a container without a device cgroup.
     pub(in crate::live) fn has_hidden_program(&self, config: &Config) -> Result<bool, LiveError> {
         match self.record.find_cgroup()? {
             Some(cgroup) => {
@@ -67,7 +73,8 @@ impl LockedContainer {
         }
     }
 
-    /// Whether the container's cgroup may deny devices that the kernel does not show.
+    /// Reports whether the container's cgroup may deny devices without showing this: the exceptions
+    /// of a device list of cgroup v1 cannot be read.
     pub(in crate::live) fn has_hidden_exceptions(&self) -> Result<bool, LiveError> {
         match self.record.find_cgroup()? {
             Some(cgroup) => Ok(cgroup.has_hidden_exceptions()?),
@@ -75,12 +82,16 @@ impl LockedContainer {
         }
     }
 
-    /// Whether neither the record nor the specification has the rule, so that the container may
-    /// lack it. `in_spec` tells whether the specification allows the device.
-    pub(in crate::live) fn is_unrecorded(&self, rule: &DeviceRule, in_spec: bool) -> bool {
-        let has_rule_for_device =
-            |rules: &[RecordedRule]| rules.iter().any(|it| it.rule.number == rule.number);
+    /// Reports whether neither the record nor the specification has a rule for the device. The
+    /// container may lack such a device. `is_in_spec` says whether the specification allows the
+    /// device.
+    pub(in crate::live) fn is_unrecorded(&self, rule: &DeviceRule, is_in_spec: bool) -> bool {
+        let has_rule_for_device = |rules: &[RecordedRule]| {
+            rules
+                .iter()
+                .any(|recorded_rule| recorded_rule.rule.number == rule.number)
+        };
         let is_revoked = has_rule_for_device(&self.record.revoked_spec_rules);
-        !has_rule_for_device(&self.record.rules) && (!in_spec || is_revoked)
+        !has_rule_for_device(&self.record.rules) && (!is_in_spec || is_revoked)
     }
 }

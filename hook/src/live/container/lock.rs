@@ -14,16 +14,17 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use rooted_path::open_lock_file;
 
-/// The time that a command of a user waits for the lock before it fails.
-pub(in crate::live) const COMMAND_LIMIT: Duration = Duration::from_secs(5);
+/// The time that a command of a user waits for a container's lock before it fails.
+pub(in crate::live) const COMMAND_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time that `follow` waits for the lock before it gives up and retries later.
-pub(in crate::live) const FOLLOW_LIMIT: Duration = Duration::from_secs(1);
+/// The time that `follow` waits for a container's lock before it gives up and retries later.
+pub(in crate::live) const FOLLOW_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pause between two attempts to take the lock.
+/// The pause between two attempts to acquire a lock.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
-/// A lock that this process holds. It is released when the value is dropped.
+/// The lock of one container's record, which this process holds. It is released when the value is
+/// dropped.
 pub(in crate::live) struct ContainerLock {
     path: PathBuf,
     /// The lock file, which is open and locked with flock(2).
@@ -31,23 +32,27 @@ pub(in crate::live) struct ContainerLock {
 }
 
 impl Drop for ContainerLock {
-    /// Unlocks the file. To close it is not enough: a child process that was left behind has
-    /// the same open file, and would keep the lock.
+    /// Unlocks the file. Closing the file is not enough: a child process that was not killed in
+    /// time shares the open file, and would keep the lock.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
 impl ContainerLock {
-    /// Waits for the lock for at most `limit`. Another process may hold the lock for ever, if the
-    /// container keeps that process waiting.
-    pub(in crate::live) fn take(directory: &Path, id: &str, limit: Duration) -> io::Result<Self> {
+    /// Waits for the lock for at most `timeout`. Another process may hold the lock for ever, if the
+    /// container does not let that process end.
+    pub(in crate::live) fn acquire(
+        directory: &Path,
+        id: &str,
+        timeout: Duration,
+    ) -> io::Result<Self> {
         let reason = "another process is changing this container, and does not end";
-        retry_within(limit, reason, || Self::try_take(directory, id))
+        retry_within(timeout, reason, || Self::try_acquire(directory, id))
     }
 
-    /// Takes the lock. Returns `None` if another process holds it.
-    pub(in crate::live) fn try_take(directory: &Path, id: &str) -> io::Result<Option<Self>> {
+    /// Acquires the lock without waiting. Returns `None` if another process holds it.
+    pub(in crate::live) fn try_acquire(directory: &Path, id: &str) -> io::Result<Option<Self>> {
         let path = directory.join(format!(".{id}.lock"));
         let file = open_lock_file(&path)?;
         match file.try_lock() {
@@ -55,21 +60,22 @@ impl ContainerLock {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        let locked = file.metadata()?;
-        // The previous holder may have removed the file. Then another process makes a new file
-        // with the same name, and this lock excludes nobody.
-        let named = match fs::symlink_metadata(&path) {
+        let locked_file = file.metadata()?;
+        // The previous holder may have removed the file, and another process may have created a new
+        // one. Then the lock on the old file excludes nobody, and is not used.
+        let current_file = match fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            named => named?,
+            current_file => current_file?,
         };
-        let is_named = (locked.dev(), locked.ino()) == (named.dev(), named.ino());
-        Ok(is_named.then_some(ContainerLock { path, file }))
+        let is_same_file =
+            (locked_file.dev(), locked_file.ino()) == (current_file.dev(), current_file.ino());
+        Ok(is_same_file.then_some(ContainerLock { path, file }))
     }
 
-    /// Removes the lock file, as the last use of the lock. Processes that wait for the lock
-    /// notice it and make a new file.
+    /// Removes the lock file. The caller must release the lock after that. Processes that wait for
+    /// the lock notice the removal and create a new file.
     pub(in crate::live) fn remove_file(&self) {
-        // A single call that fails must not leave the file.
+        // The removal is tried twice, so that one failed system call does not leave the file.
         let _ = fs::remove_file(&self.path).or_else(|_| fs::remove_file(&self.path));
     }
 }
@@ -81,12 +87,12 @@ pub(super) struct RecordWriteLock {
 }
 
 impl RecordWriteLock {
-    /// Waits for the lock for at most [`COMMAND_LIMIT`]. Its holders need milliseconds.
-    pub(super) fn take(directory: &Path) -> io::Result<Self> {
+    /// Waits for the lock for at most [`COMMAND_LOCK_TIMEOUT`]. It is held for milliseconds only.
+    pub(super) fn acquire(directory: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = File::from(open(directory, flags, Mode::empty())?);
         let reason = "another process is writing records, and does not end";
-        retry_within(COMMAND_LIMIT, reason, || match file.try_lock() {
+        retry_within(COMMAND_LOCK_TIMEOUT, reason, || match file.try_lock() {
             Ok(()) => Ok(Some(())),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
@@ -95,18 +101,18 @@ impl RecordWriteLock {
     }
 }
 
-/// Calls `try_take` until it returns a lock. Fails with `reason` after `limit`.
+/// Calls `try_acquire` until it returns a lock. Fails with `reason` after `timeout`.
 fn retry_within<T>(
-    limit: Duration,
+    timeout: Duration,
     reason: &str,
-    mut try_take: impl FnMut() -> io::Result<Option<T>>,
+    mut try_acquire: impl FnMut() -> io::Result<Option<T>>,
 ) -> io::Result<T> {
-    let end = Instant::now() + limit;
+    let deadline = Instant::now() + timeout;
     loop {
-        if let Some(lock) = try_take()? {
+        if let Some(lock) = try_acquire()? {
             return Ok(lock);
         }
-        if Instant::now() > end {
+        if Instant::now() > deadline {
             return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
         }
         sleep(RETRY_PAUSE);
@@ -131,8 +137,11 @@ mod tests {
                 scope.spawn(|| {
                     for round in 0..500 {
                         let lock = match round % 5 {
-                            0 => ContainerLock::try_take(directory, "a").unwrap(),
-                            _ => Some(ContainerLock::take(directory, "a", COMMAND_LIMIT).unwrap()),
+                            0 => ContainerLock::try_acquire(directory, "a").unwrap(),
+                            _ => Some(
+                                ContainerLock::acquire(directory, "a", COMMAND_LOCK_TIMEOUT)
+                                    .unwrap(),
+                            ),
                         };
                         let Some(lock) = lock else { continue };
                         assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "{round}");
@@ -147,10 +156,18 @@ mod tests {
             }
         });
         assert!(rounds.load(Ordering::SeqCst) >= 4 * 400);
-        let lock = ContainerLock::take(directory, "a", COMMAND_LIMIT).unwrap();
-        assert!(ContainerLock::try_take(directory, "a").unwrap().is_none());
-        assert!(ContainerLock::try_take(directory, "b").unwrap().is_some());
-        assert!(ContainerLock::take(directory, "a", RETRY_PAUSE).is_err());
+        let lock = ContainerLock::acquire(directory, "a", COMMAND_LOCK_TIMEOUT).unwrap();
+        assert!(
+            ContainerLock::try_acquire(directory, "a")
+                .unwrap()
+                .is_none()
+        );
+        assert!(
+            ContainerLock::try_acquire(directory, "b")
+                .unwrap()
+                .is_some()
+        );
+        assert!(ContainerLock::acquire(directory, "a", RETRY_PAUSE).is_err());
         lock.remove_file();
         assert_eq!(fs::read_dir(directory).unwrap().count(), 1, "b's");
     }

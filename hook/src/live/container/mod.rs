@@ -27,10 +27,11 @@ use crate::sys::deadline::{self, Deadline};
 pub(in crate::live) use record_files::LockedRecord;
 pub(in crate::live) use remove_files::is_device_node;
 
-/// A container that runs, as its engine or its record describes it.
+/// The id, the first process and the bundle of a running container, as its engine or its attachment
+/// record describes them.
 pub(crate) struct ContainerLocation {
     pub(crate) id: String,
-    /// The container's first process.
+    /// The process id of the container's first process, in the host's PID namespace.
     pub(crate) pid: i32,
     /// The start time of the first process, if it is known ([`AttachmentRecord::start_time`]).
     pub(crate) start_time: Option<u64>,
@@ -64,21 +65,21 @@ impl OpenContainer {
         })
     }
 
-    /// Moves this process into the container's mount namespace. There is no way back, so that
-    /// only a child process does this.
+    /// Moves this process into the container's mount namespace. A process cannot return from it, so
+    /// only child processes call this.
     pub(in crate::live) fn enter(&self) -> Result<ContainerRoot, LiveError> {
         let resolver = self.calls.resolver();
         Ok(self.namespace.enter(&self.bundle.tmpfs_paths, resolver)?)
     }
 }
 
-/// A container that runs, with its record, which this process has locked.
+/// A running container with its record. This process holds the lock of the record.
 pub(in crate::live) struct LockedContainer {
     pub(in crate::live) container: OpenContainer,
     pub(in crate::live) record_file: LockedRecord,
     pub(in crate::live) record: AttachmentRecord,
-    /// The record as it was read from its file.
-    as_read: Option<AttachmentRecord>,
+    /// The record as it was read from its file, or `None` if there was no file.
+    original_record: Option<AttachmentRecord>,
 }
 
 impl LockedContainer {
@@ -87,34 +88,35 @@ impl LockedContainer {
         location: &ContainerLocation,
         config: &Config,
     ) -> Result<Self, LiveError> {
-        Self::open_within(lock::COMMAND_LIMIT, location, config)
+        Self::open_within(lock::COMMAND_LOCK_TIMEOUT, location, config)
     }
 
-    /// Opens and locks the container of a record. Waits for the lock for at most `limit`.
+    /// Opens and locks the container of a record. Waits for the lock for at most `lock_timeout`.
     pub(in crate::live) fn from_record(
         record: &AttachmentRecord,
-        limit: Duration,
+        lock_timeout: Duration,
         config: &Config,
     ) -> Result<Self, LiveError> {
-        Self::open_within(limit, &record.location(), config)
+        Self::open_within(lock_timeout, &record.to_location(), config)
     }
 
     fn open_within(
-        limit: Duration,
+        lock_timeout: Duration,
         location: &ContainerLocation,
         config: &Config,
     ) -> Result<Self, LiveError> {
         require_root()?;
         let container = OpenContainer::open(location).map_err(|error| {
-            let state = |start_time| container::process_state(location.pid, start_time);
-            match location.start_time.map(state) {
+            let process_state =
+                |start_time| container::read_process_state(location.pid, start_time);
+            match location.start_time.map(process_state) {
                 Some(ProcessState::Ended) => LiveError::ContainerEnded,
                 _ => error,
             }
         })?;
         let start_time = container.namespace.read_start_time()?;
-        let record_file = LockedRecord::open(&config.host_root, &location.id, limit)?;
-        let mut new = AttachmentRecord {
+        let record_file = LockedRecord::open(&config.host_root, &location.id, lock_timeout)?;
+        let mut new_record = AttachmentRecord {
             id: location.id.clone(),
             pid: location.pid,
             start_time,
@@ -124,37 +126,44 @@ impl LockedContainer {
             ..AttachmentRecord::default()
         };
         let cgroup = DeviceCgroup::from_membership(&container.namespace.read_cgroups()?)?;
-        new.set_cgroup(cgroup.as_ref());
-        let as_read = record_file.read()?;
-        let record = match as_read.clone() {
-            Some(known) if known.is_from_same_start(&new) => known.with_missing_fields(new),
-            Some(known) if known.has_attachments() && !known.has_ended() => {
-                return Err(if known.bundle == location.bundle {
+        new_record.set_cgroup(cgroup.as_ref());
+        let original_record = record_file.read()?;
+        let record = match original_record.clone() {
+            Some(existing_record) if existing_record.is_from_same_start(&new_record) => {
+                existing_record.with_missing_fields(new_record)
+            }
+            Some(existing_record)
+                if existing_record.has_attachments() && !existing_record.has_ended() =>
+            {
+                return Err(if existing_record.bundle == location.bundle {
                     LiveError::FirstProcessEnded
                 } else {
                     LiveError::IdInUse {
-                        bundle: known.bundle,
+                        bundle: existing_record.bundle,
                     }
                 });
             }
-            _ => new,
+            _ => new_record,
         };
         Ok(LockedContainer {
             container,
             record_file,
             record,
-            as_read,
+            original_record,
         })
     }
 
-    /// Writes the record, unless another process has detached devices since this one read it: `detach`
-    /// does not wait for the lock for ever.
+    /// Writes the record. Fails if `detach` has changed the record file without the lock since this
+    /// process read it.
     pub(in crate::live) fn save_if_unchanged(
         &self,
         record: &AttachmentRecord,
     ) -> Result<(), LiveError> {
-        let as_read = self.as_read.as_ref();
-        if self.record_file.save_if_unchanged(as_read, record)? {
+        let original_record = self.original_record.as_ref();
+        if self
+            .record_file
+            .save_if_unchanged(original_record, record)?
+        {
             Ok(())
         } else {
             Err(LiveError::ConcurrentDetach)
@@ -163,7 +172,7 @@ impl LockedContainer {
 }
 
 impl AttachmentRecord {
-    pub(in crate::live) fn location(&self) -> ContainerLocation {
+    pub(in crate::live) fn to_location(&self) -> ContainerLocation {
         ContainerLocation {
             id: self.id.clone(),
             pid: self.pid,
@@ -180,22 +189,23 @@ pub(in crate::live) fn require_root() -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Returns the device rules of the specification, as attachment records have them.
+/// Returns the device rules of the specification in the form of config.json, as attachment records
+/// have them.
 pub(in crate::live) fn list_spec_rules(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
     let rules = bundle.spec_devices.rules.iter();
     rules.map(|rule| oci::devices::to_oci_rule(*rule)).collect()
 }
 
-/// Runs `work` in a child process, which may enter a container, and returns its warnings. The
-/// child is ended if the container keeps it waiting.
+/// Runs `work` in a child process, which may enter a container, and returns its warnings. The child
+/// is killed after a time limit, because the container can delay it.
 pub(in crate::live) fn run_in_child(
     work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
 ) -> Result<Vec<String>, LiveError> {
-    let answer = sys::process::run_in_child(deadline::LIMIT, || {
-        let _deadline = Deadline::start(deadline::SECONDS);
+    let answer = sys::process::run_in_child(deadline::CHILD_TIMEOUT, || {
+        let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);
         let mut warnings = Vec::new();
-        let done = work(&mut warnings).map_err(|error| crate::log::chain(&error));
-        serde_json::to_string(&(done, warnings)).unwrap_or_default()
+        let result = work(&mut warnings).map_err(|error| crate::log::chain(&error));
+        serde_json::to_string(&(result, warnings)).unwrap_or_default()
     });
     let answer = answer.map_err(LiveError::Fork)?.ok_or(LiveError::Timeout)?;
     let answer: (Result<(), String>, Vec<String>) = serde_json::from_str(&answer)
@@ -206,8 +216,8 @@ pub(in crate::live) fn run_in_child(
     }
 }
 
-/// Calls `work`, and retries once if it fails, so that one failed system call does not leave a
-/// device in a container. Returns the first error.
+/// Calls `work`, and once more if it fails, so that one failed system call does not leave a device
+/// in a container. If both calls fail, returns the first error.
 pub(in crate::live) fn try_twice<T>(
     mut work: impl FnMut() -> Result<T, LiveError>,
 ) -> Result<T, LiveError> {

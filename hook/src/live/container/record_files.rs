@@ -1,6 +1,6 @@
 //! Reads, writes and removes the files of attachment records below `/run/boathook`, one for each
-//! container. Only the holder of a container's lock writes its file, except for `detach` when the
-//! lock is never released.
+//! container. Only the process that holds a container's lock writes the container's file. The
+//! exception is `detach`, if the lock is never released.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, Permissions};
@@ -16,13 +16,14 @@ use crate::live::record::{AttachedDevice, AttachmentRecord, RecordedRule};
 use crate::log;
 use crate::oci::Bundle;
 
-/// The directory of records, beside the log.
-const DIRECTORY: &str = "attached";
+/// The name of the directory of records, which is in the same directory as the log.
+const RECORD_DIR_NAME: &str = "attached";
 
-/// The size in bytes of the largest record that is read.
-const MAX_SIZE: u64 = 4 << 20;
+/// The size in bytes of the largest record file that is read or written.
+const MAX_RECORD_BYTES: u64 = 4 << 20;
 
-/// The file of one container's record, and the container's lock, which this process holds.
+/// The record file of one container. This process holds the container's lock as long as this value
+/// exists.
 pub(crate) struct LockedRecord {
     directory: PathBuf,
     id: String,
@@ -31,12 +32,12 @@ pub(crate) struct LockedRecord {
 
 impl LockedRecord {
     /// Locks the record of the container `id`, on the host whose root directory is `root`. Waits
-    /// for at most `limit`.
-    pub(crate) fn open(root: &Path, id: &str, limit: Duration) -> io::Result<Self> {
+    /// for the lock for at most `timeout`.
+    pub(crate) fn open(root: &Path, id: &str, timeout: Duration) -> io::Result<Self> {
         let directory = create_record_directory(root)?;
         check_id(id)?;
         Ok(LockedRecord {
-            lock: ContainerLock::take(&directory, id, limit)?,
+            lock: ContainerLock::acquire(&directory, id, timeout)?,
             directory,
             id: id.to_owned(),
         })
@@ -47,79 +48,89 @@ impl LockedRecord {
         read_record(&self.directory.join(&self.id))
     }
 
-    /// Returns the record of a container that is being started: the one that was written for the
-    /// same start already, or else `new`, which replaces a record of an earlier start.
+    /// Returns the record of a container that is being started: the existing record of the same
+    /// start, or else `new_record`, which replaces a record of an earlier start.
     ///
     /// # Errors
     ///
-    /// If the record belongs to another container with the same id, which runs, or if it cannot be
-    /// read: then it may belong to such a container.
-    pub(crate) fn read_or_create(&self, new: AttachmentRecord) -> io::Result<AttachmentRecord> {
+    /// Fails if the existing record belongs to another running container with the same id, or if it
+    /// cannot be read and may belong to such a container.
+    pub(crate) fn read_or_create(
+        &self,
+        new_record: AttachmentRecord,
+    ) -> io::Result<AttachmentRecord> {
         match self.read()? {
-            Some(known) if known.is_from_same_start(&new) => Ok(known),
-            Some(known) if known.has_attachments() && !known.is_replaceable() => {
+            Some(existing_record) if existing_record.is_from_same_start(&new_record) => {
+                Ok(existing_record)
+            }
+            Some(existing_record)
+                if existing_record.has_attachments() && !existing_record.is_replaceable() =>
+            {
                 let reason = "another container with the same id runs and has a record";
                 Err(io::Error::new(io::ErrorKind::AlreadyExists, reason))
             }
-            _ => Ok(new),
+            _ => Ok(new_record),
         }
     }
 
-    /// Reads the record of this start of the container, changes it and writes it. No other process
-    /// writes it meanwhile. Returns the written record, or `None` without a record of this start.
+    /// Reads the container's record, changes it and writes it, while no other process writes it.
+    /// Returns the written record, or `None` if the file has no record of the same start as
+    /// `start_record`.
     pub(in crate::live) fn update(
         &self,
-        start: &AttachmentRecord,
-        change: impl FnOnce(&mut AttachmentRecord),
+        start_record: &AttachmentRecord,
+        change_record: impl FnOnce(&mut AttachmentRecord),
     ) -> io::Result<Option<AttachmentRecord>> {
-        update_record(&self.directory, start, change)
+        update_record(&self.directory, start_record, change_record)
     }
 
-    /// Writes a record if the file still has `expected`. Returns false, and writes nothing, if
-    /// another process has detached devices without the container's lock since then.
+    /// Writes a record if the file still has `expected_record`. Otherwise writes nothing and
+    /// returns false: another process has detached devices without the container's lock.
     pub(in crate::live) fn save_if_unchanged(
         &self,
-        expected: Option<&AttachmentRecord>,
+        expected_record: Option<&AttachmentRecord>,
         record: &AttachmentRecord,
     ) -> io::Result<bool> {
-        let _lock = RecordWriteLock::take(&self.directory)?;
-        if self.read()?.as_ref() != expected {
+        let _lock = RecordWriteLock::acquire(&self.directory)?;
+        if self.read()?.as_ref() != expected_record {
             return Ok(false);
         }
         write_or_remove(&self.directory, record)?;
         Ok(true)
     }
 
-    /// Writes `record` without the devices and rules that another process detached without the
-    /// container's lock since this process read or wrote `saved`. Their rules are revoked once more,
-    /// because this process may have allowed them again meanwhile.
+    /// Writes `record` without the devices and rules that another process has detached without the
+    /// container's lock since this process read or wrote `saved_record`. These rules are revoked
+    /// once more, because this process may have allowed them again meanwhile.
     pub(in crate::live) fn save_merged(
         &self,
-        saved: &AttachmentRecord,
+        saved_record: &AttachmentRecord,
         record: &mut AttachmentRecord,
     ) -> io::Result<()> {
-        let lock = RecordWriteLock::take(&self.directory)?;
-        let revoked = self.merge_detached(saved, record);
-        let written = write_or_remove(&self.directory, record);
-        drop(lock);
-        match record.revoke(&revoked, record) {
+        let write_lock = RecordWriteLock::acquire(&self.directory)?;
+        let revoked_rules = self.remove_detached_content(saved_record, record);
+        let write_result = write_or_remove(&self.directory, record);
+        drop(write_lock);
+        match record.revoke_rules(&revoked_rules, record) {
             Ok(warnings) => warnings.iter().for_each(|warning| log::warning(warning)),
             Err(error) => log::warning(&log::chain(&error)),
         }
-        written
+        write_result
     }
 
-    /// Removes from `record` the devices, requests and rules that the file has no more, but `saved`
-    /// has. Returns the removed rules.
-    fn merge_detached(
+    /// Removes from `record` the devices, requests and rules that `saved_record` has and the file
+    /// does not have any more. Returns the removed rules.
+    fn remove_detached_content(
         &self,
-        saved: &AttachmentRecord,
+        saved_record: &AttachmentRecord,
         record: &mut AttachmentRecord,
     ) -> Vec<RecordedRule> {
-        let current = match self.read() {
-            Ok(Some(current)) if current == *saved => return Vec::new(),
-            Ok(Some(current)) if current.is_from_same_start(saved) => current,
-            Ok(None) if saved.has_content() => saved.without_content(),
+        let current_record = match self.read() {
+            Ok(Some(current_record)) if current_record == *saved_record => return Vec::new(),
+            Ok(Some(current_record)) if current_record.is_from_same_start(saved_record) => {
+                current_record
+            }
+            Ok(None) if saved_record.has_content() => saved_record.without_content(),
             Ok(_) => return Vec::new(),
             Err(error) => {
                 log::warning(&error.to_string());
@@ -127,35 +138,37 @@ impl LockedRecord {
             }
         };
         let is_removed = |device: &AttachedDevice| {
-            let has = |record: &AttachmentRecord| {
+            let has_device = |record: &AttachmentRecord| {
                 record
                     .devices
                     .iter()
-                    .any(|it| it.device_ref() == device.device_ref())
+                    .any(|recorded_device| recorded_device.device_ref() == device.device_ref())
             };
-            has(saved) && !has(&current)
+            has_device(saved_record) && !has_device(&current_record)
         };
         record.devices.retain(|device| !is_removed(device));
-        if current.awaited_requests != saved.awaited_requests {
+        if current_record.awaited_requests != saved_record.awaited_requests {
             record
                 .awaited_requests
-                .clone_from(&current.awaited_requests);
+                .clone_from(&current_record.awaited_requests);
         }
-        if current.ended_requests != saved.ended_requests {
-            record.ended_requests.clone_from(&current.ended_requests);
+        if current_record.ended_requests != saved_record.ended_requests {
+            record
+                .ended_requests
+                .clone_from(&current_record.ended_requests);
         }
-        let revoked = saved
+        let revoked_rules = saved_record
             .rules
             .iter()
-            .filter(|rule| !current.rules.contains(rule));
-        let revoked: Vec<RecordedRule> = revoked.cloned().collect();
-        record.remove_revoked(&revoked);
-        revoked
+            .filter(|rule| !current_record.rules.contains(rule));
+        let revoked_rules: Vec<RecordedRule> = revoked_rules.cloned().collect();
+        record.remove_revoked_rules(&revoked_rules);
+        revoked_rules
     }
 
     /// Writes a record. A record without content is removed instead.
     pub(crate) fn save(&self, record: &AttachmentRecord) -> io::Result<()> {
-        let _lock = RecordWriteLock::take(&self.directory)?;
+        let _lock = RecordWriteLock::acquire(&self.directory)?;
         write_or_remove(&self.directory, record)
     }
 }
@@ -170,7 +183,8 @@ impl Drop for LockedRecord {
 }
 
 /// Removes the records and lock files of containers that have ended, and the unfinished files of
-/// processes that were killed while they wrote a record. The caller must hold no lock.
+/// processes that were killed while they wrote a record. The caller must not hold the lock of any
+/// container or of the directory.
 pub(crate) fn prune_records(root: &Path) {
     for directory in list_record_directories(root) {
         let names =
@@ -189,7 +203,7 @@ pub(crate) fn prune_records(root: &Path) {
             |name: &&String| name.starts_with(UNFINISHED_PREFIX) && !name.ends_with(".lock");
         if names.iter().any(|name| is_unfinished(&name)) {
             // A process that writes a record holds this lock.
-            let Ok(_lock) = RecordWriteLock::take(&directory) else {
+            let Ok(_lock) = RecordWriteLock::acquire(&directory) else {
                 continue;
             };
             for name in names.iter().filter(is_unfinished) {
@@ -199,13 +213,13 @@ pub(crate) fn prune_records(root: &Path) {
     }
 }
 
-/// Removes the files of a container that has ended. Nothing is changed if another process holds the
-/// container's lock.
+/// Removes the record and the lock file of a container if it has ended. Does nothing if another
+/// process holds the container's lock.
 fn prune_container(directory: &Path, id: &str) {
-    let Ok(Some(lock)) = ContainerLock::try_take(directory, id) else {
+    let Ok(Some(lock)) = ContainerLock::try_acquire(directory, id) else {
         return;
     };
-    let Ok(_write_lock) = RecordWriteLock::take(directory) else {
+    let Ok(_write_lock) = RecordWriteLock::acquire(directory) else {
         return;
     };
     match read_record(&directory.join(id)) {
@@ -214,7 +228,8 @@ fn prune_container(directory: &Path, id: &str) {
             lock.remove_file();
         }
         Ok(None) => lock.remove_file(),
-        // The container runs, or the record cannot be read and the container may run.
+        // The container runs, or its record cannot be read. In the latter case the container may
+        // run too, so the record is not removed.
         Ok(Some(_)) | Err(_) => {}
     }
 }
@@ -224,41 +239,41 @@ fn prune_container(directory: &Path, id: &str) {
 pub(crate) fn find_record(root: &Path, id: &str) -> io::Result<Option<AttachmentRecord>> {
     check_id(id)?;
     for directory in list_record_directories(root) {
-        let found = read_record(&directory.join(id));
-        if !matches!(found, Ok(None)) {
-            return found;
+        let record = read_record(&directory.join(id));
+        if !matches!(record, Ok(None)) {
+            return record;
         }
     }
     Ok(None)
 }
 
-/// Changes the record of this start of a container without the container's lock, which another
-/// process holds and does not release. Does nothing if there is no such record.
+/// Changes a container's record without the container's lock, which another process holds and does
+/// not release. Does nothing if there is no record of the same start as `start_record`.
 pub(crate) fn update_without_lock(
     root: &Path,
-    start: &AttachmentRecord,
-    change: impl FnOnce(&mut AttachmentRecord),
+    start_record: &AttachmentRecord,
+    change_record: impl FnOnce(&mut AttachmentRecord),
 ) -> io::Result<()> {
-    update_record(&create_record_directory(root)?, start, change).map(drop)
+    update_record(&create_record_directory(root)?, start_record, change_record).map(drop)
 }
 
 fn update_record(
     directory: &Path,
-    start: &AttachmentRecord,
-    change: impl FnOnce(&mut AttachmentRecord),
+    start_record: &AttachmentRecord,
+    change_record: impl FnOnce(&mut AttachmentRecord),
 ) -> io::Result<Option<AttachmentRecord>> {
-    check_id(&start.id)?;
-    let _lock = RecordWriteLock::take(directory)?;
-    let current = read_record(&directory.join(&start.id))?;
-    let Some(mut current) = current.filter(|it| it.is_from_same_start(start)) else {
+    check_id(&start_record.id)?;
+    let _lock = RecordWriteLock::acquire(directory)?;
+    let record = read_record(&directory.join(&start_record.id))?;
+    let Some(mut record) = record.filter(|record| record.is_from_same_start(start_record)) else {
         return Ok(None);
     };
-    change(&mut current);
-    write_or_remove(directory, &current)?;
-    Ok(Some(current))
+    change_record(&mut record);
+    write_or_remove(directory, &record)?;
+    Ok(Some(record))
 }
 
-/// Reads the records of all containers that run. Logs each record that cannot be read.
+/// Reads the records of all running containers. Logs a warning for each record that cannot be read.
 pub(crate) fn read_and_report_records(root: &Path) -> Vec<AttachmentRecord> {
     let (records, errors) = read_records_and_errors(root);
     for error in errors {
@@ -267,8 +282,8 @@ pub(crate) fn read_and_report_records(root: &Path) -> Vec<AttachmentRecord> {
     records
 }
 
-/// Reads the records of all containers that run. Returns a message for each record that cannot be
-/// read.
+/// Reads the records of all running containers. Returns the records, and an error message for each
+/// record that cannot be read.
 pub(crate) fn read_records_and_errors(root: &Path) -> (Vec<AttachmentRecord>, BTreeSet<String>) {
     let (mut records, mut errors) = (Vec::new(), BTreeSet::new());
     for record in iterate_records(root) {
@@ -280,7 +295,7 @@ pub(crate) fn read_records_and_errors(root: &Path) -> (Vec<AttachmentRecord>, BT
     (records, errors)
 }
 
-/// Reads the records of all containers that run, and leaves out those that cannot be read.
+/// Reads the records of all running containers. Leaves out those that cannot be read.
 pub(crate) fn read_records(root: &Path) -> Vec<AttachmentRecord> {
     iterate_records(root).filter_map(Result::ok).collect()
 }
@@ -294,44 +309,44 @@ fn iterate_records(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRec
     records.filter(|record| !record.as_ref().is_ok_and(AttachmentRecord::has_ended))
 }
 
-/// Adds the attached devices of a container and its detached requests to its bundle, whose directory
-/// is `directory`.
-pub(crate) fn add_attached(bundle: &mut Bundle, directory: &Path, root: &Path) {
+/// Adds the requests for attached devices and the detached requests of a container to its bundle.
+/// The record is found by the bundle's directory.
+pub(crate) fn add_recorded_requests(bundle: &mut Bundle, directory: &Path, root: &Path) {
     let records = read_and_report_records(root);
     let record = records.iter().find(|record| record.bundle == directory);
-    bundle.attached = record.map_or_else(Vec::new, AttachmentRecord::attached_grants);
-    bundle.detached = record.map_or_else(Vec::new, AttachmentRecord::detached_requests);
+    bundle.attached = record.map_or_else(Vec::new, AttachmentRecord::list_attach_requests);
+    bundle.detached = record.map_or_else(Vec::new, AttachmentRecord::list_detached_requests);
 }
 
-/// Returns the directory of records, and creates it if it is missing.
+/// Returns the directory of records. Creates it if it does not exist.
 pub(in crate::live) fn create_record_directory(root: &Path) -> io::Result<PathBuf> {
-    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    let mut last_error = io::Error::from(io::ErrorKind::NotFound);
     for parent in log::list_directories(root) {
-        let directory = parent.join(DIRECTORY);
+        let directory = parent.join(RECORD_DIR_NAME);
         match log::create_own_directory(&parent)
             .and_then(|()| log::create_own_directory(&directory))
         {
             Ok(()) => return Ok(directory),
             Err(error) => {
                 let path = directory.display();
-                failed = io::Error::new(error.kind(), format!("{path}: {error}"));
+                last_error = io::Error::new(error.kind(), format!("{path}: {error}"));
             }
         }
     }
-    Err(failed)
+    Err(last_error)
 }
 
 fn list_record_directories(root: &Path) -> Vec<PathBuf> {
     let parents = log::list_directories(root).into_iter();
-    parents.map(|parent| parent.join(DIRECTORY)).collect()
+    parents.map(|parent| parent.join(RECORD_DIR_NAME)).collect()
 }
 
 fn list_entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     fs::read_dir(directory).into_iter().flatten().flatten()
 }
 
-/// Checks that an id can be the name of a record's file. Runtimes allow letters, digits and
-/// `_+-.` in ids.
+/// Checks that the id of a container can be the name of its record file. Runtimes allow letters,
+/// digits and `_+-.` in ids.
 fn check_id(id: &str) -> io::Result<()> {
     if id.is_empty() || id.starts_with('.') || id.contains('/') {
         return Err(io::ErrorKind::InvalidFilename.into());
@@ -353,7 +368,7 @@ fn write_or_remove(directory: &Path, record: &AttachmentRecord) -> io::Result<()
 fn write_record(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
     check_id(&record.id)?;
     let text = serde_json::to_string(record)?;
-    if text.len() as u64 > MAX_SIZE {
+    if text.len() as u64 > MAX_RECORD_BYTES {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let path = directory.join(&record.id);
@@ -366,14 +381,14 @@ fn write_record(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
     replacement.put_in_place()
 }
 
-/// Reads a record. Returns `None` only if its file does not exist: a file that cannot be read is
-/// an error.
+/// Reads a record. Returns `None` only if its file does not exist. It is an error if the file
+/// cannot be read.
 fn read_record(path: &Path) -> io::Result<Option<AttachmentRecord>> {
-    let file = match open_own_file(path) {
+    let content = match open_own_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file.and_then(|file| read_bounded(&file, MAX_SIZE)),
+        file => file.and_then(|file| read_bounded(&file, MAX_RECORD_BYTES)),
     };
-    let bytes = file.map_err(|error| unusable_record_error(path, &error.to_string()))?;
+    let bytes = content.map_err(|error| unusable_record_error(path, &error.to_string()))?;
     let record: AttachmentRecord = serde_json::from_slice(&bytes)
         .map_err(|error| unusable_record_error(path, &error.to_string()))?;
     if path.file_name().is_none_or(|name| name != &*record.id) {
@@ -394,129 +409,4 @@ fn unusable_record_error(path: &Path, reason: &str) -> io::Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    use std::thread;
-
-    use super::*;
-
-    fn record(id: &str, pid: u32) -> AttachmentRecord {
-        let pid = i32::try_from(pid).unwrap();
-        AttachmentRecord {
-            id: id.to_owned(),
-            pid,
-            start_time: crate::container::read_start_time(pid).unwrap_or(1),
-            has_all_rules: true,
-            ..AttachmentRecord::default()
-        }
-    }
-
-    #[test]
-    fn records_of_ended_containers_and_files_of_killed_processes_are_removed() {
-        let top = tempfile::tempdir().unwrap();
-        let directory = top.path().join("run/boathook").join(DIRECTORY);
-        fs::create_dir_all(&directory).unwrap();
-        write_record(&directory, &record("runs", std::process::id())).unwrap();
-        write_record(&directory, &record("ended", 0x3fff_ffff)).unwrap();
-        let left = [".runs.lock", ".ended.lock", ".killed.lock", ".boathook-1"];
-        for left in left {
-            fs::write(directory.join(left), "").unwrap();
-        }
-        fs::write(directory.join("damaged"), "{").unwrap();
-        fs::write(directory.join(".damaged.lock"), "").unwrap();
-        let held = ContainerLock::try_take(&directory, "held").unwrap();
-        prune_records(top.path());
-        let mut left: Vec<_> = list_entries(&directory)
-            .map(|entry| entry.file_name())
-            .collect();
-        left.sort();
-        let mut expected = vec![
-            ".damaged.lock",
-            ".held.lock",
-            ".runs.lock",
-            "damaged",
-            "runs",
-        ];
-        assert_eq!(left, expected);
-        drop(held);
-        prune_records(top.path());
-        let mut left: Vec<_> = list_entries(&directory)
-            .map(|entry| entry.file_name())
-            .collect();
-        left.sort();
-        expected.retain(|name| *name != ".held.lock");
-        assert_eq!(left, expected);
-        assert_eq!(
-            read_records(top.path()),
-            [record("runs", std::process::id())]
-        );
-        assert!(find_record(top.path(), "damaged").is_err());
-        assert_eq!(find_record(top.path(), "none").unwrap(), None);
-    }
-
-    /// Creates a host's root with a record of this process, and locks the record.
-    fn host_with_record() -> (tempfile::TempDir, AttachmentRecord, LockedRecord) {
-        let top = tempfile::tempdir().unwrap();
-        fs::create_dir(top.path().join("run")).unwrap();
-        let mine = record("runs", std::process::id());
-        let locked = LockedRecord::open(top.path(), "runs", Duration::ZERO).unwrap();
-        locked.save(&mine).unwrap();
-        (top, mine, locked)
-    }
-
-    /// Calls `repeat` while another thread calls `beside` 300 times.
-    fn race(repeat: impl Fn(), beside: impl Fn(u32) + Sync) {
-        thread::scope(|scope| {
-            let beside = scope.spawn(|| (0..300).for_each(&beside));
-            while !beside.is_finished() {
-                repeat();
-            }
-        });
-    }
-
-    #[test]
-    fn a_record_that_is_written_without_the_containers_lock_is_not_pruned() {
-        let (top, mine, locked) = host_with_record();
-        // The lock is released, and `detach` has not noticed it.
-        drop(locked);
-        let detach = |inode: u32| {
-            let change = |record: &mut AttachmentRecord| record.cgroup_inode = inode.into();
-            update_without_lock(top.path(), &mine, change).unwrap();
-            let found = find_record(top.path(), "runs").unwrap().unwrap();
-            assert_eq!(found.cgroup_inode, u64::from(inode));
-        };
-        race(|| prune_records(top.path()), detach);
-    }
-
-    #[test]
-    fn a_detach_without_the_lock_is_not_overwritten() {
-        let (top, mine, locked) = host_with_record();
-        let changes = AtomicU64::new(0);
-        let change_container = || {
-            let as_read = locked.read().unwrap();
-            let mut record = as_read.clone().unwrap();
-            record.cgroup_inode += 1;
-            if locked.save_if_unchanged(as_read.as_ref(), &record).unwrap() {
-                changes.fetch_add(1, Ordering::Relaxed);
-            }
-        };
-        let detach = |count: u32| {
-            let mut before = 0_u32;
-            let change = |record: &mut AttachmentRecord| {
-                before = record.bundle.to_str().unwrap().parse().unwrap_or_default();
-                record.bundle = PathBuf::from((before + 1).to_string());
-            };
-            update_without_lock(top.path(), &mine, change).unwrap();
-            assert_eq!(before, count, "an earlier detach was overwritten");
-        };
-        race(change_container, detach);
-        let record = locked.read().unwrap().unwrap();
-        assert_eq!(record.cgroup_inode, changes.load(Ordering::Relaxed));
-        // Another start of the container has its own record.
-        let earlier = AttachmentRecord {
-            start_time: 1,
-            ..mine
-        };
-        update_without_lock(top.path(), &earlier, |_| panic!("another start")).unwrap();
-    }
-}
+mod tests;

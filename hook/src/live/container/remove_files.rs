@@ -1,8 +1,8 @@
-//! Removes the recorded files from the root of a container.
+//! Removes the files of an attachment record from the root of a container.
 //!
 //! The container is hostile and may replace any file. So a file is removed only if it is still the
-//! one that was created. The same handle is used for the check and for the removal. A file that the
-//! container put in its place stays.
+//! created one, which is checked with the handle that is used for the removal. A file that the
+//! container has put at its path is not removed.
 
 use nix::errno::Errno;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
@@ -16,11 +16,11 @@ use crate::mount;
 const MAX_STACKED_MOUNTS: usize = 32;
 
 impl CreatedFile {
-    /// Removes the file from a container's root, if it is still the one that was created.
+    /// Removes the file from a container's root, if the file at its path is still the created one.
     pub(crate) fn remove(&self, root: &ContainerRoot) -> Result<(), LiveError> {
-        let parent = match root.existing_parent(&self.path) {
-            // If the container replaced a directory of the path, the file is gone. This must not
-            // prevent the removal of its other files.
+        let parent = match root.open_parent(&self.path) {
+            // If the container has replaced a directory of the path, the file does not exist any
+            // more. This is no error, so that the other files are removed.
             Err(error) if error.means_no_directory() => None,
             parent => parent?,
         };
@@ -29,26 +29,26 @@ impl CreatedFile {
         };
         match &self.kind {
             CreatedFileKind::Mount(source) => {
-                if let Some(top) = find_top_mount(root, &parent, name)?
-                    && top.identity().numbers() == *source
+                if let Some(top_mount) = find_top_mount(root, &parent, name)?
+                    && top_mount.identity().numbers() == *source
                 {
-                    mount::unmount(&top, &self.path, root.proc())?;
+                    mount::unmount(&top_mount, &self.path, root.proc())?;
                 }
                 self.remove_mount_point(root, &parent, name)
             }
             CreatedFileKind::BoundNode(number) => {
-                if let Some(top) = find_top_mount(root, &parent, name)?
-                    && is_device_node(&top, *number)
+                if let Some(top_mount) = find_top_mount(root, &parent, name)?
+                    && is_device_node(&top_mount, *number)
                 {
-                    mount::unmount(&top, &self.path, root.proc())?;
+                    mount::unmount(&top_mount, &self.path, root.proc())?;
                 }
                 self.remove_mount_point(root, &parent, name)
             }
             CreatedFileKind::Tmpfs => {
                 for _ in 0..MAX_STACKED_MOUNTS {
                     match find_top_mount(root, &parent, name)? {
-                        Some(top) if self.is_created_tmpfs(&top) => {
-                            mount::unmount(&top, &self.path, root.proc())?;
+                        Some(top_mount) if self.is_created_tmpfs(&top_mount) => {
+                            mount::unmount(&top_mount, &self.path, root.proc())?;
                         }
                         _ => break,
                     }
@@ -56,21 +56,21 @@ impl CreatedFile {
                 self.remove_mount_point(root, &parent, name)
             }
             CreatedFileKind::Node(number) => match parent.open(name)? {
-                Some(found)
-                    if is_device_node(&found, *number)
-                        && !parent.is_mounted(&found, root.proc())? =>
+                Some(entry)
+                    if is_device_node(&entry, *number)
+                        && !parent.is_mounted(&entry, root.proc())? =>
                 {
-                    Ok(parent.remove(name, found.kind())?)
+                    Ok(parent.remove(name, entry.kind())?)
                 }
                 _ => Ok(()),
             },
-            CreatedFileKind::Link(text, old) => match parent.open(name)? {
-                Some(found) if read_link_target(&found).as_ref() == Some(text) => {
-                    let done = match old {
-                        Some(old) => parent.redirect_link(name, old),
+            CreatedFileKind::Link(link_target, old_target) => match parent.open(name)? {
+                Some(entry) if read_link_target(&entry).as_ref() == Some(link_target) => {
+                    let result = match old_target {
+                        Some(old_target) => parent.redirect_link(name, old_target),
                         None => parent.remove(name, FileKind::Symlink),
                     };
-                    Ok(done?)
+                    Ok(result?)
                 }
                 _ => Ok(()),
             },
@@ -78,41 +78,41 @@ impl CreatedFile {
         }
     }
 
-    fn is_created_tmpfs(&self, top: &Handle) -> bool {
-        Some(top.identity().numbers()) != self.before
-            && fstatfs(top).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
+    fn is_created_tmpfs(&self, top_mount: &Handle) -> bool {
+        Some(top_mount.identity().numbers()) != self.previous_file
+            && fstatfs(top_mount)
+                .is_ok_and(|statistics| statistics.filesystem_type() == TMPFS_MAGIC)
     }
 
-    /// Removes the empty file or directory that was created as a mount point. A file or directory
-    /// with content was put there by the container, and stays.
+    /// Removes the empty file or directory that was created as a mount point. If it has content,
+    /// the container has created it, and it is not removed.
     fn remove_mount_point(
         &self,
         root: &ContainerRoot,
         parent: &Parent,
         name: Name<'_>,
     ) -> Result<(), LiveError> {
-        let Some(found) = parent.open(name)? else {
+        let Some(entry) = parent.open(name)? else {
             return Ok(());
         };
-        // The file was there before. The container may have replaced it between the prediction
-        // and the mount.
-        if self.before == Some(found.identity().numbers()) {
+        // The file existed before the mount, so it was not created as a mount point.
+        if self.previous_file == Some(entry.identity().numbers()) {
             return Ok(());
         }
-        let is_empty = match found.kind() {
-            FileKind::Regular => found.stat().st_size == 0,
+        let is_empty = match entry.kind() {
+            FileKind::Regular => entry.stat().st_size == 0,
             kind => kind == FileKind::Directory,
         };
-        if !is_empty || parent.is_mounted(&found, root.proc())? {
+        if !is_empty || parent.is_mounted(&entry, root.proc())? {
             return Ok(());
         }
-        match parent.remove(name, found.kind()) {
+        match parent.remove(name, entry.kind()) {
             Err(container::Error::File(error))
                 if [Errno::ENOTEMPTY, Errno::EBUSY].contains(&error.errno()) =>
             {
                 Ok(())
             }
-            removed => Ok(removed?),
+            removal => Ok(removal?),
         }
     }
 }
@@ -123,14 +123,15 @@ fn find_top_mount(
     parent: &Parent,
     name: Name<'_>,
 ) -> container::Result<Option<Handle>> {
-    let Some(found) = parent.open(name)? else {
+    let Some(entry) = parent.open(name)? else {
         return Ok(None);
     };
-    Ok(parent.is_mounted(&found, root.proc())?.then_some(found))
+    Ok(parent.is_mounted(&entry, root.proc())?.then_some(entry))
 }
 
-pub(in crate::live) fn is_device_node(found: &Handle, number: u64) -> bool {
-    found.kind().is_device() && found.identity().numbers()[2] == number
+/// Reports whether a file is a device node with this number, in the form of `st_rdev`.
+pub(in crate::live) fn is_device_node(file: &Handle, number: u64) -> bool {
+    file.kind().is_device() && file.identity().numbers()[2] == number
 }
 
 #[cfg(test)]
@@ -149,17 +150,21 @@ mod tests {
             fs::write(&file, "").unwrap();
             let root = ContainerRoot::open(top.path(), Resolver::Walk).unwrap();
             let path = PathBuf::from("/device");
-            let (parent, name) = root.existing_parent(&path).unwrap().unwrap();
-            let it_is = parent.open(name).unwrap().unwrap().identity().numbers();
+            let (parent, name) = root.open_parent(&path).unwrap().unwrap();
+            let identity = parent.open(name).unwrap().unwrap().identity().numbers();
             // A directory was there, say, which the container removed meanwhile.
-            let another = [it_is[0], it_is[1] + 1, it_is[2]];
-            let created = CreatedFile {
+            let other_identity = [identity[0], identity[1] + 1, identity[2]];
+            let created_file = CreatedFile {
                 path: path.clone(),
                 kind: CreatedFileKind::BoundNode(7),
-                before: Some(if is_the_images { it_is } else { another }),
+                previous_file: Some(if is_the_images {
+                    identity
+                } else {
+                    other_identity
+                }),
                 users: Vec::new(),
             };
-            created.remove(&root).unwrap();
+            created_file.remove(&root).unwrap();
             assert_eq!(file.exists(), is_the_images);
         }
     }

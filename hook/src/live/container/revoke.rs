@@ -1,8 +1,8 @@
 //! Revokes device rules of a container.
 //!
-//! This module uses only the attachment record and the container's cgroup. It does not use a plan or
-//! the container's processes, because the container or its user may have changed them. It reads the
-//! bundle only for records of older versions.
+//! This module uses only the attachment record and the container's cgroup. A plan, the bundle and
+//! the container's processes are not used, because the container or its user can change them. Only
+//! for the record of an older version of Boathook, the bundle is read.
 
 use device_class::device::DeviceRule;
 use injection_plan::plan::SpecRule;
@@ -13,12 +13,13 @@ use crate::live::record::{AttachmentRecord, RecordedRule, to_device_rules};
 use crate::oci::Bundle;
 
 impl AttachmentRecord {
-    /// Revokes rules in the container's cgroup. `kept` is the record without the devices that lose
-    /// their rules: the access that one of its rules gives stays allowed. Returns warnings.
-    pub(in crate::live) fn revoke(
+    /// Revokes rules in the container's cgroup. `remaining_record` is the record without the
+    /// devices that lose their rules. The access that the rules of this record allow is kept.
+    /// Returns warnings.
+    pub(in crate::live) fn revoke_rules(
         &self,
         rules: &[RecordedRule],
-        kept: &AttachmentRecord,
+        remaining_record: &AttachmentRecord,
     ) -> Result<Vec<String>, LiveError> {
         if rules.is_empty() {
             return Ok(Vec::new());
@@ -26,93 +27,100 @@ impl AttachmentRecord {
         let Some(cgroup) = self.find_cgroup()? else {
             return Ok(Vec::new());
         };
-        let beside_spec = rules.iter().filter(|rule| rule.beside_spec);
-        let beside_spec: Vec<DeviceRule> = beside_spec.map(|rule| rule.rule).collect();
+        let attached_device_rules = rules.iter().filter(|rule| rule.keeps_spec_access);
+        let attached_device_rules: Vec<DeviceRule> =
+            attached_device_rules.map(|rule| rule.rule).collect();
         let rules = to_device_rules(rules);
-        let spec = kept.find_rules_to_regenerate(&cgroup, &rules)?;
-        // A device of which less stays allowed than before is revoked, and then allowed again.
-        let loses_access = |kept: &DeviceRule| {
-            let mut revoked = rules.iter().filter(|rule| rule.number == kept.number);
-            revoked.any(|rule| !kept.access.contains(rule.access))
+        let base_rules = remaining_record.list_rules_to_regenerate(&cgroup, &rules)?;
+        // A device that keeps only a part of its access is revoked as a whole, and then allowed
+        // again with this part.
+        let loses_access = |remaining: &DeviceRule| {
+            let mut revoked_rules = rules.iter().filter(|rule| rule.number == remaining.number);
+            revoked_rules.any(|rule| !remaining.access.contains(rule.access))
         };
-        let (mut allow_again, keep): (Vec<DeviceRule>, Vec<DeviceRule>) =
-            to_device_rules(&kept.rules)
+        let (mut reallowed_rules, unchanged_rules): (Vec<DeviceRule>, Vec<DeviceRule>) =
+            to_device_rules(&remaining_record.rules)
                 .into_iter()
                 .partition(loses_access);
-        allow_again.extend(
-            beside_spec
+        reallowed_rules.extend(
+            attached_device_rules
                 .iter()
                 .flat_map(|rule| self.find_spec_access(rule)),
         );
-        let mut warnings = cgroup.revoke(&rules, &keep, &spec.with_allowed(&allow_again))?;
-        if !allow_again.is_empty() && !cgroup.is_root() {
-            warnings.extend(cgroup.allow(&allow_again, &spec)?.warnings());
+        let mut warnings = cgroup.revoke(
+            &rules,
+            &unchanged_rules,
+            &base_rules.with_allowed(&reallowed_rules),
+        )?;
+        if !reallowed_rules.is_empty() && !cgroup.is_root() {
+            warnings.extend(cgroup.allow(&reallowed_rules, &base_rules)?.warnings());
         }
         Ok(warnings)
     }
 
-    /// Returns the access to a rule's device that the specification allows, if it has a rule for
-    /// this device alone.
+    /// Returns the access to the device of `rule` that the specification allows, if it has a rule
+    /// for this device alone.
     fn find_spec_access(&self, rule: &DeviceRule) -> Option<DeviceRule> {
-        let wanted = SpecRule::from(rule);
-        let spec = self.parse_spec_rules().unwrap_or_default();
-        let known = spec.iter().rev().find(|known| {
-            (known.kind, known.major, known.minor) == (wanted.kind, wanted.major, wanted.minor)
+        let expected_rule = SpecRule::from(rule);
+        let spec_rules = self.parse_spec_rules().unwrap_or_default();
+        let spec_rule = spec_rules.iter().rev().find(|spec_rule| {
+            (spec_rule.kind, spec_rule.major, spec_rule.minor)
+                == (expected_rule.kind, expected_rule.major, expected_rule.minor)
         })?;
-        known.allow.then_some(DeviceRule {
-            access: known.access,
+        spec_rule.allow.then_some(DeviceRule {
+            access: spec_rule.access,
             ..*rule
         })
     }
 
-    /// Returns the rules from which the container's device program is generated again, if the
-    /// kernel hides it. If it does not, returns the rules that the runtime's program may have
-    /// for the revoked devices.
-    fn find_rules_to_regenerate(
+    /// Returns the rules from which the container's device program is generated again if the kernel
+    /// hides it. If the kernel shows the program, returns the rules that the runtime's program may
+    /// have for the revoked devices.
+    fn list_rules_to_regenerate(
         &self,
         cgroup: &DeviceCgroup,
-        revoked: &[DeviceRule],
+        revoked_rules: &[DeviceRule],
     ) -> Result<SpecRules, LiveError> {
         let is_hidden = cgroup.has_hidden_program()?;
-        if is_hidden && !self.has_all_rules && !self.was_given_nothing {
+        if is_hidden && !self.has_all_rules && !self.was_started_without_injection {
             return Err(LiveError::HiddenProgram);
         }
         let read_from_bundle =
             || Bundle::read(&self.bundle).map(|bundle| bundle.spec_devices.rules);
         match self.parse_spec_rules().or_else(|| read_from_bundle().ok()) {
-            Some(spec) if is_hidden => Ok(self.to_spec_rules(&spec)),
-            Some(spec) => Ok(SpecRules::from_spec(&spec)),
+            Some(spec_rules) if is_hidden => Ok(self.to_spec_rules(&spec_rules)),
+            Some(spec_rules) => Ok(SpecRules::from_spec(&spec_rules)),
             None if is_hidden => Err(LiveError::HiddenProgram),
-            None => Ok(SpecRules::from_spec(&[]).with_allowed(revoked)),
+            None => Ok(SpecRules::from_spec(&[]).with_allowed(revoked_rules)),
         }
     }
 
-    /// Returns those of `rules` that the cgroup still allows after a change that failed. The
-    /// others must not stay recorded, because `follow` sets recorded rules again.
+    /// Returns those of `rules` that the cgroup still allows after a failed change. The others must
+    /// not stay recorded, because `follow` allows recorded rules again.
     pub(in crate::live) fn find_still_allowed(
         &self,
         rules: &[RecordedRule],
-        kept: &AttachmentRecord,
+        remaining_record: &AttachmentRecord,
     ) -> Vec<RecordedRule> {
         let Ok(Some(cgroup)) = self.find_cgroup() else {
             return rules.to_vec();
         };
-        // If the kernel does not show which devices are allowed, the rules are revoked again, and
-        // are certainly denied then.
-        let is_shown = || {
+        // If the kernel does not show which devices are allowed, the rules are revoked once more.
+        // If this succeeds, none is allowed.
+        let is_readable = || {
             Ok::<_, CgroupError>(!cgroup.has_hidden_program()? && !cgroup.has_hidden_exceptions()?)
         };
-        if !is_shown().unwrap_or(false) && self.revoke(rules, kept).is_ok() {
+        if !is_readable().unwrap_or(false) && self.revoke_rules(rules, remaining_record).is_ok() {
             return Vec::new();
         }
-        let denied = cgroup
+        let denied_rules = cgroup
             .find_denied_rules(&to_device_rules(rules))
             .unwrap_or_default();
         let is_denied = |rule: &RecordedRule| {
-            let mut denied = denied.rules.iter();
-            denied.any(|denied| denied.number == rule.rule.number)
+            let mut denied_rules = denied_rules.rules.iter();
+            denied_rules.any(|denied| denied.number == rule.rule.number)
         };
-        let allowed = rules.iter().filter(|rule| !is_denied(rule));
-        allowed.cloned().collect()
+        let allowed_rules = rules.iter().filter(|rule| !is_denied(rule));
+        allowed_rules.cloned().collect()
     }
 }

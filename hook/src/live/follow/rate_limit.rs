@@ -1,37 +1,41 @@
-//! Limits how often the follower works because of events, which devices and containers may cause
+//! Limits how often events make the follower run, because devices and containers can cause events
 //! without end.
 
 use std::time::{Duration, Instant};
 
-/// The time after which one more run is permitted.
-const INTERVAL: Duration = Duration::from_millis(500);
+/// The average time between two permitted runs.
+const RUN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The time for which permitted runs accumulate. It permits ten runs in a row.
-const BURST: Duration = Duration::from_secs(5);
+/// The time for which unused runs accumulate. Divided by [`RUN_INTERVAL`], it is the number of runs
+/// that may follow each other without a pause: ten.
+const BURST_WINDOW: Duration = Duration::from_secs(5);
 
-/// Permits ten runs at once, and two each second after that.
+/// A rate limit that permits ten runs at once, and two per second after that.
 pub(super) struct RateLimit {
-    /// The time at which the counted runs would be finished if they had been [`INTERVAL`] apart. It may
-    /// be at most [`BURST`] in the future.
-    paid_until: Instant,
+    /// The time at which the next run would be due if all counted runs had been [`RUN_INTERVAL`]
+    /// apart. It may be at most [`BURST_WINDOW`] in the future.
+    scheduled_time: Instant,
 }
 
 impl RateLimit {
     pub(super) fn new() -> Self {
         RateLimit {
-            paid_until: Instant::now(),
+            scheduled_time: Instant::now(),
         }
     }
 
+    /// Counts a run that begins now.
     pub(super) fn count_run(&mut self) {
-        self.paid_until = self.paid_until.max(Instant::now()) + INTERVAL;
+        self.scheduled_time = self.scheduled_time.max(Instant::now()) + RUN_INTERVAL;
     }
 
-    /// Returns the time to wait until the next run. `None` means that it is permitted now.
-    pub(super) fn wait_time(&self) -> Option<Duration> {
-        let ahead = self.paid_until.saturating_duration_since(Instant::now());
-        let wait = (ahead + INTERVAL).saturating_sub(BURST);
-        (!wait.is_zero()).then_some(wait)
+    /// Returns the time to wait until the next run is permitted, or `None` if it is permitted now.
+    pub(super) fn compute_wait_time(&self) -> Option<Duration> {
+        let time_ahead = self
+            .scheduled_time
+            .saturating_duration_since(Instant::now());
+        let wait_time = (time_ahead + RUN_INTERVAL).saturating_sub(BURST_WINDOW);
+        (!wait_time.is_zero()).then_some(wait_time)
     }
 }
 
@@ -43,12 +47,12 @@ mod tests {
     fn ten_runs_are_permitted_at_once_and_then_one_at_a_time() {
         let mut limit = RateLimit::new();
         for _ in 0..10 {
-            assert_eq!(limit.wait_time(), None);
+            assert_eq!(limit.compute_wait_time(), None);
             limit.count_run();
         }
-        let wait = limit.wait_time().unwrap();
-        assert!(wait <= INTERVAL && wait > INTERVAL / 2, "{wait:?}");
+        let wait = limit.compute_wait_time().unwrap();
+        assert!(wait <= RUN_INTERVAL && wait > RUN_INTERVAL / 2, "{wait:?}");
         std::thread::sleep(wait);
-        assert_eq!(limit.wait_time(), None);
+        assert_eq!(limit.compute_wait_time(), None);
     }
 }

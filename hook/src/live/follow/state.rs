@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::live::reconcile::{PresentDevice, PresentNode, RemovedDevices};
 use crate::live::record::{Announcement, RecordedRule};
 
+/// The results of the follower's earlier passes: what was changed, and what failed.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct FollowerState {
-    /// The digest of each container's state after its last change, by container id. The states
-    /// themselves are megabytes if many containers have many devices.
-    pub(super) containers: BTreeMap<String, Option<StateDigest>>,
+    /// The digest of each container's state after its last change, by container id. Digests are
+    /// kept because the states would take megabytes if many containers have many devices.
+    pub(super) digests: BTreeMap<String, Option<StateDigest>>,
     /// The failed changes, by container id: the time in seconds since the follower started, and the
     /// error.
     pub(super) failures: BTreeMap<String, (u64, String)>,
@@ -29,18 +30,19 @@ pub(super) struct FollowerState {
 /// after its last change.
 #[derive(Serialize)]
 pub(super) struct ContainerState {
-    /// A container with the same id that was started later needs its own change.
+    /// The start time of the first process. A container with the same id that was started later is
+    /// another container.
     pub(super) start_time: u64,
     /// The followed devices, each with the device as the host has it.
-    pub(super) followed: Vec<(DeviceRef, Option<PresentDevice>)>,
+    pub(super) followed_devices: Vec<(DeviceRef, Option<PresentDevice>)>,
     /// The nodes that the classes have for all their devices together.
     pub(super) class_nodes: Vec<PresentNode>,
     /// The announcements of each device. `None` means that its class has no `announce`.
     pub(super) announcements: Vec<Option<Vec<Announcement>>>,
-    pub(super) removed: RemovedDevices,
-    /// The rules that the record had before the change. Another process may revoke a rule during the
-    /// change, and the device may be back by the next pass. Then only the record shows that the
-    /// container lacks the rule.
+    pub(super) removed_devices: RemovedDevices,
+    /// The recorded rules before the change. If another process revokes a rule during the change
+    /// and the device is back at the next pass, only this list shows that the container lacks the
+    /// rule.
     pub(super) rules: Vec<RecordedRule>,
 }
 
@@ -49,8 +51,8 @@ pub(super) struct ContainerState {
 pub(super) struct StateDigest(u64);
 
 impl ContainerState {
-    /// Returns the digest for the key `key`. Returns `None` if the state has a path that is not
-    /// UTF-8, so that it cannot be written as text.
+    /// Returns the hash of this state with `key`. Returns `None` if the state has a path that is
+    /// not UTF-8 and therefore cannot be serialized.
     pub(super) fn to_digest(&self, key: &RandomState) -> Option<StateDigest> {
         let text = serde_json::to_string(self).ok()?;
         Some(StateDigest(key.hash_one(text)))
@@ -75,7 +77,7 @@ mod tests {
     use injection_plan::plan::StepUser;
 
     use super::*;
-    use crate::sys::process::{MAX_ANSWER, run_in_child};
+    use crate::sys::process::{MAX_ANSWER_BYTES, run_in_child};
 
     /// Returns the state of a container with this number of devices.
     fn container_with(devices: u32) -> ContainerState {
@@ -88,14 +90,14 @@ mod tests {
             rule: DeviceRule::parse(&format!("c 10:{id} rw")).unwrap(),
             users: vec![StepUser::Device(device(id))],
             host_node: None,
-            beside_spec: false,
+            keeps_spec_access: false,
         };
         ContainerState {
             start_time: 7,
-            followed: (0..devices).map(|id| (device(id), None)).collect(),
+            followed_devices: (0..devices).map(|id| (device(id), None)).collect(),
             class_nodes: Vec::new(),
             announcements: vec![None; devices as usize],
-            removed: RemovedDevices::default(),
+            removed_devices: RemovedDevices::default(),
             rules: (0..devices).map(rule).collect(),
         }
     }
@@ -105,24 +107,24 @@ mod tests {
         let key = RandomState::new();
         let text = serde_json::to_string(&container_with(256)).unwrap();
         assert!(
-            500 * text.len() > 16 * MAX_ANSWER,
+            500 * text.len() > 16 * MAX_ANSWER_BYTES,
             "the states themselves are too long"
         );
         let answer = run_in_child(Duration::from_secs(60), || {
             let digest = container_with(256).to_digest(&key);
             let ids = (0..500).map(|id| format!("{id:064}"));
-            let containers = ids.map(|id| (id, digest)).collect();
+            let digests = ids.map(|id| (id, digest)).collect();
             let state = FollowerState {
-                containers,
+                digests,
                 ..FollowerState::default()
             };
             state.to_text()
         });
         let state = FollowerState::parse(&answer.unwrap().expect("the whole state")).unwrap();
-        assert_eq!(state.containers.len(), 500);
+        assert_eq!(state.digests.len(), 500);
         let is_same = |devices| {
             let digest = container_with(devices).to_digest(&key);
-            state.containers.values().all(|it| *it == digest)
+            state.digests.values().all(|it| *it == digest)
         };
         assert!(is_same(256));
         assert!(!is_same(255));

@@ -1,5 +1,5 @@
-//! One pass of the follower over all containers, in a child process. It revokes stale rules in all
-//! containers first, because any container may keep it waiting after that.
+//! One pass of the follower over all containers, in a child process. The pass revokes the stale
+//! rules of all containers first, because any container may delay it after that.
 
 use std::hash::RandomState;
 use std::mem;
@@ -11,11 +11,11 @@ use nix::errno::Errno;
 
 use super::state::{ContainerState, FollowerState, StateDigest};
 use crate::live::LiveError;
-use crate::live::announce::{ChangedContainer, DeviceChange, announce};
+use crate::live::announce::{ChangedContainer, DeviceChange, announce_changes};
 use crate::live::container::{lock, record_files};
 use crate::live::reconcile::{
-    FollowedDevice, HostSnapshot, RemovedDevices, find_removed, remove_nodes, replace_devices,
-    revoke_stale,
+    FollowedDevice, HostSnapshot, RemovedDevices, find_removed_devices, remove_nodes,
+    replace_devices, revoke_stale_rules,
 };
 use crate::live::record::AttachmentRecord;
 use crate::log;
@@ -24,15 +24,15 @@ use crate::sys::deadline::{self, Deadline, Stage};
 use crate::sys::process::Child;
 
 /// The largest number of containers that are changed at the same time.
-const MAX_CHILDREN: usize = 8;
+const MAX_CHILD_PROCESSES: usize = 8;
 
 /// One pass of the follower over all containers.
 pub(super) struct UpdatePass<'a> {
     pub(super) state: &'a mut FollowerState,
     /// The time since the follower started, in seconds.
-    pub(super) now: u64,
+    pub(super) elapsed_seconds: u64,
     /// The time in seconds after which a failed change of a container is retried.
-    pub(super) pause: u64,
+    pub(super) retry_seconds: u64,
     /// The key of the digests, which is the same for all passes.
     pub(super) digest_key: &'a RandomState,
     pub(super) config: &'a Config,
@@ -41,8 +41,8 @@ pub(super) struct UpdatePass<'a> {
 /// A container that a child process is changing.
 struct ContainerUpdate<'r> {
     record: &'r AttachmentRecord,
-    /// The digest of the container's state after the change.
-    new_state: Option<StateDigest>,
+    /// The digest of the container's state, which is stored if the change succeeds.
+    new_digest: Option<StateDigest>,
     child: Child,
 }
 
@@ -51,90 +51,116 @@ impl UpdatePass<'_> {
     /// has changed, in a child process for each.
     pub(super) fn run(mut self) {
         let config = self.config;
-        let (records, unreadable) = record_files::read_records_and_errors(&config.host_root);
-        for error in unreadable.difference(&self.state.unreadable_records) {
+        let (records, read_errors) = record_files::read_records_and_errors(&config.host_root);
+        for error in read_errors.difference(&self.state.unreadable_records) {
             log::warning(error);
         }
-        self.state.unreadable_records = unreadable;
+        self.state.unreadable_records = read_errors;
         let snapshot = self.take_snapshot(&records);
-        let records = records.iter().map(|it| it.with_arrivals(&snapshot));
+        let records = records.iter().map(|record| record.with_arrivals(&snapshot));
         let records: Vec<AttachmentRecord> = records.collect();
-        // The rules are revoked in all containers before a container can delay this process.
-        let mut not_revoked = Vec::new();
-        let mut revoked = Vec::new();
+        // The stale rules of all containers are revoked before any container can delay this
+        // process.
+        let mut failed_revocations = Vec::new();
+        let mut revoked_records = Vec::new();
         for record in &records {
-            let removed = find_removed(record, &snapshot, &config.host_root);
-            match revoke_stale(record, &removed, &snapshot, lock::FOLLOW_LIMIT, config) {
-                Ok(was_revoked) => revoked.push((record, removed, was_revoked)),
-                Err(_) => not_revoked.push((record, removed)),
+            let removed_devices = find_removed_devices(record, &snapshot, &config.host_root);
+            match revoke_stale_rules(
+                record,
+                &removed_devices,
+                &snapshot,
+                lock::FOLLOW_LOCK_TIMEOUT,
+                config,
+            ) {
+                Ok(has_revoked_rule) => {
+                    revoked_records.push((record, removed_devices, has_revoked_rule))
+                }
+                Err(_) => failed_revocations.push((record, removed_devices)),
             }
         }
         let mut updates = Vec::new();
-        let mut changed = Vec::new();
-        for (record, removed, was_revoked) in revoked {
-            if was_revoked {
+        let mut changed_containers = Vec::new();
+        for (record, removed_devices, has_revoked_rule) in revoked_records {
+            if has_revoked_rule {
                 // The rule may be for a device that was removed and came back since the snapshot.
-                // Then the new state equals the one after the last change, but the rule is missing.
-                self.state.containers.remove(&record.id);
+                // Then the new state equals the one after the last change, although the rule is
+                // missing. So that state is forgotten.
+                self.state.digests.remove(&record.id);
             }
-            let followed = snapshot.list_followed_devices(record);
-            let new_state = to_container_state(record, &followed, &removed, &snapshot)
-                .to_digest(self.digest_key);
-            if followed.is_empty() && removed.is_empty() {
+            let followed_devices = snapshot.list_followed_devices(record);
+            let new_digest =
+                to_container_state(record, &followed_devices, &removed_devices, &snapshot)
+                    .to_digest(self.digest_key);
+            if followed_devices.is_empty() && removed_devices.is_empty() {
                 self.state.failures.remove(&record.id);
                 if !record.awaited_requests.is_empty() {
-                    self.state.containers.insert(record.id.clone(), new_state);
+                    self.state.digests.insert(record.id.clone(), new_digest);
                 }
                 continue;
             }
-            if !self.needs_update(&record.id, new_state) {
+            if !self.needs_update(&record.id, new_digest) {
                 continue;
             }
-            while updates.len() == MAX_CHILDREN {
-                self.collect_ended(&mut updates, &mut changed);
+            while updates.len() == MAX_CHILD_PROCESSES {
+                self.collect_ended_children(&mut updates, &mut changed_containers);
             }
             let work = || {
-                let done = change_container(record, &followed, &removed, &snapshot, config);
-                let done = done.map(|done| done.map(|was_changed| was_changed | was_revoked));
-                let done = done.map_err(|error| log::chain(&error));
-                serde_json::to_string(&done).unwrap_or_default()
+                let result = change_container(
+                    record,
+                    &followed_devices,
+                    &removed_devices,
+                    &snapshot,
+                    config,
+                );
+                let result =
+                    result.map(|result| result.map(|is_changed| is_changed | has_revoked_rule));
+                let result = result.map_err(|error| log::chain(&error));
+                serde_json::to_string(&result).unwrap_or_default()
             };
-            match sys::process::start_child(deadline::LIMIT, work) {
+            match sys::process::start_child(deadline::CHILD_TIMEOUT, work) {
                 Ok(child) => updates.push(ContainerUpdate {
                     record,
-                    new_state,
+                    new_digest,
                     child,
                 }),
-                Err(errno) => changed.extend(self.apply_answer(record, new_state, Err(errno))),
+                Err(errno) => {
+                    changed_containers.extend(self.apply_answer(record, new_digest, Err(errno)))
+                }
             }
         }
         while !updates.is_empty() {
-            self.collect_ended(&mut updates, &mut changed);
+            self.collect_ended_children(&mut updates, &mut changed_containers);
         }
-        // Another process may have had the lock. The nodes of these containers are removed only after
-        // the rules are revoked.
-        for (record, removed) in not_revoked {
-            let error = match revoke_stale(record, &removed, &snapshot, lock::FOLLOW_LIMIT, config)
-            {
+        // Another process may have held the locks of these containers, so the revocation is tried
+        // once more. Their nodes are replaced by the next pass, after the rules are revoked.
+        for (record, removed_devices) in failed_revocations {
+            let error = match revoke_stale_rules(
+                record,
+                &removed_devices,
+                &snapshot,
+                lock::FOLLOW_LOCK_TIMEOUT,
+                config,
+            ) {
                 Ok(_) => "its rules are revoked; its nodes will be replaced later".to_owned(),
                 Err(error) => log::chain(&error),
             };
             self.record_failure(&record.id, error);
         }
-        announce(&changed, &snapshot, config);
-        self.remove_ended(&records);
+        announce_changes(&changed_containers, &snapshot, config);
+        self.remove_ended_containers(&records);
     }
 
-    /// Looks up the classes of all containers. Logs each class that cannot be used, once.
+    /// Looks up the devices of all containers' classes on the host. Logs each class that cannot be
+    /// used, once.
     fn take_snapshot(&mut self, records: &[AttachmentRecord]) -> HostSnapshot {
-        let deadline = Deadline::start(deadline::SECONDS);
+        let deadline = Deadline::start(deadline::DEADLINE_SECONDS);
         Stage::Planning.begin();
         let mut snapshot = HostSnapshot::take(records, self.config);
         if let Ok(deadline) = deadline {
             deadline.cancel();
         }
-        let unusable = mem::take(&mut snapshot.unusable);
-        for (class, reason) in &unusable {
+        let unusable_classes = mem::take(&mut snapshot.unusable_classes);
+        for (class, reason) in &unusable_classes {
             if self.state.unusable_classes.get(class) != Some(reason) {
                 log::warning(&format!(
                     "class {class}: containers get none of its devices again, and lose those \
@@ -142,59 +168,61 @@ impl UpdatePass<'_> {
                 ));
             }
         }
-        self.state.unusable_classes = unusable;
+        self.state.unusable_classes = unusable_classes;
         snapshot
     }
 
-    /// Whether a container must be changed: its state differs from the one after the last change, and
-    /// the pause after the last failure has passed.
-    fn needs_update(&self, id: &str, new_state: Option<StateDigest>) -> bool {
-        let last = self.state.containers.get(id).copied().flatten();
-        let is_changed = last.is_none() || last != new_state;
-        let failed = self.state.failures.get(id);
-        let waits = failed.is_some_and(|(at, _)| self.now.saturating_sub(*at) < self.pause);
-        is_changed && !waits
+    /// Reports whether a container must be changed: its state differs from the one after the last
+    /// change, and the pause after the last failure is over.
+    fn needs_update(&self, id: &str, new_digest: Option<StateDigest>) -> bool {
+        let last_digest = self.state.digests.get(id).copied().flatten();
+        let is_changed = last_digest.is_none() || last_digest != new_digest;
+        let last_failure = self.state.failures.get(id);
+        let is_paused = last_failure.is_some_and(|(failure_time, _)| {
+            self.elapsed_seconds.saturating_sub(*failure_time) < self.retry_seconds
+        });
+        is_changed && !is_paused
     }
 
-    /// Waits for at most some milliseconds, and applies the answers of the children that have ended.
-    fn collect_ended<'r>(
+    /// Waits a few milliseconds, and applies the answers of the child processes that have ended.
+    fn collect_ended_children<'r>(
         &mut self,
         updates: &mut Vec<ContainerUpdate<'r>>,
-        changed: &mut Vec<ChangedContainer<'r>>,
+        changed_containers: &mut Vec<ChangedContainer<'r>>,
     ) {
-        for mut container in mem::take(updates) {
-            let answer = match container.child.poll() {
+        for mut update in mem::take(updates) {
+            let answer = match update.child.poll() {
                 Ok(None) => {
-                    updates.push(container);
+                    updates.push(update);
                     continue;
                 }
                 Ok(Some(answer)) => Ok(answer),
                 Err(errno) => Err(errno),
             };
             let ContainerUpdate {
-                record, new_state, ..
-            } = container;
-            changed.extend(self.apply_answer(record, new_state, answer));
+                record, new_digest, ..
+            } = update;
+            changed_containers.extend(self.apply_answer(record, new_digest, answer));
         }
     }
 
-    /// Stores the result of the child for one container in the state. Returns `None` if the container
-    /// was not changed, because of an error or because its devices changed meanwhile.
+    /// Stores the answer of the child process for one container in the state. Returns the container
+    /// and its change, or `None` after an error or if its devices changed again meanwhile.
     fn apply_answer<'r>(
         &mut self,
         record: &'r AttachmentRecord,
-        new_state: Option<StateDigest>,
+        new_digest: Option<StateDigest>,
         answer: Result<Option<String>, Errno>,
     ) -> Option<ChangedContainer<'r>> {
         let error = match answer {
             Ok(Some(answer)) => match serde_json::from_str(&answer) {
                 Ok(Ok(None)) => {
-                    self.state.containers.remove(&record.id);
+                    self.state.digests.remove(&record.id);
                     self.state.failures.remove(&record.id);
                     return None;
                 }
                 Ok(Ok(Some(was_changed))) => {
-                    self.state.containers.insert(record.id.clone(), new_state);
+                    self.state.digests.insert(record.id.clone(), new_digest);
                     self.state.failures.remove(&record.id);
                     let change = if was_changed {
                         DeviceChange::Replaced
@@ -214,27 +242,25 @@ impl UpdatePass<'_> {
     }
 
     /// Records that a container could not be changed. The change is retried after the pause even if
-    /// the devices are the same, because a part of the change may have been made.
+    /// the devices are the same, because a failed change may be incomplete.
     fn record_failure(&mut self, id: &str, error: String) {
-        let last = self.state.failures.get(id);
-        if last.is_none_or(|(_, last)| *last != error) {
+        let last_failure = self.state.failures.get(id);
+        if last_failure.is_none_or(|(_, last_error)| *last_error != error) {
             log::warning(&format!("container {id}: {error}"));
         }
-        self.state.containers.remove(id);
-        self.state.failures.insert(id.to_owned(), (self.now, error));
+        self.state.digests.remove(id);
+        self.state
+            .failures
+            .insert(id.to_owned(), (self.elapsed_seconds, error));
     }
 
     /// Removes the state and the records of containers that have ended.
-    fn remove_ended(&mut self, records: &[AttachmentRecord]) {
-        let runs = |id: &String| records.iter().any(|record| record.id == *id);
-        let mut known = self
-            .state
-            .containers
-            .keys()
-            .chain(self.state.failures.keys());
-        if known.any(|id| !runs(id)) {
-            self.state.containers.retain(|id, _| runs(id));
-            self.state.failures.retain(|id, _| runs(id));
+    fn remove_ended_containers(&mut self, records: &[AttachmentRecord]) {
+        let is_running = |id: &String| records.iter().any(|record| record.id == *id);
+        let mut stored_ids = self.state.digests.keys().chain(self.state.failures.keys());
+        if stored_ids.any(|id| !is_running(id)) {
+            self.state.digests.retain(|id, _| is_running(id));
+            self.state.failures.retain(|id, _| is_running(id));
             record_files::prune_records(&self.config.host_root);
         }
     }
@@ -242,53 +268,70 @@ impl UpdatePass<'_> {
 
 fn to_container_state(
     record: &AttachmentRecord,
-    followed: &[FollowedDevice<'_>],
-    removed: &RemovedDevices,
+    followed_devices: &[FollowedDevice<'_>],
+    removed_devices: &RemovedDevices,
     snapshot: &HostSnapshot,
 ) -> ContainerState {
     let announcements = record.devices.iter().map(|device| {
         let announcements = snapshot.find_announcements(device);
         announcements.map(<[_]>::to_vec)
     });
-    let followed = followed
-        .iter()
-        .map(|followed| (followed.device.device_ref(), followed.present.clone()));
+    let followed_devices = followed_devices.iter().map(|followed_device| {
+        (
+            followed_device.device.device_ref(),
+            followed_device.host_device.clone(),
+        )
+    });
     ContainerState {
         start_time: record.start_time,
-        followed: followed.collect(),
+        followed_devices: followed_devices.collect(),
         class_nodes: snapshot.list_class_nodes(record),
         announcements: announcements.collect(),
-        removed: removed.clone(),
+        removed_devices: removed_devices.clone(),
         rules: record.rules.clone(),
     }
 }
 
 /// Changes one container. Returns whether anything was changed, or `None` if the container has
-/// ended or its devices changed meanwhile. The event of that change causes the next pass.
+/// ended or the host's devices changed meanwhile. In the latter case the devices' event causes
+/// another pass.
 fn change_container(
     record: &AttachmentRecord,
-    followed: &[FollowedDevice<'_>],
-    removed: &RemovedDevices,
+    followed_devices: &[FollowedDevice<'_>],
+    removed_devices: &RemovedDevices,
     snapshot: &HostSnapshot,
     config: &Config,
 ) -> Result<Option<bool>, LiveError> {
-    let replaced = if followed.is_empty() {
+    let replacement = if followed_devices.is_empty() {
         Ok(false)
     } else {
-        replace_devices(record, followed, snapshot, lock::FOLLOW_LIMIT, config)
+        replace_devices(
+            record,
+            followed_devices,
+            snapshot,
+            lock::FOLLOW_LOCK_TIMEOUT,
+            config,
+        )
     };
-    // The replacement does not remove the nodes if it fails, or if the class cannot be used.
+    // The replacement of devices removes their old nodes, unless it fails or the class cannot be
+    // used. The remaining nodes are removed here.
     let is_remaining = |removed: &&DeviceRef| {
-        let mut followed = followed.iter();
-        replaced.is_err() || !followed.any(|it| it.device.device_ref() == **removed)
+        let mut devices = followed_devices
+            .iter()
+            .map(|followed_device| followed_device.device);
+        replacement.is_err() || !devices.any(|device| device.device_ref() == **removed)
     };
-    let remaining: RemovedDevices = removed.iter().filter(is_remaining).cloned().collect();
-    let nodes_removed = remove_nodes(record, &remaining, config);
+    let remaining_devices: RemovedDevices = removed_devices
+        .iter()
+        .filter(is_remaining)
+        .cloned()
+        .collect();
+    let node_removal = remove_nodes(record, &remaining_devices, config);
     let has_changed_again = || {
-        let now = HostSnapshot::take(slice::from_ref(record), config);
-        now.list_followed_devices(record) != followed
+        let new_snapshot = HostSnapshot::take(slice::from_ref(record), config);
+        new_snapshot.list_followed_devices(record) != followed_devices
     };
-    match replaced.and_then(|was_changed| nodes_removed.map(|()| was_changed)) {
+    match replacement.and_then(|was_changed| node_removal.map(|()| was_changed)) {
         Ok(was_changed) => Ok(Some(was_changed)),
         Err(LiveError::ContainerEnded) => Ok(None),
         Err(_) if has_changed_again() => Ok(None),

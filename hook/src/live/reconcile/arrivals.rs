@@ -1,5 +1,5 @@
-//! Adds awaited devices that the host has now to attachment records. Nothing is changed in a
-//! container here.
+//! Adds the awaited devices that have arrived on the host to attachment records. This module
+//! changes no container.
 
 use device_class::config::Config;
 
@@ -9,17 +9,16 @@ use crate::live::record::{AttachmentRecord, AwaitedRequest};
 use crate::oci::Bundle;
 use crate::planner;
 
-/// The maximum number of devices in a record. If a record has that many, no awaited device is added.
-/// Without a limit, a device that comes back with another id each time would let the record grow for
-/// ever.
-const MAX_DEVICES: usize = 256;
+/// The number of devices in a record from which on no awaited device is added. Without this limit,
+/// a device that gets another id each time it is plugged in would make the record grow for ever.
+const MAX_RECORDED_DEVICES: usize = 256;
 
 impl AttachmentRecord {
-    /// Returns a copy of the record to which the awaited devices that the host has now are added.
+    /// Returns a copy of the record with the awaited devices that the host has now.
     pub(in crate::live) fn with_arrivals(&self, snapshot: &HostSnapshot) -> Self {
         let mut record = self.clone();
-        for awaited in &self.awaited_requests {
-            record.add_arrived(awaited, snapshot);
+        for request in &self.awaited_requests {
+            record.add_arrived_devices(request, snapshot);
         }
         record
     }
@@ -32,41 +31,49 @@ impl AttachmentRecord {
         snapshot: &HostSnapshot,
         config: &Config,
     ) -> Result<bool, LiveError> {
-        let mut has_any = false;
-        for awaited in self.awaited_requests.clone() {
-            let Some(class) = snapshot.find_followed_class(&awaited.class) else {
+        let mut is_changed = false;
+        for request in self.awaited_requests.clone() {
+            let Some(class) = snapshot.find_followed_class(&request.class) else {
                 continue;
             };
-            // As at the start of the container, its own request must be a sufficient authority.
+            // The container's own request must be a sufficient authority, as at its start.
             if planner::may_request(&class.class, bundle, config)? {
-                has_any |= self.add_arrived(&awaited, snapshot);
+                is_changed |= self.add_arrived_devices(&request, snapshot);
             }
         }
-        Ok(has_any)
+        Ok(is_changed)
     }
 
-    /// Adds the devices of a request that the host has now. A request for a single device is removed
-    /// then, because the device is followed from now on.
-    fn add_arrived(&mut self, awaited: &AwaitedRequest, snapshot: &HostSnapshot) -> bool {
-        let Some(class) = snapshot.find_followed_class(&awaited.class) else {
+    /// Adds the devices of an awaited request that the host has now. Returns whether the record was
+    /// changed. A request for a single device is removed after that, because the device is followed
+    /// from then on.
+    fn add_arrived_devices(
+        &mut self,
+        awaited_request: &AwaitedRequest,
+        snapshot: &HostSnapshot,
+    ) -> bool {
+        let Some(class) = snapshot.find_followed_class(&awaited_request.class) else {
             return false;
         };
-        let mut has_any = false;
-        let arrived = awaited.find_arrived(class).into_iter();
-        for device in arrived.filter(|device| snapshot.has_nodes(device)) {
-            has_any |= !awaited.is_for_all();
+        let mut is_changed = false;
+        let arrived_devices = awaited_request.find_arrived_devices(class).into_iter();
+        for device in arrived_devices.filter(|device| snapshot.has_nodes(device)) {
+            is_changed |= !awaited_request.is_for_all();
             let mut devices = self.devices.iter_mut();
-            if let Some(known) = devices.find(|known| known.device_ref() == device.device_ref()) {
-                // The container has it by another of its names.
-                known.add_places(&device.places);
-            } else if self.devices.len() < MAX_DEVICES {
+            if let Some(recorded_device) =
+                devices.find(|recorded_device| recorded_device.device_ref() == device.device_ref())
+            {
+                // The container has the device already, by another name.
+                recorded_device.add_places(&device.places);
+            } else if self.devices.len() < MAX_RECORDED_DEVICES {
                 self.devices.push(device);
-                has_any = true;
+                is_changed = true;
             }
         }
-        if has_any && !awaited.is_for_all() {
-            self.awaited_requests.retain(|it| it != awaited);
+        if is_changed && !awaited_request.is_for_all() {
+            self.awaited_requests
+                .retain(|request| request != awaited_request);
         }
-        has_any
+        is_changed
     }
 }

@@ -1,4 +1,4 @@
-//! One change of a container and its record: all of it is done, or nothing.
+//! Changes a container and its record. If a part of the change fails, the change is undone.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,36 +23,37 @@ use crate::sys::deadline::{self, Deadline, Stage};
 
 /// A change of a container: the files and rules that are removed from it, and those that are added.
 pub(in crate::live) struct ContainerChange<'a> {
-    /// The rules and files that are removed first.
-    pub(in crate::live) stale: &'a AttachmentRecord,
-    /// The rules that stay, although `stale` may have rules for the same devices.
+    /// A record with the rules and files that are removed first.
+    pub(in crate::live) stale_content: &'a AttachmentRecord,
+    /// The rules that are not revoked, although `stale_content` may have rules for the same
+    /// devices.
     pub(in crate::live) kept_rules: &'a [DeviceRule],
-    /// The steps that the container lacks.
+    /// The plan with the steps that the container lacks.
     pub(in crate::live) plan: &'a InjectionPlan,
     /// All rules that the container has after the change. A device program that must be generated
-    /// again gets them.
+    /// again is generated from them.
     pub(in crate::live) all_rules: &'a [DeviceRule],
-    /// The steps for all that the container has after the change.
+    /// The steps for everything that the container has after the change.
     pub(in crate::live) all_steps: &'a [InjectionStep],
     /// The devices that are added to the record.
     pub(in crate::live) devices: Vec<AttachedDevice>,
-    /// The users whose new files stay when attached devices are detached.
+    /// The devices and classes whose new files are not removed when devices are detached.
     pub(in crate::live) lasting_users: &'a BTreeSet<StepUser>,
 }
 
 impl LockedContainer {
-    /// Changes the container and its record. If this fails, the added rules and files are removed
-    /// again. Returns warnings.
+    /// Changes the container and its record. If this fails, the added rules and files are removed.
+    /// Returns warnings.
     ///
-    /// A record with all old and new content is written before the container is changed, so that
-    /// nothing is unrecorded if this process is killed.
+    /// The record is written with all old and new content before the container is changed, so that
+    /// nothing is missing from it if this process is killed.
     pub(in crate::live) fn change(
         &self,
         change: ContainerChange<'_>,
         config: &Config,
     ) -> Result<Vec<String>, LiveError> {
         let ContainerChange {
-            stale,
+            stale_content,
             kept_rules,
             plan,
             all_rules,
@@ -63,118 +64,153 @@ impl LockedContainer {
         let namespace = &self.container.namespace;
         apply::check_masks(plan, namespace, &self.container.bundle, config)?;
         let calls = self.container.calls.for_running()?;
-        let ready = apply::open_sources(plan, config, calls)?;
-        let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-        let mut new = AttachmentRecord {
-            files: predict_files(&ready, namespace, &stale.files)?,
+        let opened_steps = apply::open_sources(plan, config, calls)?;
+        let deadline = Deadline::start(deadline::DEADLINE_SECONDS).map_err(LiveError::Fork)?;
+        let mut new_content = AttachmentRecord {
+            files: predict_files(&opened_steps, namespace, &stale_content.files)?,
             devices,
             ..self.record.without_content()
         };
         deadline.cancel();
-        for file in &mut new.files {
+        for file in &mut new_content.files {
             if file.users.iter().any(|user| lasting_users.contains(user)) {
                 file.users.clear();
             }
         }
-        new.rules.extend(list_step_rules(&plan.steps));
-        for rule in &mut new.rules {
-            rule.beside_spec = !new.devices.is_empty();
+        new_content.rules.extend(list_step_rules(&plan.steps));
+        for rule in &mut new_content.rules {
+            rule.keeps_spec_access = !new_content.devices.is_empty();
         }
-        add_host_nodes(&mut new.rules, all_steps, &config.host_root);
+        add_host_nodes(&mut new_content.rules, all_steps, &config.host_root);
 
-        let mut kept = self.record.clone();
-        let has_rules = !all_rules.is_empty() || !stale.rules.is_empty();
+        let mut remaining_record = self.record.clone();
+        let has_rules = !all_rules.is_empty() || !stale_content.rules.is_empty();
         let is_hidden = has_rules && self.has_hidden_program(config)?;
-        // This is recorded now, because it cannot be determined later, when the kernel may hide the
-        // program.
-        kept.was_given_nothing |= has_rules
-            && !kept.has_all_rules
+        // Whether the container was started without an injection must be recorded now. It cannot be
+        // determined later, when the kernel may hide the program.
+        remaining_record.was_started_without_injection |= has_rules
+            && !remaining_record.has_all_rules
             && (is_hidden
                 || hidden_program::requests_nothing_at_start(&self.container.bundle, config));
-        kept.remove_revoked(&stale.rules);
-        kept.files.retain(|file| !stale.files.contains(file));
-        let mut after = kept.clone();
-        after.add_content(new.devices.clone(), new.rules.clone(), new.files.clone());
-        after.add_users(all_steps);
-        let mut union = after.clone();
-        union.add_content(Vec::new(), stale.rules.clone(), stale.files.clone());
+        remaining_record.remove_revoked_rules(&stale_content.rules);
+        remaining_record
+            .files
+            .retain(|file| !stale_content.files.contains(file));
+        let mut final_record = remaining_record.clone();
+        final_record.add_content(
+            new_content.devices.clone(),
+            new_content.rules.clone(),
+            new_content.files.clone(),
+        );
+        final_record.add_step_users(all_steps);
+        let mut union_record = final_record.clone();
+        union_record.add_content(
+            Vec::new(),
+            stale_content.rules.clone(),
+            stale_content.files.clone(),
+        );
 
-        let spec = &self.container.bundle.spec_devices.rules;
-        let spec = if is_hidden {
-            kept.to_spec_rules(spec)
+        let spec_rules = &self.container.bundle.spec_devices.rules;
+        let spec_rules = if is_hidden {
+            remaining_record.to_spec_rules(spec_rules)
         } else {
-            SpecRules::from_spec(spec)
+            SpecRules::from_spec(spec_rules)
         };
         let cgroup = if has_rules {
             self.record.find_cgroup()?
         } else {
             None
         };
-        self.save_if_unchanged(&union)?;
-        let changed = run_in_child(|warnings| {
+        self.save_if_unchanged(&union_record)?;
+        let result = run_in_child(|warnings| {
             Stage::Rules.begin();
             if let Some(cgroup) = &cgroup {
-                let revoked = to_device_rules(&stale.rules);
-                warnings.extend(cgroup.exchange_rules(&revoked, kept_rules, all_rules, &spec)?);
+                let stale_rules = to_device_rules(&stale_content.rules);
+                warnings.extend(cgroup.exchange_rules(
+                    &stale_rules,
+                    kept_rules,
+                    all_rules,
+                    &spec_rules,
+                )?);
             }
             Stage::Container.begin();
-            if stale.files.is_empty() && ready.is_empty() {
+            if stale_content.files.is_empty() && opened_steps.is_empty() {
                 return Ok(());
             }
             let root = self.container.enter()?;
-            remove_files(stale, &root)?;
-            apply::remove_outdated_masks(&ready, &root)?;
+            remove_files(stale_content, &root)?;
+            apply::remove_outdated_masks(&opened_steps, &root)?;
             let label = self.container.bundle.mount_label.as_deref();
-            Ok(apply::attach(ready, &root, calls, label, warnings)?)
+            Ok(apply::attach_steps(
+                opened_steps,
+                &root,
+                calls,
+                label,
+                warnings,
+            )?)
         });
-        let changed = changed.and_then(|warnings| {
+        let result = result.and_then(|warnings| {
             if self.record.has_ended() {
                 return Err(LiveError::ContainerEnded);
             }
-            self.record_file.save_merged(&union, &mut after)?;
+            self.record_file
+                .save_merged(&union_record, &mut final_record)?;
             Ok(warnings)
         });
-        if changed.is_ok() {
-            return changed;
+        if result.is_ok() {
+            return result;
         }
         if self.record.has_ended() {
-            // The container's rules and files have ended with it.
+            // The container has ended, and its rules and files with it. So nothing is undone.
             self.record_file.save(&self.record.without_content())?;
             return Err(LiveError::ContainerEnded);
         }
-        self.roll_back(&new, stale, kept, &union);
-        changed
+        self.roll_back(&new_content, stale_content, remaining_record, &union_record);
+        result
     }
 
-    /// Removes the rules and files that a failed change has added. `kept` is the record without the
-    /// stale and the new content, and `saved` is the one that this process wrote before the change.
-    /// This process revokes the rules itself, because the container can delay a child process.
+    /// Removes the rules and files that a failed change has added. `remaining_record` has neither
+    /// the stale nor the new content. `saved_record` was written before the change. This process
+    /// revokes the rules itself, because the container can delay a child process.
     fn roll_back(
         &self,
-        new: &AttachmentRecord,
-        stale: &AttachmentRecord,
-        mut kept: AttachmentRecord,
-        saved: &AttachmentRecord,
+        new_content: &AttachmentRecord,
+        stale_content: &AttachmentRecord,
+        mut remaining_record: AttachmentRecord,
+        saved_record: &AttachmentRecord,
     ) {
-        let revoked = try_twice(|| self.record.revoke(&new.rules, &kept));
-        let removed = if new.files.is_empty() {
+        let revocation = try_twice(|| {
+            self.record
+                .revoke_rules(&new_content.rules, &remaining_record)
+        });
+        let removal = if new_content.files.is_empty() {
             Ok(())
         } else {
-            try_twice(|| remove_files_in_child(&self.container, new))
+            try_twice(|| remove_files_in_child(&self.container, new_content))
         };
-        let allowed = self.record.find_still_allowed(&stale.rules, &kept);
-        kept.add_content(Vec::new(), allowed, stale.files.clone());
-        let is_incomplete = revoked.is_err() || removed.is_err();
-        if revoked.is_err() {
-            kept.add_content(new.devices.clone(), new.rules.clone(), Vec::new());
+        let allowed_rules = self
+            .record
+            .find_still_allowed(&stale_content.rules, &remaining_record);
+        remaining_record.add_content(Vec::new(), allowed_rules, stale_content.files.clone());
+        let is_incomplete = revocation.is_err() || removal.is_err();
+        if revocation.is_err() {
+            remaining_record.add_content(
+                new_content.devices.clone(),
+                new_content.rules.clone(),
+                Vec::new(),
+            );
         }
-        if removed.is_err() {
-            kept.add_content(Vec::new(), Vec::new(), new.files.clone());
+        if removal.is_err() {
+            remaining_record.add_content(Vec::new(), Vec::new(), new_content.files.clone());
         }
-        // The removal of files may take long. `detach` may have revoked rules meanwhile, because it
-        // does not wait for the lock for ever.
-        let recorded = try_twice(|| Ok(self.record_file.save_merged(saved, &mut kept)?));
-        let errors = [revoked.map(drop), removed, recorded];
+        // `detach` may have revoked rules without the lock while the files were removed, so its
+        // changes are merged into the record.
+        let save_result = try_twice(|| {
+            Ok(self
+                .record_file
+                .save_merged(saved_record, &mut remaining_record)?)
+        });
+        let errors = [revocation.map(drop), removal, save_result];
         for error in errors.into_iter().filter_map(Result::err) {
             crate::log::warning(&format!(
                 "container {}: {}",
@@ -189,31 +225,39 @@ impl LockedContainer {
         }
     }
 
-    /// Removes the steps from a plan that the container does not need, because it has their result
-    /// already, after the removal of `stale`. `devices` are the devices that are being attached.
+    /// Removes those steps from a plan whose results the container has already. The rules and files
+    /// of `stale_content` do not count, because they are removed first. `devices` are the devices
+    /// that are being attached.
     pub(in crate::live) fn retain_missing_steps(
         &self,
         plan: &mut InjectionPlan,
         devices: &[AttachedDevice],
-        stale: &AttachmentRecord,
+        stale_content: &AttachmentRecord,
         config: &Config,
     ) -> Result<(), LiveError> {
         let rules = apply::list_rules(plan);
         let may_hide_rules = !rules.is_empty()
             && (self.has_hidden_program(config)? || self.has_hidden_exceptions()?);
-        let denied = self.find_denied(&rules)?;
+        let denied_rules = self.find_denied_rules(&rules)?;
         let open_file = |path: &Path| {
-            let found = self.container.namespace.open_file(path);
-            found.map_err(|error| crate::log::chain(&error))
+            let file = self.container.namespace.open_file(path);
+            file.map_err(|error| crate::log::chain(&error))
         };
-        let is_new_class = |user: &StepUser| devices.iter().any(|it| user.is_class(&it.class));
-        let lacks_step = |step: &InjectionStep| -> Result<bool, LiveError> {
+        let is_new_class =
+            |user: &StepUser| devices.iter().any(|device| user.is_class(&device.class));
+        let is_step_missing = |step: &InjectionStep| -> Result<bool, LiveError> {
             Ok(match &step.action {
                 Action::Allow { rule, in_spec, .. } => {
-                    denied.contains(rule) || may_hide_rules && self.is_unrecorded(rule, *in_spec)
+                    denied_rules.contains(rule)
+                        || may_hide_rules && self.is_unrecorded(rule, *in_spec)
                 }
-                Action::Link { path, .. } if stale.files.iter().any(|it| it.path == *path) => true,
-                // The image has another file at the path.
+                Action::Link { path, .. }
+                    if stale_content.files.iter().any(|file| file.path == *path) =>
+                {
+                    true
+                }
+                // The container's image has another file at the path, which the class's file must
+                // replace.
                 Action::File(mount)
                     if step.users.iter().any(is_new_class)
                         && apply::is_other_file(
@@ -230,97 +274,110 @@ impl LockedContainer {
                     .is_some(),
             })
         };
-        let lacking = plan
+        let missing_flags = plan
             .steps
             .iter()
-            .map(lacks_step)
+            .map(is_step_missing)
             .collect::<Result<Vec<bool>, _>>()?;
         let (mut lacks_any, mut lacks_injected) = (false, false);
-        for (step, lacks) in plan.steps.iter().zip(&lacking) {
-            lacks_any |= lacks;
-            lacks_injected |= lacks & is_injected(&step.action);
+        for (step, is_missing) in plan.steps.iter().zip(&missing_flags) {
+            lacks_any |= is_missing;
+            lacks_injected |= is_missing & is_in_injected_dir(&step.action);
         }
-        let known: BTreeSet<DeviceRef> = self
+        let recorded_refs: BTreeSet<DeviceRef> = self
             .record
             .devices
             .iter()
             .map(AttachedDevice::device_ref)
             .collect();
-        let new = devices.iter().map(AttachedDevice::device_ref);
-        let new: BTreeSet<DeviceRef> = new.filter(|device| !known.contains(device)).collect();
-        let is_new = |user: &StepUser| user.device().is_some_and(|device| new.contains(device));
-        let mut lacking = lacking.into_iter();
+        let new_refs = devices.iter().map(AttachedDevice::device_ref);
+        let new_refs: BTreeSet<DeviceRef> = new_refs
+            .filter(|device| !recorded_refs.contains(device))
+            .collect();
+        let is_new = |user: &StepUser| {
+            user.device()
+                .is_some_and(|device| new_refs.contains(device))
+        };
+        let mut missing_flags = missing_flags.into_iter();
         plan.steps.retain(|step| {
-            let lacks = lacking.next().unwrap_or(true);
+            let is_missing = missing_flags.next().unwrap_or(true);
             match &step.action {
                 Action::Prepare(_) => lacks_any && step.users.iter().any(is_new),
-                // All masks are part of any change. One that is there already is not covered again.
-                Action::Mask { .. } => lacks_any || !stale.files.is_empty(),
-                // One tmpfs has all libraries and files: a new one covers the old one.
-                action if is_injected(action) => lacks_injected,
-                _ => lacks,
+                // If the container lacks anything, the plan keeps all masks. A mask that exists
+                // already is not mounted again.
+                Action::Mask { .. } => lacks_any || !stale_content.files.is_empty(),
+                // All libraries and files are in one tmpfs. A new tmpfs covers the old one, so the
+                // new one needs all of them.
+                action if is_in_injected_dir(action) => lacks_injected,
+                _ => is_missing,
             }
         });
         Ok(())
     }
 
-    /// Returns the rules that the container's cgroup denies. On cgroup v2 a user of a rootless
-    /// engine cannot read them, and the engine sets none, so that none counts as denied.
-    fn find_denied(&self, rules: &[DeviceRule]) -> Result<Vec<DeviceRule>, LiveError> {
+    /// Returns the rules that the container's cgroup denies. If the user of a rootless engine may
+    /// not read the device programs of cgroup v2, no rule counts as denied, because such an engine
+    /// sets no program.
+    fn find_denied_rules(&self, rules: &[DeviceRule]) -> Result<Vec<DeviceRule>, LiveError> {
         let Some(cgroup) = self.record.find_cgroup()? else {
             return Ok(Vec::new());
         };
         match cgroup.find_denied_rules(rules) {
             Err(error) if error.lacks_privileges() => Ok(Vec::new()),
-            denied => Ok(denied?.rules),
+            denied_rules => Ok(denied_rules?.rules),
         }
     }
 }
 
-/// Whether an action adds a file to the hook's own directory in containers, which is one tmpfs.
-pub(in crate::live) fn is_injected(action: &Action) -> bool {
+/// Reports whether an action adds a file to the hook's own directory in the container. This
+/// directory is one tmpfs.
+pub(in crate::live) fn is_in_injected_dir(action: &Action) -> bool {
     matches!(
         action,
         Action::Library { .. } | Action::File(_) | Action::Loader { .. }
     )
 }
 
-/// Removes the files of `removed` from the root of a container. A child process with a time limit
-/// does this, because a file system of the container may not answer.
+/// Removes the files of the record `removed_content` from the root of a container. A child process
+/// with a time limit does this, because a file system of the container may not answer.
 pub(in crate::live) fn remove_container_files(
     container: &AttachmentRecord,
-    removed: &AttachmentRecord,
+    removed_content: &AttachmentRecord,
 ) -> Result<(), LiveError> {
-    if removed.files.is_empty() {
+    if removed_content.files.is_empty() {
         return Ok(());
     }
-    let done =
-        run_in_child(|_| enter_and_remove(&OpenContainer::open(&container.location())?, removed));
-    done.map(drop)
+    let result = run_in_child(|_| {
+        enter_and_remove_files(
+            &OpenContainer::open(&container.to_location())?,
+            removed_content,
+        )
+    });
+    result.map(drop)
 }
 
 fn remove_files_in_child(
     container: &OpenContainer,
-    removed: &AttachmentRecord,
+    removed_content: &AttachmentRecord,
 ) -> Result<(), LiveError> {
-    run_in_child(|_| enter_and_remove(container, removed)).map(drop)
+    run_in_child(|_| enter_and_remove_files(container, removed_content)).map(drop)
 }
 
-fn enter_and_remove(
+fn enter_and_remove_files(
     container: &OpenContainer,
-    removed: &AttachmentRecord,
+    removed_content: &AttachmentRecord,
 ) -> Result<(), LiveError> {
     Stage::Container.begin();
     let root = container.enter()?;
-    try_twice(|| remove_files(removed, &root))
+    try_twice(|| remove_files(removed_content, &root))
 }
 
-/// Removes the files of a record from a container's root, the last one first. Removes as many as
-/// possible, and returns the first error.
+/// Removes the files of a record from a container's root, in reverse order of their creation.
+/// Removes as many as possible, and returns the first error.
 fn remove_files(record: &AttachmentRecord, root: &ContainerRoot) -> Result<(), LiveError> {
-    let mut done = Ok(());
+    let mut result = Ok(());
     for file in record.files.iter().rev() {
-        done = done.and(file.remove(root));
+        result = result.and(file.remove(root));
     }
-    done
+    result
 }

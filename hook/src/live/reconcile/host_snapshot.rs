@@ -1,5 +1,5 @@
 //! A snapshot of the followed classes and their devices on the host, with which all containers are
-//! compared. It reads the host and no container.
+//! compared. This module reads no container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,24 +22,26 @@ use crate::planner::{self, ScannedClass};
 #[derive(Clone, PartialEq)]
 pub(in crate::live) struct FollowedDevice<'d> {
     pub(in crate::live) device: &'d AttachedDevice,
-    /// The device as the host has it now. `None` means that the host does not have it.
-    pub(in crate::live) present: Option<PresentDevice>,
+    /// The device on the host now, or `None` if the host does not have it.
+    pub(in crate::live) host_device: Option<PresentDevice>,
 }
 
+/// A container's device that the host has now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::live) struct PresentDevice {
-    /// The id, which changes for a device that is requested by name and is plugged in elsewhere.
+    /// The id on the host. It differs from the recorded id if the device was requested by name and
+    /// was plugged in elsewhere.
     pub(in crate::live) id: DeviceId,
     pub(in crate::live) nodes: Vec<PresentNode>,
 }
 
-/// A device node of the host, as containers get it.
+/// A device node of the host with its path and links in containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::live) struct PresentNode {
-    /// The path in the container.
+    /// The path of the node in the container.
     path: PathBuf,
     number: DeviceNumber,
-    /// The symbolic links to the node.
+    /// The paths of the symbolic links to the node in the container.
     links: Vec<PathBuf>,
 }
 
@@ -53,46 +55,49 @@ impl fmt::Display for PresentNode {
     }
 }
 
-/// The names and paths of the host by which the devices of a class were requested.
+/// The names and the host paths by which the devices of a class were requested.
 #[derive(Default)]
 struct RequestedNames<'r> {
     names: Vec<DeviceList>,
     paths: BTreeSet<&'r Path>,
 }
 
-/// The classes of some containers' devices, by name.
+/// The classes of containers' devices on the host at one time: the followed classes with their
+/// devices, and the other classes.
 #[derive(Default)]
 pub(in crate::live) struct HostSnapshot {
-    followed: BTreeMap<ClassName, ScannedClass>,
+    followed_classes: BTreeMap<ClassName, ScannedClass>,
     /// The announcements of each device, by class. Only classes with `announce` are in the map.
     announcements: BTreeMap<ClassName, BTreeMap<DeviceId, Vec<Announcement>>>,
     /// The classes without `follow`.
-    unfollowed: BTreeSet<ClassName>,
-    /// The classes that cannot be used, each with the reason. Containers keep their devices of such
-    /// a class until these are unplugged.
-    pub(in crate::live) unusable: BTreeMap<ClassName, String>,
+    unfollowed_classes: BTreeSet<ClassName>,
+    /// The classes that cannot be used, each with the reason. Containers keep the devices of such a
+    /// class until the devices are unplugged.
+    pub(in crate::live) unusable_classes: BTreeMap<ClassName, String>,
 }
 
 impl HostSnapshot {
-    /// Looks up the classes of the records' devices on the host.
+    /// Takes a snapshot of the host for the classes of all devices and requests in `records`.
     pub(in crate::live) fn take(records: &[AttachmentRecord], config: &Config) -> Self {
         let mut classes: BTreeMap<&ClassName, RequestedNames<'_>> = BTreeMap::new();
         for device in records.iter().flat_map(|record| &record.devices) {
-            let wanted = classes.entry(&device.class).or_default();
+            let requested_names = classes.entry(&device.class).or_default();
             let name = device.name.clone();
-            wanted.names.extend(name.map(DeviceList::from_item));
-            wanted.paths.extend(device.requested_paths());
+            requested_names
+                .names
+                .extend(name.map(DeviceList::from_item));
+            requested_names.paths.extend(device.requested_paths());
         }
-        for awaited in records.iter().flat_map(|record| &record.awaited_requests) {
-            let wanted = classes.entry(&awaited.class).or_default();
-            wanted.names.push(awaited.awaited.to_list());
+        for request in records.iter().flat_map(|record| &record.awaited_requests) {
+            let requested_names = classes.entry(&request.class).or_default();
+            requested_names.names.push(request.awaited.to_list());
         }
         let mut snapshot = HostSnapshot::default();
         if let Err(reason) = snapshot.look_up_classes(&classes, config) {
-            let unusable = classes
+            let unusable_classes = classes
                 .keys()
                 .map(|class| ((*class).clone(), reason.clone()));
-            snapshot.unusable.extend(unusable);
+            snapshot.unusable_classes.extend(unusable_classes);
         }
         snapshot
     }
@@ -112,23 +117,24 @@ impl HostSnapshot {
                     stem.unwrap_or_default()
                 }
             };
-            let mut wanted = classes.iter();
-            let Some((&name, wanted)) = wanted.find(|(class, _)| class.as_str() == name) else {
+            let mut requested_classes = classes.iter();
+            let entry = requested_classes.find(|(class, _)| class.as_str() == name);
+            let Some((&name, requested_names)) = entry else {
                 continue;
             };
             let name = name.clone();
             let source = source.map_err(|error| log::chain(&error));
-            match source.and_then(|source| look_up_class(&source, wanted, &host, config)) {
+            match source.and_then(|source| look_up_class(&source, requested_names, &host, config)) {
                 Ok(Some(class)) => {
                     if class.class.spec.announce {
                         let announcements = find_class_announcements(&class, &host);
                         self.announcements.insert(name.clone(), announcements);
                     }
-                    self.followed.insert(name, class);
+                    self.followed_classes.insert(name, class);
                 }
-                Ok(None) => drop(self.unfollowed.insert(name)),
+                Ok(None) => drop(self.unfollowed_classes.insert(name)),
                 Err(reason) => {
-                    self.unusable.insert(name, reason);
+                    self.unusable_classes.insert(name, reason);
                 }
             }
         }
@@ -136,17 +142,17 @@ impl HostSnapshot {
     }
 
     pub(in crate::live) fn find_followed_class(&self, name: &ClassName) -> Option<&ScannedClass> {
-        self.followed.get(name)
+        self.followed_classes.get(name)
     }
 
-    /// Whether the host has a node of a device.
+    /// Reports whether the host has a node of a device.
     pub(in crate::live) fn has_nodes(&self, device: &AttachedDevice) -> bool {
-        let class = self.followed.get(&device.class);
+        let class = self.followed_classes.get(&device.class);
         class.is_some_and(|class| find_present_device(class, device).is_some())
     }
 
-    pub(in crate::live) fn followed_classes(&self) -> impl Iterator<Item = &ScannedClass> {
-        self.followed.values()
+    pub(in crate::live) fn list_followed_classes(&self) -> impl Iterator<Item = &ScannedClass> {
+        self.followed_classes.values()
     }
 
     /// Returns the devices of a container whose classes are followed.
@@ -155,14 +161,14 @@ impl HostSnapshot {
         record: &'d AttachmentRecord,
     ) -> Vec<FollowedDevice<'d>> {
         let devices = record.devices.iter();
-        let followed = devices.filter_map(|device| {
-            let class = self.followed.get(&device.class)?;
+        let followed_devices = devices.filter_map(|device| {
+            let class = self.followed_classes.get(&device.class)?;
             Some(FollowedDevice {
                 device,
-                present: find_present_device(class, device),
+                host_device: find_present_device(class, device),
             })
         });
-        followed.collect()
+        followed_devices.collect()
     }
 
     /// Returns the names of the followed classes of a container's devices.
@@ -171,7 +177,8 @@ impl HostSnapshot {
         record: &AttachmentRecord,
     ) -> BTreeSet<&'s ClassName> {
         let devices = record.devices.iter();
-        let classes = devices.filter_map(|device| self.followed.get_key_value(&device.class));
+        let classes =
+            devices.filter_map(|device| self.followed_classes.get_key_value(&device.class));
         classes.map(|(name, _)| name).collect()
     }
 
@@ -179,57 +186,59 @@ impl HostSnapshot {
     /// together.
     pub(in crate::live) fn list_class_nodes(&self, record: &AttachmentRecord) -> Vec<PresentNode> {
         let classes = self.list_followed_class_names(record).into_iter();
-        let nodes = classes.flat_map(|class| &self.followed[class].found.edits.nodes);
+        let nodes = classes.flat_map(|class| &self.followed_classes[class].found.edits.nodes);
         nodes.filter_map(to_present_node).collect()
     }
 
-    /// Whether a path of the host leads to a node of this device now, and to no other device.
+    /// Reports whether a path of the host leads to a node of this device now, and to no other
+    /// device.
     pub(in crate::live) fn is_path_of_device(&self, device: &AttachedDevice, path: &Path) -> bool {
-        let class = self.followed.get(&device.class);
+        let class = self.followed_classes.get(&device.class);
         let paths = class.map_or(&[][..], |class| &class.found.inventory.paths);
-        paths.iter().any(|(known, named)| {
-            let ids = match named {
+        paths.iter().any(|(known_path, named_by_path)| {
+            let ids = match named_by_path {
                 NamedByPath::Devices { ids, .. } => ids.as_slice(),
                 NamedByPath::Absent(_) | NamedByPath::Nothing(_) => &[],
             };
-            known == path && matches!(ids, [id] if *id == device.device)
+            known_path == path && matches!(ids, [id] if *id == device.device_id)
         })
     }
 
     pub(in crate::live) fn is_unfollowed(&self, class: &ClassName) -> bool {
-        self.unfollowed.contains(class)
+        self.unfollowed_classes.contains(class)
     }
 
-    /// Whether the host has a device. A device of a class that is not followed counts as present.
-    /// Returns `None` if the class does not exist or cannot be used.
+    /// Reports whether the host has a device. A device of a class without `follow` counts as
+    /// present. Returns `None` if the class does not exist or cannot be used.
     pub(in crate::live) fn has_device(&self, device: &AttachedDevice) -> Option<bool> {
         if self.is_unfollowed(&device.class) {
             return Some(true);
         }
-        let class = self.followed.get(&device.class)?;
+        let class = self.followed_classes.get(&device.class)?;
         Some(find_present_device(class, device).is_some())
     }
 
-    /// Whether a rule for a device is for a number that the device had before and has no longer.
-    pub(in crate::live) fn has_other_number(
+    /// Reports whether a rule is for a device number that the device had earlier and does not have
+    /// now.
+    pub(in crate::live) fn is_for_earlier_number(
         &self,
         device: &AttachedDevice,
         rule: &RecordedRule,
         root: &Path,
     ) -> bool {
-        let Some(class) = self.followed.get(&device.class) else {
+        let Some(class) = self.followed_classes.get(&device.class) else {
             return false;
         };
-        let own = find_device(class, device);
-        let own = own.into_iter().flat_map(|found| &found.nodes);
-        let mut nodes = own.chain(&class.found.edits.nodes);
+        let own_nodes = find_device(class, device);
+        let own_nodes = own_nodes.into_iter().flat_map(|device| &device.nodes);
+        let mut nodes = own_nodes.chain(&class.found.edits.nodes);
         let has_number = |node: &FoundNode| match node.number {
             Presence::Found(number) => number == rule.rule.number,
             _ => false,
         };
-        // A node for a capability of the class is in neither list, so that its rule counts only if the
-        // node has changed on the host. A rule without a host node is for a node that the host does
-        // not have, which is in the lists, or for a number that the device never had on this host.
+        // `nodes` does not have the nodes of capabilities, so the rule for such a node counts only
+        // if the node has changed on the host. A rule without a host node always counts: its node
+        // was created by the hook and is in `nodes`, or its number is outdated.
         let has_changed = match rule.host_node {
             Some(_) => rule.has_lost_node(root),
             None => true,
@@ -244,16 +253,17 @@ impl HostSnapshot {
         device: &AttachedDevice,
     ) -> Option<&[Announcement]> {
         let devices = self.announcements.get(&device.class)?;
-        let class = self.followed.get(&device.class)?;
-        let found = find_device(class, device).and_then(|found| devices.get(&found.id));
-        Some(found.map_or(&[], Vec::as_slice))
+        let class = self.followed_classes.get(&device.class)?;
+        let announcements =
+            find_device(class, device).and_then(|host_device| devices.get(&host_device.id));
+        Some(announcements.map_or(&[], Vec::as_slice))
     }
 }
 
-/// Looks up the devices of a class. Returns `None` if the class is not followed.
+/// Looks up the devices of a class on the host. Returns `None` if the class is not followed.
 fn look_up_class(
     source: &ClassSource,
-    wanted: &RequestedNames<'_>,
+    requested_names: &RequestedNames<'_>,
     host: &RealHost,
     config: &Config,
 ) -> Result<Option<ScannedClass>, String> {
@@ -261,14 +271,19 @@ fn look_up_class(
     if !class.spec.follow {
         return Ok(None);
     }
-    let selections = wanted.names.iter();
-    let selections = selections.filter_map(|name| Selection::from_list(name, &class.spec).ok());
-    let mut paths: BTreeSet<PathBuf> = selections.flat_map(|it| it.paths(&class.spec)).collect();
-    paths.extend(wanted.paths.iter().map(|path| path.to_path_buf()));
+    let names = requested_names.names.iter();
+    let selections = names.filter_map(|name| Selection::from_list(name, &class.spec).ok());
+    let mut paths: BTreeSet<PathBuf> = selections
+        .flat_map(|selection| selection.paths(&class.spec))
+        .collect();
+    paths.extend(requested_names.paths.iter().map(|path| path.to_path_buf()));
     let paths: Vec<PathBuf> = paths.into_iter().collect();
-    let found = discover::look_up_nodes(&class, &paths, host);
-    let found = found.map_err(|error| log::chain(&error))?;
-    Ok(Some(ScannedClass { class, found }))
+    let discovery = discover::look_up_nodes(&class, &paths, host);
+    let discovery = discovery.map_err(|error| log::chain(&error))?;
+    Ok(Some(ScannedClass {
+        class,
+        found: discovery,
+    }))
 }
 
 fn find_class_announcements(
@@ -285,33 +300,38 @@ fn find_class_announcements(
 }
 
 fn find_present_device(class: &ScannedClass, device: &AttachedDevice) -> Option<PresentDevice> {
-    let found = find_device(class, device)?;
-    let nodes: Vec<PresentNode> = found.nodes.iter().filter_map(to_present_node).collect();
+    let host_device = find_device(class, device)?;
+    let nodes: Vec<PresentNode> = host_device
+        .nodes
+        .iter()
+        .filter_map(to_present_node)
+        .collect();
     (!nodes.is_empty()).then(|| PresentDevice {
-        id: found.id.clone(),
+        id: host_device.id.clone(),
         nodes,
     })
 }
 
-/// Finds a container's device on the host. A device that was requested by an alias or a link is the
-/// one that has this name now; a device with the recorded id and another name is another device. If
-/// several devices have the name, it is the one with the recorded id.
+/// Finds a container's device on the host. A device that was requested by an alias or a link is
+/// found by this name, because another device may have the recorded id now. If several devices have
+/// the name, the one with the recorded id is returned.
 fn find_device<'c>(class: &'c ScannedClass, device: &AttachedDevice) -> Option<&'c Device> {
     let inventory = &class.found.inventory;
-    let has_id = |found: &&Device| found.id == device.device;
+    let has_id = |candidate: &&Device| candidate.id == device.device_id;
     let Some(name) = &device.name else {
         return inventory.devices.iter().find(has_id);
     };
     let request = DeviceList::from_item(name.clone());
     let selection = Selection::from_list(&request, &class.class.spec).ok()?;
-    let named = selection.choose(&class.class, inventory).ok()?;
-    match named.as_slice() {
-        [only] => Some(only),
-        several => several.iter().copied().find(has_id),
+    let named_devices = selection.choose(&class.class, inventory).ok()?;
+    match named_devices.as_slice() {
+        [device] => Some(device),
+        devices => devices.iter().copied().find(has_id),
     }
 }
 
-/// Returns a node of a class as containers get it. Returns `None` if the host does not have it.
+/// Returns a node with its path and links in containers, or `None` if the host does not have the
+/// node.
 fn to_present_node(node: &FoundNode) -> Option<PresentNode> {
     let Presence::Found(number) = node.number else {
         return None;

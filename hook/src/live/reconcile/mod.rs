@@ -8,7 +8,9 @@ mod predicted_files;
 mod replace_devices;
 mod stale_rules;
 
-pub(super) use change::{ContainerChange, is_injected, remove_container_files};
+pub(super) use change::{ContainerChange, is_in_injected_dir, remove_container_files};
 pub(super) use host_snapshot::{FollowedDevice, HostSnapshot, PresentDevice, PresentNode};
 pub(super) use replace_devices::replace_devices;
-pub(super) use stale_rules::{RemovedDevices, find_removed, remove_nodes, revoke_stale};
+pub(super) use stale_rules::{
+    RemovedDevices, find_removed_devices, remove_nodes, revoke_stale_rules,
+};

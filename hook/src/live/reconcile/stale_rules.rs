@@ -1,7 +1,8 @@
-//! Revokes rules for devices that the host does not have any more, or that have another number now.
+//! Revokes the rules for devices that the host does not have any more or that have another number
+//! now.
 //!
-//! The next device that is plugged in may get such a number. So these rules are revoked before all
-//! other changes, and even if the container, its bundle or its request cannot be used.
+//! The next device that is plugged in may get the number of such a rule. So these rules are revoked
+//! before all other changes, and even if the container, its bundle or its request cannot be used.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,73 +21,79 @@ use crate::log;
 /// The devices of a container that the host does not have.
 pub(in crate::live) type RemovedDevices = BTreeSet<DeviceRef>;
 
-pub(in crate::live) fn find_removed(
+/// Returns the devices of a container that the host does not have any more.
+pub(in crate::live) fn find_removed_devices(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
     root: &Path,
 ) -> RemovedDevices {
     let is_removed = |device: &&AttachedDevice| match snapshot.has_device(device) {
         Some(is_present) => !is_present,
-        // The class cannot be used. So the host's nodes show whether the device is there.
+        // The class cannot be used. So the device nodes show whether the host has the device.
         None => has_lost_own_node(record, device, root),
     };
-    let removed = record.devices.iter().filter(is_removed);
-    removed.map(AttachedDevice::device_ref).collect()
+    let removed_devices = record.devices.iter().filter(is_removed);
+    removed_devices.map(AttachedDevice::device_ref).collect()
 }
 
-fn is_removed(removed: &RemovedDevices, user: &StepUser) -> bool {
-    user.device().is_some_and(|device| removed.contains(device))
+fn is_removed(removed_devices: &RemovedDevices, user: &StepUser) -> bool {
+    user.device()
+        .is_some_and(|device| removed_devices.contains(device))
 }
 
-/// Whether a node that only this device needs is gone from the host or was replaced.
+/// Reports whether a node that only this device needs does not exist on the host any more or was
+/// replaced.
 fn has_lost_own_node(record: &AttachmentRecord, device: &AttachedDevice, root: &Path) -> bool {
     let own_users = [StepUser::Device(device.device_ref())];
-    let mut own = record.rules.iter().filter(|rule| rule.users == own_users);
-    own.any(|rule| rule.has_lost_node(root))
+    let mut own_rules = record.rules.iter().filter(|rule| rule.users == own_users);
+    own_rules.any(|rule| rule.has_lost_node(root))
 }
 
-/// Revokes the rules of removed devices and for earlier numbers of devices, and removes them from the
-/// record. After the rules are revoked, it waits at most `lock_limit` for the container's lock.
-/// Returns whether a rule was revoked.
-pub(in crate::live) fn revoke_stale(
+/// Revokes the rules of removed devices and the rules for earlier numbers of devices, and removes
+/// them from the record. Waits at most `lock_timeout` for the container's lock, after the
+/// revocation. Returns whether a rule was revoked.
+pub(in crate::live) fn revoke_stale_rules(
     record: &AttachmentRecord,
-    removed: &RemovedDevices,
+    removed_devices: &RemovedDevices,
     snapshot: &HostSnapshot,
-    lock_limit: Duration,
+    lock_timeout: Duration,
     config: &Config,
 ) -> Result<bool, LiveError> {
     let root = &config.host_root;
-    let need = RuleNeed {
+    let rule_need = RuleNeed {
         record,
-        removed,
+        removed_devices,
         snapshot,
         root,
     };
     let is_stale = |rule: &&RecordedRule| {
         let mut users = rule.users.iter();
-        !rule.users.is_empty() && !users.any(|user| need.is_needed_by(user, rule))
+        !rule.users.is_empty() && !users.any(|user| rule_need.is_needed_by(user, rule))
     };
-    let stale: Vec<RecordedRule> = record.rules.iter().filter(is_stale).cloned().collect();
-    if stale.is_empty() {
-        update_host_nodes(record, snapshot, lock_limit, root)?;
+    let stale_rules: Vec<RecordedRule> = record.rules.iter().filter(is_stale).cloned().collect();
+    if stale_rules.is_empty() {
+        update_host_nodes(record, snapshot, lock_timeout, root)?;
         return Ok(false);
     }
-    let mut kept = record.clone();
-    kept.remove_revoked(&stale);
-    for warning in record.revoke(&stale, &kept)? {
+    let mut remaining_record = record.clone();
+    remaining_record.remove_revoked_rules(&stale_rules);
+    for warning in record.revoke_rules(&stale_rules, &remaining_record)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
-    // Another process may have changed the record before it was locked.
-    let record_file = LockedRecord::open(root, &record.id, lock_limit)?;
-    let updated = record_file.update(record, |current| current.remove_revoked(&stale))?;
-    if let Some(current) = updated {
-        // A process that had the lock may have allowed them again, by the record as it was.
-        let allowed_again = current.find_still_allowed(&stale, &current);
-        for warning in current.revoke(&allowed_again, &current)? {
+    // The record is read again, because another process may have changed it before it was locked.
+    let record_file = LockedRecord::open(root, &record.id, lock_timeout)?;
+    let updated_record = record_file.update(record, |current_record| {
+        current_record.remove_revoked_rules(&stale_rules)
+    })?;
+    if let Some(current_record) = updated_record {
+        // The process that held the lock may have allowed the stale rules again, because it read
+        // the record earlier.
+        let reallowed_rules = current_record.find_still_allowed(&stale_rules, &current_record);
+        for warning in current_record.revoke_rules(&reallowed_rules, &current_record)? {
             log::warning(&format!("container {}: {warning}", record.id));
         }
     }
-    for rule in &stale {
+    for rule in &stale_rules {
         let (id, users) = (&record.id, rule.users.iter());
         let users: Vec<String> = users.map(ToString::to_string).collect();
         let (rule, users) = (rule.rule, users.join(", "));
@@ -100,7 +107,7 @@ pub(in crate::live) fn revoke_stale(
 /// Determines whether a device or a class of a container still needs a rule.
 struct RuleNeed<'a> {
     record: &'a AttachmentRecord,
-    removed: &'a RemovedDevices,
+    removed_devices: &'a RemovedDevices,
     snapshot: &'a HostSnapshot,
     root: &'a Path,
 }
@@ -112,25 +119,30 @@ impl RuleNeed<'_> {
             StepUser::Device(device) => device,
         };
         let mut devices = self.record.devices.iter();
-        // A device that was detached needs nothing.
-        let known = devices.find(|known| known.matches_user(user));
-        !self.removed.contains(device)
-            && known.is_some_and(|known| self.is_needed_by_device(known, rule))
+        // A device that was detached is not in the record any more, and needs no rule.
+        let recorded_device = devices.find(|recorded_device| recorded_device.matches_user(user));
+        !self.removed_devices.contains(device)
+            && recorded_device
+                .is_some_and(|recorded_device| self.is_needed_by_device(recorded_device, rule))
     }
 
     fn is_needed_by_device(&self, device: &AttachedDevice, rule: &RecordedRule) -> bool {
-        let shares_with_removed = || rule.users.iter().any(|user| is_removed(self.removed, user));
-        // The snapshot cannot tell whether the host has the device. If the device is not followed,
-        // this matters only for a rule that a removed device needed as well.
+        let is_shared_with_removed = || {
+            rule.users
+                .iter()
+                .any(|user| is_removed(self.removed_devices, user))
+        };
+        // The snapshot does not show whether the host has a device of an unusable or unfollowed
+        // class. Without `follow` this matters only if a removed device needed the rule as well.
         let is_uncertain = match self.snapshot.has_device(device) {
             None => true,
-            Some(_) => self.snapshot.is_unfollowed(&device.class) && shares_with_removed(),
+            Some(_) => self.snapshot.is_unfollowed(&device.class) && is_shared_with_removed(),
         };
         let is_lost = is_uncertain && rule.has_lost_node(self.root);
-        !is_lost && !self.snapshot.has_other_number(device, rule, self.root)
+        !is_lost && !self.snapshot.is_for_earlier_number(device, rule, self.root)
     }
 
-    /// Whether a class needs the rule for a node that all its devices share.
+    /// Reports whether a class needs the rule for a node that all its devices share.
     fn is_needed_by_class(&self, class: &ClassName, rule: &RecordedRule) -> bool {
         let mut devices = self.record.devices.iter();
         let host_node = rule.host_node.as_ref();
@@ -140,32 +152,32 @@ impl RuleNeed<'_> {
     }
 }
 
-/// Records the present host nodes of devices that were plugged in again with the same number. The
-/// rule is for the new node from then on.
+/// Records the new host nodes of devices that were plugged in again with the same number. Their
+/// rules are for the new nodes from then on.
 fn update_host_nodes(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
-    lock_limit: Duration,
+    lock_timeout: Duration,
     root: &Path,
 ) -> Result<(), LiveError> {
     let has_returned = |rule: &RecordedRule| {
         let devices = record.devices.iter();
-        let mut devices = devices.filter(|it| {
+        let mut devices = devices.filter(|device| {
             rule.users
                 .iter()
-                .any(|user| user.is_device(&it.device_ref()))
+                .any(|user| user.is_device(&device.device_ref()))
         });
         rule.has_lost_node(root)
             && devices.any(|device| {
                 snapshot.has_device(device) == Some(true)
                     && !snapshot.is_unfollowed(&device.class)
-                    && !snapshot.has_other_number(device, rule, root)
+                    && !snapshot.is_for_earlier_number(device, rule, root)
             })
     };
     if !record.rules.iter().any(has_returned) {
         return Ok(());
     }
-    let record_file = LockedRecord::open(root, &record.id, lock_limit)?;
+    let record_file = LockedRecord::open(root, &record.id, lock_timeout)?;
     record_file.update(record, |current| {
         for rule in current.rules.iter_mut().filter(|rule| has_returned(rule)) {
             rule.update_host_node(root);
@@ -174,34 +186,39 @@ fn update_host_nodes(
     Ok(())
 }
 
-/// Removes the nodes and links of removed devices from a container. For a device whose class cannot
-/// be used, nothing else can be removed.
+/// Removes the nodes and links of removed devices from a container. This works even if the class of
+/// a device cannot be used.
 pub(in crate::live) fn remove_nodes(
     record: &AttachmentRecord,
-    removed: &RemovedDevices,
+    removed_devices: &RemovedDevices,
     config: &Config,
 ) -> Result<(), LiveError> {
-    if removed.is_empty() {
+    if removed_devices.is_empty() {
         return Ok(());
     }
-    let record_file = LockedRecord::open(&config.host_root, &record.id, lock::FOLLOW_LIMIT)?;
-    let current = record_file.read()?;
-    let Some(mut current) = current.filter(|current| current.is_from_same_start(record)) else {
+    let record_file = LockedRecord::open(&config.host_root, &record.id, lock::FOLLOW_LOCK_TIMEOUT)?;
+    let current_record = record_file.read()?;
+    let Some(mut current_record) =
+        current_record.filter(|current_record| current_record.is_from_same_start(record))
+    else {
         return Ok(());
     };
-    let as_read = current.clone();
-    let belongs_to_removed = |file: &CreatedFile| {
+    let original_record = current_record.clone();
+    let belongs_to_removed_devices = |file: &CreatedFile| {
         let mut users = file.users.iter();
         file.is_node_or_link()
             && !file.users.is_empty()
-            && users.all(|user| is_removed(removed, user))
+            && users.all(|user| is_removed(removed_devices, user))
     };
-    let (files, kept) = current.files.drain(..).partition(belongs_to_removed);
-    current.files = kept;
-    let remove_files = AttachmentRecord {
-        files,
+    let (removed_files, remaining_files) = current_record
+        .files
+        .drain(..)
+        .partition(belongs_to_removed_devices);
+    current_record.files = remaining_files;
+    let removed_content = AttachmentRecord {
+        files: removed_files,
         ..record.without_content()
     };
-    remove_container_files(record, &remove_files)?;
-    Ok(record_file.save_merged(&as_read, &mut current)?)
+    remove_container_files(record, &removed_content)?;
+    Ok(record_file.save_merged(&original_record, &mut current_record)?)
 }

@@ -8,33 +8,34 @@ use serde::{Deserialize, Serialize};
 use crate::live::record::{AttachedDevice, device_text};
 use crate::planner::ScannedClass;
 
-/// A request of a container for devices that come after its start: one device by its name, or all
-/// devices of a class.
+/// A container's request for devices that were not on the host at its start: one device by its
+/// name, or all devices of a class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AwaitedRequest {
     pub(crate) class: ClassName,
     pub(crate) awaited: Awaited,
-    /// The ids of devices that came and were detached. The container does not get them again.
+    /// The ids of devices that arrived and were detached. The container does not get them again.
     #[serde(
         default,
+        rename = "detached",
         deserialize_with = "device_text::ids::deserialize",
         skip_serializing_if = "Vec::is_empty"
     )]
-    pub(crate) detached: Vec<DeviceId>,
+    pub(crate) detached_ids: Vec<DeviceId>,
 }
 
 impl AwaitedRequest {
-    /// Returns the requests of a plan whose devices the host does not have yet.
+    /// Returns the requests of a plan for devices that the host does not have yet.
     pub(in crate::live) fn from_plan(plan: &InjectionPlan) -> Vec<Self> {
         let grants = plan.grants.iter();
-        let awaited = grants.flat_map(|grant| {
+        let requests = grants.flat_map(|grant| {
             grant.waiting.iter().map(|awaited| AwaitedRequest {
                 class: grant.class.clone(),
                 awaited: awaited.clone(),
-                detached: Vec::new(),
+                detached_ids: Vec::new(),
             })
         });
-        awaited.collect()
+        requests.collect()
     }
 
     pub(crate) fn is_for_all(&self) -> bool {
@@ -42,10 +43,14 @@ impl AwaitedRequest {
     }
 
     /// Returns the awaited devices that the host has now.
-    pub(in crate::live) fn find_arrived(&self, class: &ScannedClass) -> Vec<AttachedDevice> {
+    pub(in crate::live) fn find_arrived_devices(
+        &self,
+        class: &ScannedClass,
+    ) -> Vec<AttachedDevice> {
         let inventory = &class.found.inventory;
         let request = self.awaited.to_list();
-        // A name that the host does not have yet, or does not have any more, is no error here.
+        // It is no error if the host does not have a device with the name yet, or does not have it
+        // any more.
         let Ok(selection) = Selection::from_list(&request, &class.class.spec) else {
             return Vec::new();
         };
@@ -56,45 +61,47 @@ impl AwaitedRequest {
             return Vec::new();
         };
         let names = selection.names_of_devices(&class.class, inventory);
-        let arrived = devices.into_iter().map(|device| {
+        let arrived_devices = devices.into_iter().map(|device| {
             let id = device.id.clone();
             AttachedDevice {
                 class: self.class.clone(),
                 given_by: GivenBy::Hook,
-                forced: false,
+                is_forced: false,
                 name: names.get(&id).cloned(),
                 places: places.get(&device.id).cloned().unwrap_or_default(),
-                late: true,
-                device: id,
+                arrived_late: true,
+                device_id: id,
             }
         });
-        arrived
-            .filter(|device| !self.detached.contains(&device.device))
+        arrived_devices
+            .filter(|device| !self.detached_ids.contains(&device.device_id))
             .collect()
     }
 
-    /// Returns the request that was awaited before this device came.
-    pub(in crate::live) fn from_late(device: &AttachedDevice) -> Self {
+    /// Returns the request that was awaited before this device arrived. The device counts as
+    /// detached from it, so that the device is not added again.
+    pub(in crate::live) fn from_late_device(device: &AttachedDevice) -> Self {
         AwaitedRequest {
             class: device.class.clone(),
             awaited: Awaited::Device {
                 name: device.requested_name(),
                 path: None,
             },
-            detached: vec![device.device.clone()],
+            detached_ids: vec![device.device_id.clone()],
         }
     }
 
+    /// Returns the devices of this request that were detached, for the planner to leave out.
     pub(in crate::live) fn to_detached_request(&self, has_ended: bool) -> DetachedRequest {
         DetachedRequest {
             class: self.class.clone(),
             awaited: self.awaited.clone(),
-            devices: self.detached.clone(),
+            devices: self.detached_ids.clone(),
             has_ended,
         }
     }
 
-    /// Whether an item of a user's device list names this request.
+    /// Reports whether an item of a user's device list names this request.
     pub(in crate::live) fn matches_item(&self, item: &Item) -> bool {
         match &self.awaited {
             Awaited::All => !item.is_quoted && item.text == "all",

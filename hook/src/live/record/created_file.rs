@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::apply::{InjectedDir, is_same_library};
 use crate::live::record::device_text;
 
-/// The file system, the inode number and the device number of a file.
+/// The identity of a file: the numbers `st_dev`, `st_ino` and `st_rdev` of stat(2).
 pub(in crate::live) type FileIdentity = [u64; 3];
 
 /// A file, directory or mount that was created in a container.
@@ -19,14 +19,16 @@ pub(crate) struct CreatedFile {
     pub(crate) path: PathBuf,
     #[serde(rename = "how")]
     pub(crate) kind: CreatedFileKind,
-    /// The file that was at the path before.
-    pub(in crate::live) before: Option<FileIdentity>,
-    /// The devices and the classes that need the file. An empty list means that the file stays,
-    /// whatever is detached.
+    /// The file that was at the path before this one was created.
+    #[serde(rename = "before")]
+    pub(in crate::live) previous_file: Option<FileIdentity>,
+    /// The devices and the classes that need the file. An empty list means that the file is not
+    /// removed when devices are detached.
     #[serde(rename = "for", with = "device_text::users")]
     pub(crate) users: Vec<StepUser>,
 }
 
+/// How a file was created, which determines how it is removed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CreatedFileKind {
@@ -39,15 +41,15 @@ pub(crate) enum CreatedFileKind {
     BoundNode(u64),
     /// A device node with this device number, created in the container.
     Node(u64),
-    /// A symbolic link with the first path as its target. The second is the target of the link that
-    /// it replaced.
+    /// A symbolic link with the first path as its target. The second path is the target of the link
+    /// that was replaced, if there was one.
     Link(PathBuf, Option<PathBuf>),
     /// An empty directory on the path of another created file.
     Directory,
 }
 
 impl CreatedFile {
-    /// Whether both are the same file, whatever their users are.
+    /// Reports whether both records are of the same file. Their users may differ.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.path == other.path && self.kind == other.kind
     }
@@ -72,12 +74,13 @@ impl CreatedFile {
         files.collect()
     }
 
-    /// Returns both forms that a device node of a step may have in a container: a node of its
-    /// own, or a bind mount of the host's node. Which of them is there depends on the class, on
+    /// Returns both forms that a device node may have in a container: a node that was created
+    /// there, and a bind mount of the host's node. Which of them exists depends on the class, on
     /// the engine and on the container's user namespace.
     pub(crate) fn from_node(path: &Path, number: DeviceNumber, step: &InjectionStep) -> [Self; 2] {
         let number = to_st_rdev(number);
-        // A bind mount may be on top of a node. It is undone first, as the last one.
+        // A bind mount may be on top of a node. It comes last, because files are removed in reverse
+        // order.
         let kinds = [
             CreatedFileKind::Node(number),
             CreatedFileKind::BoundNode(number),
@@ -89,7 +92,7 @@ impl CreatedFile {
         CreatedFile {
             path: path.to_owned(),
             kind,
-            before: None,
+            previous_file: None,
             users: step.users.clone(),
         }
     }
@@ -106,32 +109,37 @@ impl CreatedFile {
         self.device_number().is_some() || matches!(self.kind, CreatedFileKind::Link(..))
     }
 
-    /// Whether a step creates this file.
+    /// Reports whether a step creates this file.
     pub(crate) fn is_created_by(&self, step: &InjectionStep) -> bool {
         match (&step.action, &self.kind) {
             (
                 Action::Node { mount, number, .. },
-                CreatedFileKind::BoundNode(known) | CreatedFileKind::Node(known),
-            ) => mount.path == self.path && to_st_rdev(*number) == *known,
-            (Action::MakeNode { path, number, .. }, CreatedFileKind::Node(known)) => {
-                *path == self.path && to_st_rdev(*number) == *known
+                CreatedFileKind::BoundNode(recorded_number)
+                | CreatedFileKind::Node(recorded_number),
+            ) => mount.path == self.path && to_st_rdev(*number) == *recorded_number,
+            (Action::MakeNode { path, number, .. }, CreatedFileKind::Node(recorded_number)) => {
+                *path == self.path && to_st_rdev(*number) == *recorded_number
             }
-            (Action::Link { path, target }, CreatedFileKind::Link(text, _)) => {
-                *path == self.path && target == text
+            (Action::Link { path, target }, CreatedFileKind::Link(link_target, _)) => {
+                *path == self.path && target == link_target
             }
             (Action::Directory(mount) | Action::File(mount), CreatedFileKind::Mount(_)) => {
                 mount.path == self.path
             }
-            (Action::File(mount), CreatedFileKind::Link(text, _)) => {
-                mount.path == self.path && InjectedDir::inner_path(&mount.path) == *text
+            (Action::File(mount), CreatedFileKind::Link(link_target, _)) => {
+                mount.path == self.path
+                    && InjectedDir::to_injected_path(&mount.path) == *link_target
             }
-            (Action::Library { mount, names, .. }, CreatedFileKind::Link(text, _)) => {
-                let name = text.file_name().and_then(|name| name.to_str());
-                text.parent() == mount.path.parent() && name.is_some_and(|it| names.contains(it))
+            (Action::Library { mount, names, .. }, CreatedFileKind::Link(link_target, _)) => {
+                let link_name = link_target.file_name().and_then(|name| name.to_str());
+                link_target.parent() == mount.path.parent()
+                    && link_name.is_some_and(|name| names.contains(name))
             }
             (Action::Library { names, .. }, CreatedFileKind::Mount(_)) => {
-                let name = self.path.file_name();
-                name.is_some_and(|name| names.iter().any(|it| is_same_library(it, name)))
+                let file_name = self.path.file_name();
+                file_name.is_some_and(|file_name| {
+                    names.iter().any(|name| is_same_library(name, file_name))
+                })
             }
             (Action::File(_) | Action::Library { .. }, CreatedFileKind::Tmpfs) => {
                 self.path == Path::new(INJECTED)

@@ -8,15 +8,15 @@ use injection_plan::request::Item;
 /// The character between the class and the id of a device. Neither of them can contain it.
 const SEPARATOR: char = ' ';
 
-/// Parses the id of a device. Earlier versions wrote the name of a device, which may be a path, in
-/// place of its id while another device had that id ([`substitute_id`]).
+/// Parses the id of a device. Earlier versions of Boathook wrote the name of a device, which may be
+/// a path, in place of its id while another device had this id.
 fn parse_id(text: &str) -> Result<DeviceId, NameError> {
     DeviceId::try_from(text.to_owned()).or_else(|_| DeviceId::from_hardware(text))
 }
 
-/// Returns a substitute for the id of a device that is unplugged while another device has its id. It
-/// is made of the name by which the device was requested, so that no other device has it.
-pub(in crate::live) fn substitute_id(name: &Item) -> Option<DeviceId> {
+/// Returns a substitute for the id of an unplugged device, for the time in which another device has
+/// its id. The substitute is made of the device's requested name, so that it is unique.
+pub(in crate::live) fn make_substitute_id(name: &Item) -> Option<DeviceId> {
     parse_id(&name.name_text()).ok()
 }
 
@@ -40,7 +40,7 @@ fn format_user(user: &StepUser) -> String {
     }
 }
 
-/// The users of a rule or of a file.
+/// Serializes the users of a rule or of a file, as an array of texts.
 pub(in crate::live) mod users {
     use injection_plan::plan::StepUser;
     use serde::de::{Deserialize, Deserializer, Error};
@@ -62,7 +62,7 @@ pub(in crate::live) mod users {
     }
 }
 
-/// The id of one device.
+/// Deserializes the id of one device.
 pub(in crate::live) mod id {
     use device_class::name::DeviceId;
     use serde::de::{Deserialize, Deserializer, Error};
@@ -74,7 +74,7 @@ pub(in crate::live) mod id {
     }
 }
 
-/// The ids of several devices.
+/// Deserializes the ids of several devices.
 pub(in crate::live) mod ids {
     use device_class::name::DeviceId;
     use serde::de::{Deserialize, Deserializer, Error};
@@ -88,7 +88,7 @@ pub(in crate::live) mod ids {
     }
 }
 
-/// The name by which a device was requested.
+/// Serializes the name by which a device was requested.
 pub(in crate::live) mod name {
     use injection_plan::request::{Item, item_name};
     use serde::de::{Deserialize, Deserializer};
@@ -96,24 +96,24 @@ pub(in crate::live) mod name {
 
     #[derive(serde::Serialize, serde::Deserialize)]
     #[serde(transparent)]
-    struct Name(#[serde(with = "item_name")] Item);
+    struct SerializedName(#[serde(with = "item_name")] Item);
 
     pub(in crate::live) fn serialize<S: Serializer>(
         name: &Option<Item>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        name.clone().map(Name).serialize(serializer)
+        name.clone().map(SerializedName).serialize(serializer)
     }
 
     pub(in crate::live) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Item>, D::Error> {
-        let name = Option::<Name>::deserialize(deserializer)?;
-        Ok(name.map(|Name(item)| item))
+        let name = Option::<SerializedName>::deserialize(deserializer)?;
+        Ok(name.map(|SerializedName(item)| item))
     }
 }
 
-/// Values by device.
+/// Serializes a map with devices as its keys, each as a text.
 pub(in crate::live) mod by_device {
     use std::collections::BTreeMap;
 
@@ -185,16 +185,16 @@ mod tests {
         let mut record: AttachmentRecord = serde_json::from_str(&text).unwrap();
         assert_eq!(record.devices[0].label(), "\"/dev/serial/by-id/a\"");
         let device = record.devices[0].device_ref();
-        assert!(record.announced.contains_key(&device));
+        assert!(record.announcements.contains_key(&device));
         assert_eq!(record.remove_devices(|_| true).files.len(), 1);
         let text = serde_json::to_string(&record).unwrap();
-        let again: AttachmentRecord = serde_json::from_str(&text).unwrap();
-        assert_eq!(again, record);
+        let read_record: AttachmentRecord = serde_json::from_str(&text).unwrap();
+        assert_eq!(read_record, record);
     }
 
     #[test]
     fn a_text_that_names_no_device_is_an_error() {
-        let whole = record_with("\"A7\"", "\"chip-0\"", "\"chips chip-0\"");
+        let valid_text = record_with("\"A7\"", "\"chip-0\"", "\"chips chip-0\"");
         for (right, wrong, reason) in [
             (
                 "\"chips chip-0\"",
@@ -230,8 +230,8 @@ mod tests {
                 "is no device",
             ),
         ] {
-            let text = whole.replacen(right, wrong, 1);
-            assert_ne!(text, whole, "{right}");
+            let text = valid_text.replacen(right, wrong, 1);
+            assert_ne!(text, valid_text, "{right}");
             let error = serde_json::from_str::<AttachmentRecord>(&text).unwrap_err();
             assert!(error.to_string().contains(reason), "{wrong}: {error}");
         }

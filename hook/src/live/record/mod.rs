@@ -1,5 +1,5 @@
-//! The attachment record of one container: the devices that were attached or are followed, and
-//! all that was changed in the container for them. Nothing here changes a container or a file.
+//! The attachment record of one container: the devices that were attached or are followed, and all
+//! that was changed in the container for them. These modules change neither containers nor files.
 
 mod announcement;
 mod attached_device;
@@ -34,10 +34,10 @@ use crate::oci::AttachRequest;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AttachmentRecord {
     pub(crate) id: String,
-    /// The container's first process.
+    /// The process id of the container's first process.
     pub(crate) pid: i32,
-    /// The start time of the first process, in clock ticks since the boot (proc_pid_stat(5),
-    /// field 22). A container with the same id that is started later has another one.
+    /// The start time of the first process, in clock ticks since the boot (proc_pid_stat(5), field
+    /// 22). A container with the same id that is started later has another start time.
     #[serde(rename = "started")]
     pub(crate) start_time: u64,
     pub(crate) bundle: PathBuf,
@@ -47,92 +47,99 @@ pub(crate) struct AttachmentRecord {
     pub(crate) is_init: bool,
     /// The path of the container's cgroup in its hierarchy. The container's processes may have
     /// moved to cgroups below it.
-    #[serde(default)]
-    pub(crate) cgroup: PathBuf,
+    #[serde(default, rename = "cgroup")]
+    pub(crate) cgroup_path: PathBuf,
     /// The inode number of the cgroup's directory. It is 0 if the container has no cgroup of its
-    /// own, or if an older version wrote the record.
+    /// own, or if an older version of Boathook wrote the record.
     #[serde(default)]
     pub(crate) cgroup_inode: u64,
-    /// The device rules of the specification. `None` means that an older version wrote the
+    /// The device rules of config.json. `None` means that an older version of Boathook wrote the
     /// record.
     #[serde(default, rename = "spec", skip_serializing_if = "Option::is_none")]
     pub(crate) spec_rules: Option<Vec<LinuxDeviceCgroup>>,
     pub(crate) devices: Vec<AttachedDevice>,
-    /// The requests of the container for devices that the host did not have at its start. A device
-    /// that comes later is added to `devices`.
+    /// The container's requests for devices that the host did not have at the container's start. A
+    /// device that arrives later is added to `devices`.
     #[serde(default, rename = "waiting", skip_serializing_if = "Vec::is_empty")]
     pub(crate) awaited_requests: Vec<AwaitedRequest>,
-    /// The requests that `boathook detach` ended while the container waited for their devices. Each
-    /// has the ids of the devices that had arrived before.
+    /// The awaited requests that `boathook detach` ended. Each has the ids of its devices that had
+    /// arrived before.
     #[serde(default, rename = "detached", skip_serializing_if = "Vec::is_empty")]
     pub(crate) ended_requests: Vec<AwaitedRequest>,
-    /// The device rules that the container lacked before they were added.
+    /// The device rules that were added to the container's cgroup.
     pub(crate) rules: Vec<RecordedRule>,
     /// The files that were created in the container's root.
     #[serde(rename = "made")]
     pub(crate) files: Vec<CreatedFile>,
-    /// Whether `rules` has all rules that the hook added at the container's start and that the
-    /// specification does not have.
+    /// Whether `rules` is complete: it has all rules that the hook added at the container's start
+    /// and that the specification lacks.
     #[serde(default, rename = "whole")]
     pub(crate) has_all_rules: bool,
-    /// Whether the hook gave the container nothing at its start.
-    #[serde(default)]
-    pub(crate) was_given_nothing: bool,
-    /// The device rules of the specification that were revoked.
+    /// Whether the hook injected nothing at the container's start.
+    #[serde(default, rename = "was_given_nothing")]
+    pub(crate) was_started_without_injection: bool,
+    /// The device rules of the specification that were revoked. An update of the container must not
+    /// allow them again.
     #[serde(default, rename = "withdrawn", skip_serializing_if = "Vec::is_empty")]
     pub(crate) revoked_spec_rules: Vec<RecordedRule>,
-    /// The announcements that the container's programs have received, by device.
+    /// The announcements that were sent to the container's programs, by device.
     #[serde(
         default,
         rename = "told",
         with = "device_text::by_device",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
-    pub(crate) announced: BTreeMap<DeviceRef, BTreeSet<Announcement>>,
+    pub(crate) announcements: BTreeMap<DeviceRef, BTreeSet<Announcement>>,
 }
 
 impl AttachmentRecord {
-    /// Returns the devices that a user attached, as grants for a plan.
-    pub(crate) fn attached_grants(&self) -> Vec<AttachRequest> {
-        let attached = self.devices.iter().filter(|it| it.given_by.is_user());
-        attached
-            .map(|device| device.to_grant(device.to_request()))
+    /// Returns the requests to plan the devices that a user attached.
+    pub(crate) fn list_attach_requests(&self) -> Vec<AttachRequest> {
+        let attached_devices = self
+            .devices
+            .iter()
+            .filter(|device| device.given_by.is_user());
+        attached_devices
+            .map(|device| device.to_attach_request(device.to_request()))
             .collect()
     }
 
-    /// Returns the parts of the container's own request that were detached.
-    pub(crate) fn detached_requests(&self) -> Vec<DetachedRequest> {
-        let ended = self
+    /// Returns the devices of the container's own request that were detached, for the planner to
+    /// leave out.
+    pub(crate) fn list_detached_requests(&self) -> Vec<DetachedRequest> {
+        let ended_requests = self
             .ended_requests
             .iter()
-            .map(|it| it.to_detached_request(true));
-        let in_part = self
+            .map(|request| request.to_detached_request(true));
+        let partly_detached_requests = self
             .awaited_requests
             .iter()
-            .filter(|it| !it.detached.is_empty());
-        ended
-            .chain(in_part.map(|it| it.to_detached_request(false)))
+            .filter(|request| !request.detached_ids.is_empty());
+        ended_requests
+            .chain(partly_detached_requests.map(|request| request.to_detached_request(false)))
             .collect()
     }
 
-    /// Removes rules that were revoked, and notes which of them the specification has.
-    pub(crate) fn remove_revoked(&mut self, revoked: &[RecordedRule]) {
-        self.rules.retain(|rule| !revoked.contains(rule));
-        for rule in revoked {
-            if self.spec_allows_alone(&rule.rule) && !self.revoked_spec_rules.contains(rule) {
+    /// Removes `revoked_rules` from the record. Those that the specification has are recorded as
+    /// revoked, because an update of the container would allow them again.
+    pub(crate) fn remove_revoked_rules(&mut self, revoked_rules: &[RecordedRule]) {
+        self.rules.retain(|rule| !revoked_rules.contains(rule));
+        for rule in revoked_rules {
+            if self.spec_allows_device(&rule.rule) && !self.revoked_spec_rules.contains(rule) {
                 self.revoked_spec_rules.push(rule.clone());
             }
         }
     }
 
-    /// Whether the specification has a rule that allows this device and no other. A record
-    /// without the specification's rules counts as having one.
-    fn spec_allows_alone(&self, rule: &DeviceRule) -> bool {
-        let wanted = SpecRule::from(rule);
-        self.parse_spec_rules().is_none_or(|spec| {
-            spec.iter().any(|known| {
-                (known.allow, known.kind) == (true, wanted.kind)
-                    && (known.major, known.minor) == (wanted.major, wanted.minor)
+    /// Reports whether the specification has a rule that allows this device alone. Returns true if
+    /// the record does not have the specification's rules.
+    fn spec_allows_device(&self, rule: &DeviceRule) -> bool {
+        let expected_rule = SpecRule::from(rule);
+        self.parse_spec_rules().is_none_or(|spec_rules| {
+            spec_rules.iter().any(|spec_rule| {
+                (spec_rule.allow, spec_rule.kind) == (true, expected_rule.kind)
+                    && (spec_rule.major, spec_rule.minor)
+                        == (expected_rule.major, expected_rule.minor)
             })
         })
     }
@@ -144,7 +151,8 @@ impl AttachmentRecord {
             .map(crate::oci::convert_device_rules)
     }
 
-    /// Returns a record of the same container without devices, rules and files.
+    /// Returns a record of the same start of the container without devices, requests, rules and
+    /// files.
     pub(crate) fn without_content(&self) -> Self {
         AttachmentRecord {
             devices: Vec::new(),
@@ -154,36 +162,37 @@ impl AttachmentRecord {
             files: Vec::new(),
             has_all_rules: false,
             revoked_spec_rules: Vec::new(),
-            announced: BTreeMap::new(),
+            announcements: BTreeMap::new(),
             ..self.clone()
         }
     }
 
-    /// Whether both records are from the same start of the same container.
+    /// Reports whether both records are from the same start of the same container.
     pub(in crate::live) fn is_from_same_start(&self, other: &Self) -> bool {
         (self.pid, self.start_time) == (other.pid, other.start_time)
     }
 
-    /// Copies the fields that an older version did not write from `new`, a record of the same start.
-    pub(in crate::live) fn with_missing_fields(mut self, new: Self) -> Self {
+    /// Returns the record with the fields that an older version of Boathook did not write. They are
+    /// copied from `new_record`, a record of the same start.
+    pub(in crate::live) fn with_missing_fields(mut self, new_record: Self) -> Self {
         if self.spec_rules.is_none() {
-            self.spec_rules = new.spec_rules;
-            self.is_init = new.is_init;
+            self.spec_rules = new_record.spec_rules;
+            self.is_init = new_record.is_init;
         }
-        if self.cgroup_inode == 0 && self.cgroup == new.cgroup {
-            self.cgroup_inode = new.cgroup_inode;
+        if self.cgroup_inode == 0 && self.cgroup_path == new_record.cgroup_path {
+            self.cgroup_inode = new_record.cgroup_inode;
         }
         self
     }
 
-    /// Whether the record's file must be kept. Revoked rules of the specification alone are a reason,
-    /// because an update of the container would allow them again.
+    /// Reports whether the record's file must be kept. Revoked rules of the specification are a
+    /// sufficient reason, because an update of the container would allow them again.
     pub(in crate::live) fn has_content(&self) -> bool {
         self.has_attachments() || !self.revoked_spec_rules.is_empty()
     }
 
-    /// Whether the record has devices, requests, rules or files, which belong to this start of the
-    /// container alone.
+    /// Reports whether the record has devices, requests, rules or files, which belong to this start
+    /// of the container alone.
     pub(in crate::live) fn has_attachments(&self) -> bool {
         let has_devices =
             !self.devices.is_empty() || !self.awaited_requests.is_empty() || !self.rules.is_empty();

@@ -1,4 +1,4 @@
-//! The device rules of attachment records, each with the devices that need it.
+//! The device rules of attachment records, each with the devices and the classes that need it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,26 @@ use crate::live::record::{FileIdentity, device_text, to_st_rdev};
 pub(crate) struct RecordedRule {
     #[serde(with = "rule_text")]
     pub(crate) rule: DeviceRule,
-    /// The devices and the classes that need the rule. An empty list means that the rule stays,
-    /// whatever is detached.
+    /// The devices and the classes that need the rule. An empty list means that the rule is not
+    /// revoked when devices are detached.
     #[serde(rename = "for", with = "device_text::users")]
     pub(crate) users: Vec<StepUser>,
-    /// The device's node on the host when the rule was set. `None` means that the host has no node
-    /// and the hook created one in the container.
+    /// The device's node on the host when the rule was added. `None` means that the host had no
+    /// node, and the hook created one in the container.
     #[serde(default, rename = "host", skip_serializing_if = "Option::is_none")]
     pub(crate) host_node: Option<HostNode>,
-    /// Whether the rule was added for an attached device. When it is revoked, the container
-    /// keeps the access to the device that its specification allows.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) beside_spec: bool,
+    /// Whether the rule was added for an attached device. When such a rule is revoked, the
+    /// container keeps the access to the device that its specification allows.
+    #[serde(
+        default,
+        rename = "beside_spec",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub(crate) keeps_spec_access: bool,
 }
 
-/// A device node of the host. When a device is unplugged and another one is plugged in, the node
-/// has another inode, even if its path and its number are the same.
+/// A device node of the host, by its path and its identity. When a device is unplugged and another
+/// one is plugged in, the identity changes even if the path and the number are the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HostNode {
     path: PathBuf,
@@ -38,8 +42,8 @@ pub(crate) struct HostNode {
 }
 
 impl HostNode {
-    /// Finds the device node at a path of the host whose root directory is `root`. Returns `None` if
-    /// there is none or it has another number than the rule.
+    /// Finds the device node at a path of the host whose root directory is `root`. Returns `None`
+    /// if the path has no device node or one with another number than the rule.
     fn find(root: &Path, path: &Path, rule: &DeviceRule) -> Option<Self> {
         let identity = find_node_identity(root, path)?;
         (identity[2] == to_st_rdev(rule.number)).then(|| HostNode {
@@ -48,13 +52,13 @@ impl HostNode {
         })
     }
 
-    /// Whether the path has no device node now, or one with another number.
+    /// Reports whether the path has no device node now, or one with another device number.
     pub(in crate::live) fn has_other_number(&self, root: &Path) -> bool {
-        let number = |[_, _, number]: FileIdentity| number;
-        find_node_identity(root, &self.path).map(number) != Some(number(self.identity))
+        let get_number = |[_, _, device_number]: FileIdentity| device_number;
+        find_node_identity(root, &self.path).map(get_number) != Some(get_number(self.identity))
     }
 
-    /// Whether the path has no device node now, or another one.
+    /// Reports whether the path has no device node now, or another node than the recorded one.
     pub(in crate::live) fn is_replaced(&self, root: &Path) -> bool {
         find_node_identity(root, &self.path) != Some(self.identity)
     }
@@ -68,46 +72,48 @@ fn find_node_identity(root: &Path, path: &Path) -> Option<FileIdentity> {
 }
 
 impl RecordedRule {
-    /// Creates the record of a rule that the users of a step need.
+    /// Returns the record of a rule that the users of a step need.
     pub(in crate::live) fn for_step(rule: DeviceRule, step: &InjectionStep) -> Self {
         RecordedRule {
             rule,
             users: step.users.clone(),
             host_node: None,
-            beside_spec: false,
+            keeps_spec_access: false,
         }
     }
 
-    /// Sets the host's node to the one that is at its path now.
+    /// Records the node that is at the path of the host node now, if it has the rule's device
+    /// number.
     pub(in crate::live) fn update_host_node(&mut self, root: &Path) {
         if let Some(node) = &mut self.host_node
-            && let Some(found) = HostNode::find(root, &node.path, &self.rule)
+            && let Some(current_node) = HostNode::find(root, &node.path, &self.rule)
         {
-            *node = found;
+            *node = current_node;
         }
     }
 
-    /// Whether the host's node of the rule's device is gone, or another one is at its path.
+    /// Reports whether the recorded host node was removed, or another node is at its path now.
     pub(in crate::live) fn has_lost_node(&self, root: &Path) -> bool {
         let node = self.host_node.as_ref();
         node.is_some_and(|node| node.is_replaced(root))
     }
 }
 
-/// Adds to each rule the host's node of its device, as `steps` have its path.
+/// Adds the device's node on the host to each rule. The paths of the nodes are taken from `steps`.
 pub(in crate::live) fn add_host_nodes(
     rules: &mut [RecordedRule],
     steps: &[InjectionStep],
     root: &Path,
 ) {
-    for recorded in rules {
+    for recorded_rule in rules {
         let path = steps.iter().find_map(|step| match &step.action {
             Action::Allow {
                 rule, host_node, ..
-            } if rule.number == recorded.rule.number => host_node.as_ref(),
+            } if rule.number == recorded_rule.rule.number => host_node.as_ref(),
             _ => None,
         });
-        recorded.host_node = path.and_then(|path| HostNode::find(root, path, &recorded.rule));
+        recorded_rule.host_node =
+            path.and_then(|path| HostNode::find(root, path, &recorded_rule.rule));
     }
 }
 
@@ -116,8 +122,8 @@ pub(crate) fn to_device_rules(rules: &[RecordedRule]) -> Vec<DeviceRule> {
     rules.iter().map(|rule| rule.rule).collect()
 }
 
-/// Returns the rules of steps, with the devices that need them. A device node has one rule for
-/// each access that any of its users needs, so that the rule of one user can be revoked alone.
+/// Returns the rules of steps with their users. A device number has one rule for each access that a
+/// user needs, so that the rule of one user can be revoked alone.
 pub(in crate::live) fn list_step_rules(
     steps: &[InjectionStep],
 ) -> impl Iterator<Item = RecordedRule> {
@@ -149,7 +155,7 @@ fn split_by_access(
     rules.collect()
 }
 
-/// Device rules as text in records, such as `c 10:183 rw`.
+/// Serializes device rules as texts, such as `c 10:183 rw`.
 mod rule_text {
     use device_class::device::DeviceRule;
     use serde::de::{Deserialize, Deserializer, Error};

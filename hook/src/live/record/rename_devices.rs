@@ -9,53 +9,63 @@ use injection_plan::plan::StepUser;
 use super::AttachmentRecord;
 
 impl AttachmentRecord {
-    /// Sets the new ids of devices. All devices are renamed at once, because two devices may have
-    /// exchanged their ids. A device is not renamed if another one has or gets its new id. Returns
-    /// the new references of the renamed devices, by their previous ones.
+    /// Sets the new ids of devices, which are the values of `ids`. All devices are renamed at once,
+    /// because two devices may have exchanged their ids. A device is not renamed if another device
+    /// has or gets its new id. Returns the new references by the previous ones.
     pub(in crate::live) fn rename_devices(
         &mut self,
         ids: &BTreeMap<DeviceRef, DeviceId>,
     ) -> BTreeMap<DeviceRef, DeviceRef> {
-        let mut renamed = BTreeMap::new();
+        let mut renamed_refs = BTreeMap::new();
         let mut ids = ids.clone();
-        let recorded: Vec<DeviceRef> = self.devices.iter().map(|it| it.device_ref()).collect();
-        ids.retain(|device, _| recorded.contains(device));
-        // A device that is not renamed keeps an id that another one may have been given in this round.
-        // So the rounds are repeated until no device is left out.
+        let recorded_refs: Vec<DeviceRef> = self
+            .devices
+            .iter()
+            .map(|device| device.device_ref())
+            .collect();
+        ids.retain(|device, _| recorded_refs.contains(device));
+        // A device that is not renamed keeps its id, which this round may have given to another
+        // device. So the rounds are repeated until one of them renames all devices that are left in
+        // `ids`.
         loop {
-            renamed.clear();
-            let kept = recorded.iter().filter(|device| !ids.contains_key(device));
-            let mut used: BTreeSet<DeviceRef> = kept.cloned().collect();
-            let count = ids.len();
-            for device in &recorded {
+            renamed_refs.clear();
+            let unrenamed = recorded_refs
+                .iter()
+                .filter(|device| !ids.contains_key(device));
+            let mut used_refs: BTreeSet<DeviceRef> = unrenamed.cloned().collect();
+            let previous_count = ids.len();
+            for device in &recorded_refs {
                 let Some(id) = ids.get(device) else { continue };
-                let new = DeviceRef::new(&device.class, id);
-                if used.insert(new.clone()) {
-                    renamed.insert(device.clone(), new);
+                let new_ref = DeviceRef::new(&device.class, id);
+                if used_refs.insert(new_ref.clone()) {
+                    renamed_refs.insert(device.clone(), new_ref);
                 } else {
                     ids.remove(device);
                 }
             }
-            if ids.len() == count {
+            if ids.len() == previous_count {
                 break;
             }
         }
         for device in &mut self.devices {
-            if let Some(new) = renamed.get(&device.device_ref()) {
-                device.device.clone_from(&new.id);
+            if let Some(new_ref) = renamed_refs.get(&device.device_ref()) {
+                device.device_id.clone_from(&new_ref.id);
             }
         }
         let rules = self.rules.iter_mut().chain(&mut self.revoked_spec_rules);
         let users = rules.map(|rule| &mut rule.users);
         let users = users.chain(self.files.iter_mut().map(|file| &mut file.users));
         for user in users.flatten() {
-            if let Some(new) = user.device().and_then(|device| renamed.get(device)) {
-                *user = StepUser::Device(new.clone());
+            if let Some(new_ref) = user.device().and_then(|device| renamed_refs.get(device)) {
+                *user = StepUser::Device(new_ref.clone());
             }
         }
-        let announced = std::mem::take(&mut self.announced).into_iter();
-        let announced = announced.map(|(old, it)| (renamed.get(&old).cloned().unwrap_or(old), it));
-        self.announced = announced.collect();
-        renamed
+        let announcements = std::mem::take(&mut self.announcements).into_iter();
+        let announcements = announcements.map(|(device, announcements)| {
+            let new_ref = renamed_refs.get(&device).cloned();
+            (new_ref.unwrap_or(device), announcements)
+        });
+        self.announcements = announcements.collect();
+        renamed_refs
     }
 }

@@ -6,12 +6,12 @@ use super::*;
 fn device(id: &str) -> AttachedDevice {
     AttachedDevice {
         class: "chips".parse().unwrap(),
-        device: id.to_owned().try_into().unwrap(),
+        device_id: id.to_owned().try_into().unwrap(),
         given_by: GivenBy::from(id.to_owned()),
-        forced: false,
+        is_forced: false,
         name: None,
         places: Vec::new(),
-        late: false,
+        arrived_late: false,
     }
 }
 
@@ -29,7 +29,7 @@ fn a_rule_that_stays_is_not_taken_with_a_device() {
         rule: parse("c 10:183 rw"),
         users: users.iter().map(|id| StepUser::Device(chip(id))).collect(),
         host_node: None,
-        beside_spec: false,
+        keeps_spec_access: false,
     };
     for [first, second] in [[vec![], vec!["chip-0"]], [vec!["chip-0"], vec![]]] {
         let mut record = AttachmentRecord::default();
@@ -60,11 +60,11 @@ fn a_rule_that_another_device_needs_stays_recorded() {
     let mut record = AttachmentRecord::default();
     let first = list_step_rules(&[allow("chip-0")]).collect();
     record.add_content(vec![device("chip-0"), device("chip-1")], first, Vec::new());
-    record.add_users(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);
-    let taken = record.remove_devices(|device| device.device.as_str() == "chip-0");
-    assert_eq!(taken.rules, []);
-    let taken = record.remove_devices(|_| true);
-    assert_eq!((taken.rules.len(), record.rules.len()), (1, 0));
+    record.add_step_users(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);
+    let removed_record = record.remove_devices(|device| device.device_id.as_str() == "chip-0");
+    assert_eq!(removed_record.rules, []);
+    let removed_record = record.remove_devices(|_| true);
+    assert_eq!((removed_record.rules.len(), record.rules.len()), (1, 0));
 }
 
 #[test]
@@ -78,14 +78,14 @@ fn a_rule_of_another_access_does_not_replace_a_needed_one() {
     let mut rules: Vec<_> = rules.collect();
     rules[0].users.clear();
     record.add_content(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
-    record.add_users(&[allow("chip-1", "c 10:183 r")]);
-    let taken = record.remove_devices(|device| device.device.as_str() == "chip-0");
-    assert_eq!(taken.rules, [], "chip-1 needs it");
+    record.add_step_users(&[allow("chip-1", "c 10:183 r")]);
+    let removed_record = record.remove_devices(|device| device.device_id.as_str() == "chip-0");
+    assert_eq!(removed_record.rules, [], "chip-1 needs it");
 }
 
 #[test]
 fn devices_are_renamed_all_at_once() {
-    for (ids, wanted) in [
+    for (ids, expected_ids) in [
         (&[("0", "7")][..], ["7", "1", "2"]),
         (&[("0", "1"), ("1", "0")], ["1", "0", "2"]),
         (&[("0", "1"), ("1", "2"), ("2", "0")], ["1", "2", "0"]),
@@ -100,22 +100,26 @@ fn devices_are_renamed_all_at_once() {
         let (mut rules, mut steps) = (Vec::new(), Vec::new());
         for id in ["0", "1", "2"] {
             steps.push(allow(id, &format!("c 10:{id} rw")));
-            record.announced.insert(chip(id), BTreeSet::new());
+            record.announcements.insert(chip(id), BTreeSet::new());
         }
         rules.extend(list_step_rules(&steps));
         record.add_content(["0", "1", "2"].map(device).into(), rules, Vec::new());
         let map = ids.iter().map(|(old, new)| (chip(old), chip(new).id));
-        let renamed = record.rename_devices(&map.collect());
-        let now: Vec<&str> = record.devices.iter().map(|it| it.device.as_str()).collect();
-        assert_eq!(now, wanted, "{ids:?}");
-        let users = record.rules.iter().flat_map(|it| &it.users).cloned();
-        let now = wanted.map(|id| StepUser::Device(chip(id)));
-        assert_eq!(users.collect::<Vec<_>>(), now, "{ids:?}");
-        let changed = ["0", "1", "2"].iter().zip(wanted);
-        let changed = changed.filter(|(old, new)| **old != *new);
-        let changed = changed.map(|(old, new)| (chip(old), chip(new)));
-        assert_eq!(renamed, changed.collect(), "{ids:?}");
-        assert_eq!(record.announced.len(), 3, "{ids:?}");
+        let renamed_refs = record.rename_devices(&map.collect());
+        let current_ids: Vec<&str> = record
+            .devices
+            .iter()
+            .map(|device| device.device_id.as_str())
+            .collect();
+        assert_eq!(current_ids, expected_ids, "{ids:?}");
+        let users = record.rules.iter().flat_map(|rule| &rule.users).cloned();
+        let expected_users = expected_ids.map(|id| StepUser::Device(chip(id)));
+        assert_eq!(users.collect::<Vec<_>>(), expected_users, "{ids:?}");
+        let id_pairs = ["0", "1", "2"].iter().zip(expected_ids);
+        let changed_pairs = id_pairs.filter(|(old, new)| **old != *new);
+        let new_refs = changed_pairs.map(|(old, new)| (chip(old), chip(new)));
+        assert_eq!(renamed_refs, new_refs.collect(), "{ids:?}");
+        assert_eq!(record.announcements.len(), 3, "{ids:?}");
     }
 }
 
@@ -125,17 +129,21 @@ fn a_device_that_needs_less_access_keeps_only_that() {
         allow("chip-0", "c 10:183 rw"),
         allow("chip-1", "c 10:183 r"),
     ];
-    for lacking in [&steps[..], &steps[..1]] {
+    for missing_steps in [&steps[..], &steps[..1]] {
         let mut record = AttachmentRecord::default();
-        let rules = list_step_rules(lacking).collect();
+        let rules = list_step_rules(missing_steps).collect();
         record.add_content(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
-        record.add_users(&steps);
-        let taken = record.remove_devices(|device| device.device.as_str() == "chip-0");
-        let of = |record: &AttachmentRecord| -> Vec<String> {
-            record.rules.iter().map(|it| it.rule.to_string()).collect()
+        record.add_step_users(&steps);
+        let removed_record = record.remove_devices(|device| device.device_id.as_str() == "chip-0");
+        let list_texts = |record: &AttachmentRecord| -> Vec<String> {
+            record
+                .rules
+                .iter()
+                .map(|rule| rule.rule.to_string())
+                .collect()
         };
-        assert_eq!(of(&taken), ["c 10:183 rw"]);
-        assert_eq!(of(&record), ["c 10:183 r"]);
+        assert_eq!(list_texts(&removed_record), ["c 10:183 rw"]);
+        assert_eq!(list_texts(&record), ["c 10:183 r"]);
     }
 }
 
@@ -146,12 +154,12 @@ fn a_record_is_kept_for_revoked_rules_of_the_specification() {
         rule: parse("c 10:183 rw"),
         users: Vec::new(),
         host_node: None,
-        beside_spec: false,
+        keeps_spec_access: false,
     };
     assert!(!record.has_content());
     record.rules.push(rule.clone());
     // A record without the specification's rules counts as having one for the device.
-    record.remove_revoked(&[rule]);
+    record.remove_revoked_rules(&[rule]);
     assert_eq!(record.rules, []);
     assert!(record.has_content());
     assert!(!record.has_attachments());

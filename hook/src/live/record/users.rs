@@ -7,8 +7,8 @@ use injection_plan::plan::{InjectionStep, StepUser};
 use super::{AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule, list_step_rules};
 
 impl AttachmentRecord {
-    /// Adds devices, rules and files. A rule or file that the record has already gets the new users as
-    /// well.
+    /// Adds devices, rules and files to the record. The users of a rule or file that is recorded
+    /// already are merged with the new ones.
     pub(crate) fn add_content(
         &mut self,
         devices: Vec<AttachedDevice>,
@@ -16,79 +16,92 @@ impl AttachmentRecord {
         files: Vec<CreatedFile>,
     ) {
         for device in devices {
-            let is_known = self
+            let is_recorded = self
                 .devices
                 .iter()
-                .any(|it| it.device_ref() == device.device_ref());
-            if !is_known {
+                .any(|recorded_device| recorded_device.device_ref() == device.device_ref());
+            if !is_recorded {
                 self.devices.push(device);
             }
         }
         for rule in rules {
-            self.revoked_spec_rules.retain(|it| it.rule != rule.rule);
-            if let Some(known) = self.rules.iter_mut().find(|it| it.rule == rule.rule) {
-                merge_users(&mut known.users, rule.users);
-                known.host_node = rule.host_node.or(known.host_node.take());
+            self.revoked_spec_rules
+                .retain(|revoked_rule| revoked_rule.rule != rule.rule);
+            if let Some(recorded_rule) = self
+                .rules
+                .iter_mut()
+                .find(|recorded_rule| recorded_rule.rule == rule.rule)
+            {
+                merge_users(&mut recorded_rule.users, rule.users);
+                recorded_rule.host_node = rule.host_node.or(recorded_rule.host_node.take());
             } else {
                 self.rules.push(rule);
             }
         }
         for file in files {
-            if let Some(known) = self.files.iter_mut().find(|it| it.is_same(&file)) {
-                merge_users(&mut known.users, file.users);
+            if let Some(recorded_file) = self
+                .files
+                .iter_mut()
+                .find(|recorded_file| recorded_file.is_same(&file))
+            {
+                merge_users(&mut recorded_file.users, file.users);
             } else {
                 self.files.push(file);
             }
         }
     }
 
-    /// Removes devices, with the rules and files that no other device needs. Returns them as a record
-    /// of the same container.
+    /// Removes devices from the record, with the rules and files that no other device needs.
+    /// Returns what was removed as a record of the same container.
     pub(crate) fn remove_devices(&mut self, is_removed: impl Fn(&AttachedDevice) -> bool) -> Self {
-        let (removed, kept) = self.devices.drain(..).partition(is_removed);
-        self.devices = kept;
+        let (removed_devices, remaining_devices) = self.devices.drain(..).partition(is_removed);
+        self.devices = remaining_devices;
         let devices = &self.devices;
-        self.announced
-            .retain(|key, _| devices.iter().any(|device| device.device_ref() == *key));
+        self.announcements.retain(|device_ref, _| {
+            devices
+                .iter()
+                .any(|device| device.device_ref() == *device_ref)
+        });
         let is_needed = |users: &[StepUser]| {
-            users.is_empty() || devices.iter().any(|device| device.is_needed_by_any(users))
+            users.is_empty() || devices.iter().any(|device| device.matches_any_user(users))
         };
-        let (rules, kept) = self
+        let (rules, remaining_rules) = self
             .rules
             .drain(..)
             .partition(|rule| !is_needed(&rule.users));
-        self.rules = kept;
-        let (files, kept) = self
+        self.rules = remaining_rules;
+        let (files, remaining_files) = self
             .files
             .drain(..)
             .partition(|file| !is_needed(&file.users));
-        self.files = kept;
+        self.files = remaining_files;
         AttachmentRecord {
-            devices: removed,
+            devices: removed_devices,
             rules,
             files,
             ..self.without_content()
         }
     }
 
-    /// Adds the users of steps to recorded rules and files, which may be recorded for another device
-    /// only: the container lacked a shared rule or file only when the first device was attached. A
-    /// device that needs less access than the recorded rule gets a rule of its own, which stays when
-    /// the other device is detached.
-    pub(crate) fn add_users(&mut self, steps: &[InjectionStep]) {
+    /// Adds the users of steps to the recorded rules and files. A shared rule or file is recorded
+    /// for the first device only, because the container did not lack it later. A device that needs
+    /// less access than the recorded rule gets a rule of its own, which stays when the first device
+    /// is detached.
+    pub(crate) fn add_step_users(&mut self, steps: &[InjectionStep]) {
         let devices = self.devices.clone();
-        let users_with_device = |users: &[StepUser]| -> Vec<StepUser> {
-            let has_device = |user: &&StepUser| devices.iter().any(|it| it.matches_user(user));
+        let filter_recorded_users = |users: &[StepUser]| -> Vec<StepUser> {
+            let has_device =
+                |user: &&StepUser| devices.iter().any(|device| device.matches_user(user));
             users.iter().filter(has_device).cloned().collect()
         };
         for rule in list_step_rules(steps) {
-            let users = users_with_device(&rule.users);
+            let users = filter_recorded_users(&rule.users);
             if !users.is_empty() {
                 self.add_rule_users(&rule.rule, users);
             }
         }
         for step in steps {
-            let users = users_with_device(&step.users);
+            let users = filter_recorded_users(&step.users);
             if users.is_empty() {
                 continue;
             }
@@ -102,35 +115,40 @@ impl AttachmentRecord {
         }
     }
 
-    fn add_rule_users(&mut self, needed: &DeviceRule, users: Vec<StepUser>) {
-        let mut wider = None;
-        for known in &mut self.rules {
-            if known.rule.number != needed.number {
+    /// Adds users to the recorded rules that the rule `needed_rule` includes. If only a wider rule
+    /// is recorded, adds the rule itself.
+    fn add_rule_users(&mut self, needed_rule: &DeviceRule, users: Vec<StepUser>) {
+        let mut wider_rule = None;
+        for recorded_rule in &mut self.rules {
+            if recorded_rule.rule.number != needed_rule.number {
                 continue;
             }
-            if needed.access.contains(known.rule.access) {
-                merge_users(&mut known.users, users.clone());
-            } else if known.rule.access.contains(needed.access) {
-                if known.users.is_empty() {
-                    // The wider rule stays, whatever is detached.
+            if needed_rule.access.contains(recorded_rule.rule.access) {
+                merge_users(&mut recorded_rule.users, users.clone());
+            } else if recorded_rule.rule.access.contains(needed_rule.access) {
+                if recorded_rule.users.is_empty() {
+                    // The wider rule is never revoked, so no other rule is needed.
                     return;
                 }
-                wider = Some(known.clone());
+                wider_rule = Some(recorded_rule.clone());
             }
         }
-        let is_known = self.rules.iter().any(|known| known.rule == *needed);
-        if let Some(wider) = wider.filter(|_| !is_known) {
+        let is_recorded = self
+            .rules
+            .iter()
+            .any(|recorded_rule| recorded_rule.rule == *needed_rule);
+        if let Some(wider_rule) = wider_rule.filter(|_| !is_recorded) {
             self.rules.push(RecordedRule {
-                rule: *needed,
+                rule: *needed_rule,
                 users,
-                ..wider
+                ..wider_rule
             });
         }
     }
 }
 
-/// Adds users to the users of a rule or file. An empty list means that the rule or file stays,
-/// whatever is detached. If one of the lists is empty, the result is empty.
+/// Adds users to the users of a rule or file. An empty list means that the rule or file is never
+/// removed, so the result is empty if one of the lists is empty.
 pub(in crate::live) fn merge_users(users: &mut Vec<StepUser>, new_users: Vec<StepUser>) {
     if users.is_empty() || new_users.is_empty() {
         return users.clear();

@@ -147,7 +147,7 @@ impl Kernel for FakeKernel {
     fn describe_program(&self, program: &u32) -> Result<ProgramDescription, Errno> {
         Ok(ProgramDescription {
             name: format!("program_{program}"),
-            maps: self.maps,
+            map_count: self.maps,
         })
     }
 

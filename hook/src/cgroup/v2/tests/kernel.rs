@@ -220,7 +220,7 @@ fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
         let program = RunningKernel
             .load(&new, &mut [])
             .unwrap_or_else(|errno| panic!("{name}: {errno}"));
-        assert_eq!(bpf::dump(program.as_fd()), Ok(new), "{name}");
+        assert_eq!(bpf::read_instructions(program.as_fd()), Ok(new), "{name}");
     }
 }
 
