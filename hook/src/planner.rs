@@ -135,8 +135,8 @@ pub fn plan_for(
             InjectionPlan::default()
         }
     };
-    if !bundle.detached.is_empty() {
-        plan.leave_out_detached(&bundle.detached);
+    if !bundle.detached_requests.is_empty() {
+        plan.leave_out_detached(&bundle.detached_requests);
     }
     if let Some(capabilities) = &bundle.capabilities {
         plan.judge_needs(capabilities);

@@ -91,7 +91,7 @@ pub(super) fn configure_loaders(
                 extend_ld_cache(&mut files, search, warnings)?;
             }
             Loader::Musl { arch } => {
-                let file = musl::path_file(&arch);
+                let file = musl::config_file_path(&arch);
                 files.edit_file(&file, MAX_CONF_BYTES, |text| {
                     Ok(musl::update_path_file(text, &native_directories))
                 })?;
@@ -133,10 +133,10 @@ fn configure_glibc(
     directories: &[LibraryDir],
 ) -> Result<(), ApplyError> {
     let drop_in = glibc::generate_drop_in(directories);
-    files.edit_file(glibc::DROP_IN, MAX_CONF_BYTES, |text| {
+    files.edit_file(glibc::DROP_IN_PATH, MAX_CONF_BYTES, |text| {
         Ok((text != Some(&drop_in)).then_some(drop_in))
     })?;
-    files.edit_file(glibc::CONF, MAX_CONF_BYTES, |text| {
+    files.edit_file(glibc::LD_SO_CONF_PATH, MAX_CONF_BYTES, |text| {
         Ok(glibc::update_conf(text))
     })
 }

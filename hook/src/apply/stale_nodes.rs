@@ -66,7 +66,7 @@ pub(crate) fn is_granted_by_cdi(
             })
         };
         bundle
-            .cdi
+            .cdi_grants
             .iter()
             .any(|cdi_grant| cdi_grant.class == grant.class)
             && step.users.iter().any(is_granted)

@@ -93,7 +93,7 @@ pub(crate) fn write_at_start(
     }));
     let record_file = LockedRecord::open(root, &state.id, lock::COMMAND_LOCK_TIMEOUT)?;
     // The hook is called twice if the container requests devices by CDI and by itself.
-    let is_called_twice = !bundle.cdi.is_empty() && bundle.hooks.reads_requests(None);
+    let is_called_twice = !bundle.cdi_grants.is_empty() && bundle.hooks.reads_requests(None);
     let start_time = container::read_start_time(state.pid).ok_or_else(|| {
         let reason = format!("process {} has no start time in /proc", state.pid);
         io::Error::new(io::ErrorKind::NotFound, reason)

@@ -54,7 +54,7 @@ impl PlannedAttachment {
         let bundle = &mut locked.container.bundle;
         // The plan includes the container's other devices, because libraries and masks are for all
         // devices together.
-        bundle.attached = [earlier_requests.clone(), new_requests.clone()].concat();
+        bundle.attach_requests = [earlier_requests.clone(), new_requests.clone()].concat();
         let mut earlier_classes: Vec<&ClassName> = earlier_requests
             .iter()
             .map(|request| &request.grant.class)
@@ -67,7 +67,7 @@ impl PlannedAttachment {
             Err(error) if error.is_conflict() => return Err(error.into()),
             Err(error) => {
                 earlier_classes.clear();
-                bundle.attached = new_requests;
+                bundle.attach_requests = new_requests;
                 let mut plan = planner::plan_for(bundle, &Caller::Attach, config)?;
                 plan.warnings.push(format!(
                     "the container's other devices are left as they are: {}",

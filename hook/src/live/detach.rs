@@ -320,7 +320,7 @@ fn find_host_ids(
         devices: DeviceList::from_item(item.without_suffix()),
         ..grant.clone()
     };
-    bundle.attached = vec![AttachRequest {
+    bundle.attach_requests = vec![AttachRequest {
         grant,
         forced: true,
     }];

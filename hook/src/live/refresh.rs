@@ -33,7 +33,7 @@ impl PlannedRefresh {
         let mut locked = LockedContainer::open(location, config)?;
         Stage::Planning.begin();
         let bundle = &mut locked.container.bundle;
-        bundle.attached = locked.record.list_attach_requests();
+        bundle.attach_requests = locked.record.list_attach_requests();
         let mut plan = planner::plan_for(bundle, &Caller::ChangeRunning, config)?;
         let open_file = |path: &Path| {
             let file = locked.container.namespace.open_file(path);

@@ -9,18 +9,18 @@
 
 use super::LibraryDir;
 
-pub(crate) const CONF: &str = "/etc/ld.so.conf";
+pub(crate) const LD_SO_CONF_PATH: &str = "/etc/ld.so.conf";
 
 /// The drop-in file that lists the hook's library directories. The digits at the beginning of its
 /// name sort it before the files of the container's packages.
-pub(crate) const DROP_IN: &str = "/etc/ld.so.conf.d/00-boathook.conf";
+pub(crate) const DROP_IN_PATH: &str = "/etc/ld.so.conf.d/00-boathook.conf";
 
-/// The content of [`CONF`] in most distributions. It is written if the file does not
+/// The content of [`LD_SO_CONF_PATH`] in most distributions. It is written if the file does not
 /// exist.
 const DEFAULT_CONF: &[u8] = b"include /etc/ld.so.conf.d/*.conf\n";
 
-/// The patterns of an `include` line that are known to match [`DROP_IN`]. Relative patterns
-/// start at the directory of [`CONF`]. If another pattern matches [`DROP_IN`] too,
+/// The patterns of an `include` line that are known to match [`DROP_IN_PATH`]. Relative patterns
+/// start at the directory of [`LD_SO_CONF_PATH`]. If another pattern matches [`DROP_IN_PATH`] too,
 /// the file is included twice, which does no harm, because `ldconfig` skips a directory that it
 /// already knows.
 const DROP_IN_PATTERNS: [&[u8]; 4] = [
@@ -39,10 +39,10 @@ pub(crate) fn generate_drop_in(directories: &[LibraryDir]) -> Vec<u8> {
     text
 }
 
-/// Returns a content of [`CONF`] that makes `ldconfig` read [`DROP_IN`] first, or
+/// Returns a content of [`LD_SO_CONF_PATH`] that makes `ldconfig` read [`DROP_IN_PATH`] first, or
 /// `None` if the existing content does so already, as in most images.
 ///
-/// If the existing content lists a directory or includes another file before [`DROP_IN`], an
+/// If the existing content lists a directory or includes another file before [`DROP_IN_PATH`], an
 /// `include` line is inserted at the beginning, and the rest is kept byte for byte. An `include`
 /// line at the end would not be sufficient, because libraries in earlier directories would take
 /// precedence.
@@ -59,7 +59,15 @@ pub(crate) fn update_conf(existing_content: Option<&[u8]>) -> Option<Vec<u8>> {
     {
         return None;
     }
-    Some([b"include ", DROP_IN.as_bytes(), b"\n", existing_content].concat())
+    Some(
+        [
+            b"include ",
+            DROP_IN_PATH.as_bytes(),
+            b"\n",
+            existing_content,
+        ]
+        .concat(),
+    )
 }
 
 /// Returns the statement on a line of `ld.so.conf`. Returns `None` for a comment, a blank line
@@ -88,5 +96,5 @@ fn is_blank(byte: &u8) -> bool {
 }
 
 fn matches_drop_in(pattern: &[u8]) -> bool {
-    pattern == DROP_IN.as_bytes() || DROP_IN_PATTERNS.contains(&pattern)
+    pattern == DROP_IN_PATH.as_bytes() || DROP_IN_PATTERNS.contains(&pattern)
 }

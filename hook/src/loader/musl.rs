@@ -12,7 +12,7 @@ use super::LibraryDir;
 const BUILT_IN_LIST: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
 
 /// Returns the path of the configuration file for `arch`, musl's name of an architecture.
-pub(crate) fn path_file(arch: &str) -> String {
+pub(crate) fn config_file_path(arch: &str) -> String {
     format!("/etc/ld-musl-{arch}.path")
 }
 

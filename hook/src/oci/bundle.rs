@@ -38,16 +38,16 @@ pub struct Bundle {
     pub mount_label: Option<String>,
     /// The devices that CDI specifications grant, in the order in which the runtime calls the hooks
     /// of the specifications.
-    pub cdi: Vec<CdiGrant>,
+    pub cdi_grants: Vec<CdiGrant>,
     pub hooks: Hooks,
     pub masked_paths: MaskedPaths,
     /// True if the container has its own user namespace, other than the runtime's.
     pub has_user_namespace: bool,
     /// The devices that `boathook attach` adds to the devices of config.json.
-    pub attached: Vec<AttachRequest>,
+    pub attach_requests: Vec<AttachRequest>,
     /// The parts of the container's own request that `boathook detach` has ended. They are known
     /// only to commands that inspect a running container.
-    pub detached: Vec<DetachedRequest>,
+    pub detached_requests: Vec<DetachedRequest>,
 }
 
 /// A device that a user has attached to a running container, or asks to attach.
@@ -301,7 +301,7 @@ impl Bundle {
             }),
             capabilities,
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
-            cdi: config.hooks.parse_grants(),
+            cdi_grants: config.hooks.parse_grants(),
             masked_paths: MaskedPaths {
                 masked: linux.masked_paths,
                 read_only: linux.readonly_paths,
@@ -309,8 +309,8 @@ impl Bundle {
             },
             hooks: config.hooks,
             has_user_namespace: linux.namespaces.iter().any(|entry| entry.kind == "user"),
-            attached: Vec::new(),
-            detached: Vec::new(),
+            attach_requests: Vec::new(),
+            detached_requests: Vec::new(),
         })
     }
 }

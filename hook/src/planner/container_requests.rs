@@ -52,7 +52,7 @@ impl<'b> ContainerRequests<'b> {
         ContainerRequests {
             bundle,
             annotations: origin.and_then(Origin::annotations),
-            granted_devices: group_by_class(&bundle.cdi),
+            granted_devices: group_by_class(&bundle.cdi_grants),
         }
     }
 
@@ -107,13 +107,13 @@ impl<'b> ContainerRequests<'b> {
         };
         let mut variables = env.names().filter(|name| load::has_request_form(name));
         !self.granted_devices.is_empty()
-            || !self.bundle.attached.is_empty()
+            || !self.bundle.attach_requests.is_empty()
             || self.list_annotated_classes().next().is_some()
             || variables.any(is_set)
     }
 
     pub(super) fn is_attached(&self, class: &str) -> bool {
-        let mut attach_requests = self.bundle.attached.iter();
+        let mut attach_requests = self.bundle.attach_requests.iter();
         attach_requests.any(|request| request.grant.class.as_str() == class)
     }
 
@@ -123,7 +123,7 @@ impl<'b> ContainerRequests<'b> {
         class: &DeviceClass,
     ) -> Result<Vec<(Request, SourceKind)>, RefusedRequest> {
         let is_of_class = |attached: &&AttachRequest| attached.grant.class == class.name;
-        let attach_requests = self.bundle.attached.iter().filter(is_of_class);
+        let attach_requests = self.bundle.attach_requests.iter().filter(is_of_class);
         let requests = attach_requests.map(|attached| {
             let devices = attached.grant.devices.clone();
             let source = RequestSource::Attach { devices };

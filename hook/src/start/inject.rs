@@ -108,7 +108,11 @@ fn inject_devices(
     if let Caller::Cdi(grant) = caller {
         // The container has one hook for each CDI device, and the first of these hooks injects all
         // devices.
-        match bundle.cdi.iter().position(|cdi_grant| cdi_grant == grant) {
+        match bundle
+            .cdi_grants
+            .iter()
+            .position(|cdi_grant| cdi_grant == grant)
+        {
             Some(0) => {}
             Some(_) => return Ok(Vec::new()),
             None => return Err(unknown_grant_error(grant)),

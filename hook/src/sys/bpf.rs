@@ -14,9 +14,9 @@ pub(crate) type Insn = [u8; 8];
 
 /// The flag `BPF_F_ALLOW_MULTI`, with which a cgroup can have several device programs. All of them
 /// must allow an access.
-pub(crate) const ALLOW_MULTI: u32 = 1 << 1;
+pub(crate) const BPF_F_ALLOW_MULTI: u32 = 1 << 1;
 /// The flag `BPF_F_REPLACE` (Linux 5.6), with which a program replaces an attached one.
-pub(crate) const REPLACE: u32 = 1 << 2;
+pub(crate) const BPF_F_REPLACE: u32 = 1 << 2;
 /// The maximum number of programs that one cgroup can have (`BPF_CGROUP_MAX_PROGS`).
 pub(crate) const MAX_PROGRAMS: usize = 64;
 /// The maximum number of instructions of one program (`BPF_COMPLEXITY_LIMIT_INSNS`).
@@ -50,7 +50,7 @@ pub(crate) enum ProgramScope {
 /// The device programs of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AttachedPrograms {
-    /// The flag with which the programs were attached: `BPF_F_ALLOW_OVERRIDE`, [`ALLOW_MULTI`] or
+    /// The flag with which the programs were attached: `BPF_F_ALLOW_OVERRIDE`, [`BPF_F_ALLOW_MULTI`] or
     /// 0. For [`ProgramScope::Effective`] it is always 0.
     pub(crate) flags: u32,
     /// The ids of the programs, in the order in which the kernel runs them.
@@ -275,7 +275,7 @@ struct AttachAttr {
     zero_tail: ZeroTail,
 }
 
-/// Attaches `program` to a cgroup. With [`REPLACE`] in `flags`, it replaces the attached program
+/// Attaches `program` to a cgroup. With [`BPF_F_REPLACE`] in `flags`, it replaces the attached program
 /// `replaced_program`. This needs CAP_NET_ADMIN.
 pub(crate) fn attach_program(
     cgroup: BorrowedFd<'_>,

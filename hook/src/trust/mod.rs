@@ -189,7 +189,7 @@ fn read_recorded_claims(
     is_record_optional: bool,
 ) -> Result<(BTreeSet<String>, BTreeSet<DeviceId>), TrustError> {
     let mut grants = bundle
-        .cdi
+        .cdi_grants
         .iter()
         .filter(|grant| grant.class == *class)
         .filter_map(|grant| Some((grant, grant.claim.as_ref()?)))

@@ -4,7 +4,7 @@
 use nix::errno::Errno;
 
 use super::kernel::Kernel;
-use crate::sys::bpf::{ALLOW_MULTI, REPLACE};
+use crate::sys::bpf::{BPF_F_ALLOW_MULTI, BPF_F_REPLACE};
 
 /// Replaces the program `old`, which is attached to `cgroup` with `flags`, by `new`. The call
 /// fails with ENOENT if `old` is no longer attached to `cgroup`.
@@ -15,12 +15,12 @@ pub(super) fn replace_program<K: Kernel>(
     old: &K::Program,
     new: &K::Program,
 ) -> Result<(), Errno> {
-    if flags & ALLOW_MULTI == 0 {
+    if flags & BPF_F_ALLOW_MULTI == 0 {
         // Without BPF_F_ALLOW_MULTI only one program can be attached, and attaching another
         // program replaces it. The kernel accepts only the flags of the old program for it.
         return kernel.attach(cgroup, new, flags, None);
     }
-    match kernel.attach(cgroup, new, ALLOW_MULTI | REPLACE, Some(old)) {
+    match kernel.attach(cgroup, new, BPF_F_ALLOW_MULTI | BPF_F_REPLACE, Some(old)) {
         Err(Errno::EINVAL) => replace_in_two_steps(kernel, cgroup, old, new),
         result => result,
     }
@@ -34,7 +34,7 @@ fn replace_in_two_steps<K: Kernel>(
     old: &K::Program,
     new: &K::Program,
 ) -> Result<(), Errno> {
-    kernel.attach(cgroup, new, ALLOW_MULTI, None)?;
+    kernel.attach(cgroup, new, BPF_F_ALLOW_MULTI, None)?;
     match kernel.detach(cgroup, old) {
         // ENOENT means that another process has detached the old program already.
         Err(Errno::ENOENT) | Ok(()) => Ok(()),

@@ -36,7 +36,7 @@ pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, is_complete: boo
         return Finding::new_fault(ExitCode::HookMissing, SUBJECT, text)
             .with_fix("install it with `boathook-init install`, then create the container again");
     }
-    let cdi_note = if spec.bundle.cdi.is_empty() {
+    let cdi_note = if spec.bundle.cdi_grants.is_empty() {
         ""
     } else {
         ", by CDI specifications: its arguments name the devices"

@@ -27,7 +27,7 @@ pub(super) fn examine(
     config: &Config,
 ) -> Vec<Finding> {
     let nodes = &spec.bundle.spec_devices.nodes;
-    if nodes.is_empty() || !spec.bundle.cdi.is_empty() {
+    if nodes.is_empty() || !spec.bundle.cdi_grants.is_empty() {
         return Vec::new();
     }
     let Ok(host) = planner::open_host(config) else {

@@ -314,8 +314,9 @@ fn iterate_records(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRec
 pub(crate) fn add_recorded_requests(bundle: &mut Bundle, directory: &Path, root: &Path) {
     let records = read_and_report_records(root);
     let record = records.iter().find(|record| record.bundle == directory);
-    bundle.attached = record.map_or_else(Vec::new, AttachmentRecord::list_attach_requests);
-    bundle.detached = record.map_or_else(Vec::new, AttachmentRecord::list_detached_requests);
+    bundle.attach_requests = record.map_or_else(Vec::new, AttachmentRecord::list_attach_requests);
+    bundle.detached_requests =
+        record.map_or_else(Vec::new, AttachmentRecord::list_detached_requests);
 }
 
 /// Returns the directory of records. Creates it if it does not exist.

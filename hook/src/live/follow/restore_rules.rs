@@ -275,7 +275,7 @@ fn remove_stale_rules(
     let mut planned_rules = Vec::new();
     // Each device is planned separately, because the plan fails for a device that was removed.
     for device in &record.devices {
-        bundle.attached = vec![device.to_attach_request(device.to_request())];
+        bundle.attach_requests = vec![device.to_attach_request(device.to_request())];
         let plan = planner::plan_for(bundle, &Caller::Attach, config);
         planned_rules.extend(plan.iter().flat_map(|plan| list_step_rules(&plan.steps)));
     }

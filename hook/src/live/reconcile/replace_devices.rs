@@ -93,7 +93,7 @@ pub(in crate::live) fn replace_devices(
         |users: &[StepUser]| !users.is_empty() && users.iter().all(is_followed_device);
 
     let bundle = &mut locked.container.bundle;
-    bundle.attached = grants;
+    bundle.attach_requests = grants;
     // The nodes that the engine made have earlier numbers or are replaced by this change. So the
     // plan must not count them as present.
     bundle.spec_devices.nodes.clear();

@@ -185,5 +185,5 @@ fn musls_path_takes_several_directories() {
         assert_eq!(show(text).as_deref(), want, "{existing:?}");
     }
     assert_eq!(musl::update_path_file(None, &[]), None);
-    assert_eq!(musl::path_file("x86_64"), "/etc/ld-musl-x86_64.path");
+    assert_eq!(musl::config_file_path("x86_64"), "/etc/ld-musl-x86_64.path");
 }

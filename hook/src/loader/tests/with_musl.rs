@@ -27,7 +27,7 @@ fn run_with(path: &[u8], scratch: &Path) -> String {
             .args(["-m", "sh", "-c", script, "sh"])
             .args([
                 &file,
-                Path::new(&musl::path_file(ARCH)),
+                Path::new(&musl::config_file_path(ARCH)),
                 &scratch.join("program"),
             ])
             .arg(SONAME)
@@ -41,7 +41,7 @@ fn run_with(path: &[u8], scratch: &Path) -> String {
 fn musl_takes_our_library_before_a_stale_one() {
     let tools = can_run("musl-gcc", &["--version"])
         && can_run("unshare", &["-m", "mount", "--version"])
-        && can_run("test", &["-f", &musl::path_file(ARCH)]);
+        && can_run("test", &["-f", &musl::config_file_path(ARCH)]);
     if !tools {
         return;
     }

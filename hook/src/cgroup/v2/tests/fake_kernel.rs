@@ -12,7 +12,8 @@ use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::kernel::Kernel;
 use crate::cgroup::v2::request::AccessRequest;
 use crate::sys::bpf::{
-    ALLOW_MULTI, AttachedPrograms, Insn, MAX_PROGRAMS, ProgramDescription, ProgramScope, REPLACE,
+    AttachedPrograms, BPF_F_ALLOW_MULTI, BPF_F_REPLACE, Insn, MAX_PROGRAMS, ProgramDescription,
+    ProgramScope,
 };
 
 /// A call that changed something.
@@ -80,7 +81,7 @@ impl FakeKernel {
         let cgroups = self.cgroups.borrow();
         let mut effective = Vec::new();
         for level in leaf.ancestors().filter_map(|dir| cgroups.get(dir)) {
-            if effective.is_empty() || level.flags & ALLOW_MULTI != 0 {
+            if effective.is_empty() || level.flags & BPF_F_ALLOW_MULTI != 0 {
                 effective.extend(&level.ids);
             }
         }
@@ -172,7 +173,7 @@ impl Kernel for FakeKernel {
         flags: u32,
         replace: Option<&u32>,
     ) -> Result<(), Errno> {
-        if flags & REPLACE != 0 && self.cannot_replace {
+        if flags & BPF_F_REPLACE != 0 && self.cannot_replace {
             return Err(Errno::EINVAL);
         }
         if self.rivals.get() > 0 {
@@ -184,13 +185,13 @@ impl Kernel for FakeKernel {
         let change = {
             let mut cgroups = self.cgroups.borrow_mut();
             let level = cgroups.entry(cgroup.clone()).or_default();
-            if !level.ids.is_empty() && level.flags != flags & !REPLACE {
+            if !level.ids.is_empty() && level.flags != flags & !BPF_F_REPLACE {
                 return Err(Errno::EPERM);
             }
             if level.ids.len() >= MAX_PROGRAMS {
                 return Err(Errno::E2BIG);
             }
-            level.flags = flags & !REPLACE;
+            level.flags = flags & !BPF_F_REPLACE;
             match replace {
                 Some(old) => {
                     let place = level.ids.iter_mut().find(|id| *id == old);
@@ -201,7 +202,7 @@ impl Kernel for FakeKernel {
                     }
                 }
                 None => {
-                    if flags & ALLOW_MULTI == 0 {
+                    if flags & BPF_F_ALLOW_MULTI == 0 {
                         level.ids.clear();
                     }
                     level.ids.push(*program);

@@ -18,7 +18,7 @@ use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
 use crate::cgroup::v2::kernel::{Kernel, RunningKernel};
 use crate::cgroup::v2::rewrite::{Admission, evaluate_admission};
 use crate::cgroup::{DeviceCgroup, KernelMounts};
-use crate::sys::bpf::{self, ALLOW_MULTI, Insn};
+use crate::sys::bpf::{self, BPF_F_ALLOW_MULTI, Insn};
 
 /// A cgroup2 in a mount namespace of this thread.
 struct Cgroup2 {
@@ -156,7 +156,7 @@ fn check(of_slice: &[(&str, u32)], of_leaf: &[(&str, u32)], rewritten: [usize; 2
 
 #[test]
 fn what_denies_is_rewritten_at_the_leaf_and_its_slice() {
-    const MULTI: u32 = ALLOW_MULTI;
+    const MULTI: u32 = BPF_F_ALLOW_MULTI;
     const OVERRIDE: u32 = 1;
     type Programs = &'static [(&'static str, u32)];
     let cases: [(Programs, Programs, [usize; 2]); 7] = [
@@ -187,8 +187,8 @@ fn an_enclosing_container_is_never_widened() {
     let inner = TestCgroup::named(&outer.dir, ".scope").unwrap();
     let mut outer_process = Prober::in_cgroup(&outer.dir);
     let mut prober = Prober::in_cgroup(&inner.dir);
-    attach(&outer.dir, &usual("runc"), ALLOW_MULTI);
-    attach(&inner.dir, &usual("runc"), ALLOW_MULTI);
+    attach(&outer.dir, &usual("runc"), BPF_F_ALLOW_MULTI);
+    attach(&inner.dir, &usual("runc"), BPF_F_ALLOW_MULTI);
     let cgroup = cgroup2.device_cgroup(&prober);
     let spec = SpecRules::from_spec(&[]);
 
@@ -241,7 +241,7 @@ fn without_capabilities_nothing_is_done() {
     };
     let leaf = TestCgroup::new(&cgroup2.point).unwrap();
     let mut prober = Prober::in_cgroup(&leaf.dir);
-    attach(&leaf.dir, &usual("runc"), ALLOW_MULTI);
+    attach(&leaf.dir, &usual("runc"), BPF_F_ALLOW_MULTI);
     let cgroup = cgroup2.device_cgroup(&prober);
 
     // The capabilities are dropped for this thread only.
@@ -286,8 +286,8 @@ fn hidden_programs_are_regenerated() {
     let leaf = TestCgroup::new(&pod.dir).unwrap();
     let mut prober = Prober::in_cgroup(&leaf.dir);
     let hardened = Hardened::set();
-    attach(&pod.dir, &allow_everything(), ALLOW_MULTI);
-    attach(&leaf.dir, &usual("runc"), ALLOW_MULTI);
+    attach(&pod.dir, &allow_everything(), BPF_F_ALLOW_MULTI);
+    attach(&leaf.dir, &usual("runc"), BPF_F_ALLOW_MULTI);
     let cgroup = cgroup2.device_cgroup(&prober);
     // A process that may see kernel addresses would get blinded instructions instead of none.
     caps::drop(None, caps::CapSet::Effective, caps::Capability::CAP_SYSLOG).unwrap();
@@ -303,7 +303,7 @@ fn hidden_programs_are_regenerated() {
     assert!(!prober.may_open("r", HWRNG), "{report:?}");
     assert!(prober.may_open("rw", (1, 3)), "{report:?}");
 
-    attach(&leaf.dir, &usual("systemd"), ALLOW_MULTI);
+    attach(&leaf.dir, &usual("systemd"), BPF_F_ALLOW_MULTI);
     let error = cgroup.allow(&[rule(HWRNG, "r")], &SpecRules::from_spec(&[]));
     assert!(
         matches!(error, Err(CgroupError::ForeignProgram { .. })),

@@ -20,7 +20,7 @@ use crate::cgroup::v2::assembler;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
 use crate::cgroup::v2::{RequiredChange, change_programs_on};
-use crate::sys::bpf::{ALLOW_MULTI, MAX_PROGRAMS};
+use crate::sys::bpf::{BPF_F_ALLOW_MULTI, MAX_PROGRAMS};
 
 const ALLOW_OVERRIDE: u32 = 1;
 const LEAF: &str = "/cg/pod.slice/container";
@@ -78,8 +78,12 @@ fn a_device_takes_the_place_of_another_in_one_replacement() {
     for hides in [false, true] {
         let kernel = FakeKernel { hides, ..kernel() };
         let spec = SpecRules::from_spec(&[(&misc(182, "rw")).into()]);
-        kernel.with(LEAF, ALLOW_MULTI, &[assembler::generate_program(&spec)]);
-        kernel.with(POD, ALLOW_MULTI, &[allow_everything()]);
+        kernel.with(
+            LEAF,
+            BPF_F_ALLOW_MULTI,
+            &[assembler::generate_program(&spec)],
+        );
+        kernel.with(POD, BPF_F_ALLOW_MULTI, &[allow_everything()]);
         let mut lengths = Vec::new();
         for (gone, here) in [(182, 183), (183, 182), (182, 183), (183, 182), (182, 183)] {
             let before = kernel.changes.borrow().len();
@@ -128,9 +132,9 @@ fn leaves_a_container_without_programs_alone() {
 #[test]
 fn replaces_what_denies_and_nothing_else() {
     let kernel = kernel();
-    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-    kernel.with(POD, ALLOW_MULTI, &[allow_everything()]);
-    kernel.with(ROOT, ALLOW_MULTI, &[allow_everything()]);
+    let leaf = kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
+    kernel.with(POD, BPF_F_ALLOW_MULTI, &[allow_everything()]);
+    kernel.with(ROOT, BPF_F_ALLOW_MULTI, &[allow_everything()]);
 
     assert_eq!(
         allow(&kernel).unwrap(),
@@ -155,7 +159,7 @@ fn replaces_what_denies_and_nothing_else() {
 #[test]
 fn a_second_call_changes_nothing() {
     let kernel = kernel();
-    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+    kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
     allow(&kernel).unwrap();
     let changes = kernel.changes.borrow().len();
 
@@ -167,8 +171,12 @@ fn a_second_call_changes_nothing() {
 fn every_program_of_the_container_and_its_slice_that_denies_is_replaced() {
     let kernel = kernel();
     let deny = deny_everything;
-    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny(), allow_everything(), deny()]);
-    let pod = kernel.with(POD, ALLOW_MULTI, &[deny()]);
+    let leaf = kernel.with(
+        LEAF,
+        BPF_F_ALLOW_MULTI,
+        &[deny(), allow_everything(), deny()],
+    );
+    let pod = kernel.with(POD, BPF_F_ALLOW_MULTI, &[deny()]);
 
     assert_eq!(
         allow(&kernel).unwrap(),
@@ -198,7 +206,7 @@ fn without_replace_the_new_program_comes_before_the_old_one_goes() {
         cannot_replace: true,
         ..kernel()
     };
-    let old = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()])[0];
+    let old = kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()])[0];
 
     assert_eq!(allow(&kernel).unwrap()[0].1, Rewritten { program_id: old });
     assert_eq!(
@@ -206,7 +214,7 @@ fn without_replace_the_new_program_comes_before_the_old_one_goes() {
         [
             Change::Attach {
                 program: kernel.attached(LEAF)[0],
-                flags: ALLOW_MULTI
+                flags: BPF_F_ALLOW_MULTI
             },
             Change::Detach { program: old },
         ]
@@ -220,7 +228,7 @@ fn without_detach_nothing_is_wider_and_the_error_explains_it() {
         detach_fails: Some(Errno::EBUSY),
         ..kernel()
     };
-    let old = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()])[0];
+    let old = kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()])[0];
 
     let error = allow(&kernel).unwrap_err().to_string();
     assert_eq!(
@@ -249,7 +257,7 @@ fn single_programs_keep_their_flags() {
 #[test]
 fn overridden_programs_have_no_say() {
     let kernel = kernel();
-    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()])[0];
+    let leaf = kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()])[0];
     kernel.with(POD, ALLOW_OVERRIDE, &[deny_everything()]);
 
     assert_eq!(
@@ -265,7 +273,7 @@ fn looks_again_when_a_program_is_swapped_meanwhile() {
         rivals: Cell::new(3),
         ..kernel()
     };
-    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+    kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
 
     let outcome = allow(&kernel).unwrap().remove(0).1;
     assert!(matches!(outcome, Rewritten { .. }), "{outcome:?}");
@@ -278,7 +286,7 @@ fn gives_up_on_programs_that_never_settle() {
         rivals: Cell::new(usize::MAX),
         ..kernel()
     };
-    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+    kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
 
     let error = allow(&kernel).unwrap_err();
     assert!(
@@ -293,8 +301,8 @@ fn the_hidden_program_of_the_container_is_regenerated() {
         hides: true,
         ..kernel()
     };
-    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-    let pod = kernel.with(POD, ALLOW_MULTI, &[allow_everything()]);
+    let leaf = kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
+    let pod = kernel.with(POD, BPF_F_ALLOW_MULTI, &[allow_everything()]);
 
     assert_eq!(
         allow(&kernel).unwrap(),
@@ -328,7 +336,7 @@ fn a_program_that_may_be_another_components_is_left_alone() {
             maps,
             ..FakeKernel::default()
         };
-        let leaf = kernel.with(LEAF, ALLOW_MULTI, &programs);
+        let leaf = kernel.with(LEAF, BPF_F_ALLOW_MULTI, &programs);
         let error = allow(&kernel).unwrap_err().to_string();
         let foreign = if hides { leaf[0] } else { leaf[leaf.len() - 1] };
         let named = format!("device program {foreign} (\"program_{foreign}\") of cgroup {LEAF}");

@@ -12,8 +12,12 @@ fn a_program_of_an_enclosing_container_is_never_changed() {
         ("/cg", "/cg/inner"),
     ] {
         let kernel = FakeKernel::default();
-        kernel.with(inner, ALLOW_MULTI, &[deny_everything()]);
-        kernel.with(outer, ALLOW_MULTI, &[allow_everything(), deny_everything()]);
+        kernel.with(inner, BPF_F_ALLOW_MULTI, &[deny_everything()]);
+        kernel.with(
+            outer,
+            BPF_F_ALLOW_MULTI,
+            &[allow_everything(), deny_everything()],
+        );
         let error = allow_in(&kernel, &cgroup(ROOT, inner)).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -27,8 +31,8 @@ fn a_program_of_an_enclosing_container_is_never_changed() {
 
         // If the outer container has the device, the inner one gets it.
         let kernel = FakeKernel::default();
-        let program = kernel.with(inner, ALLOW_MULTI, &[deny_everything()])[0];
-        let outer_programs = kernel.with(outer, ALLOW_MULTI, &[allow_everything()]);
+        let program = kernel.with(inner, BPF_F_ALLOW_MULTI, &[deny_everything()])[0];
+        let outer_programs = kernel.with(outer, BPF_F_ALLOW_MULTI, &[allow_everything()]);
         let levels = allow_in(&kernel, &cgroup(ROOT, inner)).unwrap();
         assert_eq!(
             levels[0],
@@ -49,8 +53,8 @@ fn an_enclosing_program_that_cannot_be_read_is_reported() {
         hides: true,
         ..FakeKernel::default()
     };
-    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()])[0];
-    let root = kernel.with(ROOT, ALLOW_MULTI, &[allow_everything()])[0];
+    let leaf = kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()])[0];
+    let root = kernel.with(ROOT, BPF_F_ALLOW_MULTI, &[allow_everything()])[0];
     assert_eq!(
         allow(&kernel).unwrap(),
         levels([
@@ -66,14 +70,14 @@ fn programs_above_the_mount_are_looked_at_but_out_of_reach() {
     let visible = cgroup(POD, LEAF);
 
     let kernel = kernel();
-    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-    kernel.with(ROOT, ALLOW_MULTI, &[allow_everything()]);
+    kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
+    kernel.with(ROOT, BPF_F_ALLOW_MULTI, &[allow_everything()]);
     assert_eq!(allow_in(&kernel, &visible).unwrap().len(), 1);
     assert!(admits_request(&kernel, 183));
 
     let kernel = FakeKernel::default();
-    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-    let root = kernel.with(ROOT, ALLOW_MULTI, &[deny_everything()])[0];
+    kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
+    let root = kernel.with(ROOT, BPF_F_ALLOW_MULTI, &[deny_everything()])[0];
     let error = allow_in(&kernel, &visible).unwrap_err().to_string();
     assert_eq!(
         error,

@@ -15,7 +15,7 @@ fn only_the_containers_own_programs_are_made_again() {
             hides,
             ..FakeKernel::default()
         };
-        kernel.with(dir, ALLOW_MULTI, &[deny_everything()]);
+        kernel.with(dir, BPF_F_ALLOW_MULTI, &[deny_everything()]);
         let found = has_hidden_program_on(&kernel, &cgroup(ROOT, LEAF)).unwrap();
         assert_eq!(found, expected, "{hides} {dir}");
     }
@@ -30,7 +30,7 @@ fn without_privileges_nothing_counts_as_hidden() {
         open_fails: Some(Errno::EPERM),
         ..FakeKernel::default()
     };
-    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+    kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
     assert!(!has_hidden_program_on(&kernel, &cgroup(ROOT, LEAF)).unwrap());
     let kernel = FakeKernel {
         is_privileged: true,
@@ -49,7 +49,11 @@ fn what_is_known_stays_however_often_a_program_is_made_again() {
     };
     let spec = SpecRules::from_spec(&[(&misc(182, "rw")).into()]);
     let known = spec.with_allowed(&[misc(184, "rw")]);
-    kernel.with(LEAF, ALLOW_MULTI, &[assembler::generate_program(&known)]);
+    kernel.with(
+        LEAF,
+        BPF_F_ALLOW_MULTI,
+        &[assembler::generate_program(&known)],
+    );
     let cgroup = cgroup(ROOT, LEAF);
     for (withdrawn, rules, allowed) in [
         (&[][..], &[misc(183, "rw")][..], Some(183)),

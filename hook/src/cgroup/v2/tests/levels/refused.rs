@@ -7,7 +7,7 @@ fn a_full_cgroup_is_an_error_with_that_reason() {
     let kernel = kernel();
     let mut programs = vec![allow_everything(); MAX_PROGRAMS - 1];
     programs.push(deny_everything());
-    kernel.with(LEAF, ALLOW_MULTI, &programs);
+    kernel.with(LEAF, BPF_F_ALLOW_MULTI, &programs);
 
     let error = allow(&kernel).unwrap_err().to_string();
     assert!(error.contains("has 64 programs"), "{error}");
@@ -63,8 +63,8 @@ fn kernels_that_refuse(is_privileged: bool) -> [FakeKernel; 3] {
         },
     ];
     for kernel in &kernels {
-        kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-        kernel.with(POD, ALLOW_MULTI, &[deny_everything()]);
+        kernel.with(LEAF, BPF_F_ALLOW_MULTI, &[deny_everything()]);
+        kernel.with(POD, BPF_F_ALLOW_MULTI, &[deny_everything()]);
     }
     kernels
 }
@@ -73,7 +73,7 @@ fn kernels_that_refuse(is_privileged: bool) -> [FakeKernel; 3] {
 fn a_rewrite_that_does_not_load_is_an_error() {
     for dir in [LEAF, POD] {
         let kernel = FakeKernel::default();
-        let old = kernel.with(dir, ALLOW_MULTI, &[deny_everything()]);
+        let old = kernel.with(dir, BPF_F_ALLOW_MULTI, &[deny_everything()]);
         kernel.load_fails.set(Some((2, Errno::EINVAL)));
         let error = allow(&kernel).unwrap_err().to_string();
         assert_eq!(
