@@ -1,6 +1,6 @@
-//! Types for parsing untrusted JSON. Texts are borrowed from the JSON document, and lists have a
-//! maximum length, so that a document of many small values does not need many times its own size
-//! in memory when it is parsed.
+//! Defines types for parsing untrusted JSON with little memory. Strings are borrowed from the
+//! document, and lists have a maximum length. Therefore a document of many small values does not
+//! need many times its size in memory.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,36 +9,38 @@ use std::marker::PhantomData;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A JSON string. It is borrowed from the document, unless it contains escapes.
+/// A JSON string, which is borrowed from the document unless it contains escapes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
-/// A list of at most `MAX` items. Parsing a longer one fails.
+/// A list of at most `MAX_ITEMS` items. Parsing a longer list fails.
 #[derive(Debug)]
-pub struct BoundedList<T, const MAX: usize>(pub Vec<T>);
+pub struct BoundedList<T, const MAX_ITEMS: usize>(pub Vec<T>);
 
-impl<T, const MAX: usize> Default for BoundedList<T, MAX> {
+impl<T, const MAX_ITEMS: usize> Default for BoundedList<T, MAX_ITEMS> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedList<T, MAX> {
+impl<'de, T: Deserialize<'de>, const MAX_ITEMS: usize> Deserialize<'de>
+    for BoundedList<T, MAX_ITEMS>
+{
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Items<T, const MAX: usize>(PhantomData<T>);
+        struct ListVisitor<T, const MAX_ITEMS: usize>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
-            type Value = BoundedList<T, MAX>;
+        impl<'de, T: Deserialize<'de>, const MAX_ITEMS: usize> Visitor<'de> for ListVisitor<T, MAX_ITEMS> {
+            type Value = BoundedList<T, MAX_ITEMS>;
 
-            fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(text, "a list of at most {MAX} items")
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "a list of at most {MAX_ITEMS} items")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
                 let mut list = Vec::new();
                 while let Some(item) = items.next_element()? {
-                    if list.len() == MAX {
-                        return Err(A::Error::invalid_length(MAX + 1, &self));
+                    if list.len() == MAX_ITEMS {
+                        return Err(A::Error::invalid_length(MAX_ITEMS + 1, &self));
                     }
                     list.push(item);
                 }
@@ -46,7 +48,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedLis
             }
         }
 
-        deserializer.deserialize_seq(Items(PhantomData))
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Serves the pages `/healthz`, `/readyz` and `/metrics` of the programs.
+//! Serves the pages `/healthz`, `/readyz` and `/metrics` of the two programs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,50 +11,53 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::runtime;
 
-/// Starts to serve the pages of this process at `address`, until the process ends.
+/// Starts a thread that serves the pages of this process at `address` until the process ends.
 /// `not_ready_reason` returns the reason why the process is not ready, or `None` if it is ready.
 ///
-/// A separate thread serves the pages, so that the kubelet's probes are answered in time even if
-/// many clients occupy the port for requests.
-pub fn start(
+/// The thread is separate, so that the kubelet's probes are answered in time even if many clients
+/// occupy the port for requests.
+pub fn start_server(
     address: SocketAddr,
     registry: Registry,
     not_ready_reason: impl Fn() -> Option<&'static str> + Send + Sync + 'static,
 ) -> anyhow::Result<()> {
-    let metrics = move || {
+    let render_metrics = move || {
         let mut page = String::new();
-        // Writing to a string cannot fail.
+        // The result is ignored, because writing to a string cannot fail.
         let _ = encode(&mut page, &registry);
         page
     };
-    let ready =
+    let check_readiness =
         move || not_ready_reason().map_or(Ok("ok".to_owned()), |reason| Err(reason.to_owned()));
-    let pages =
-        move |method: &Method, path: &str, _: &[u8]| answer_probe(method, path, &metrics, &ready);
+    let answer_request = move |method: &Method, path: &str, _: &[u8]| {
+        answer_probe(method, path, &render_metrics, &check_readiness)
+    };
     let listener = listen(address)?.into_std()?;
-    let serve = move || {
-        // The runtime is created inside this closure, which only the new thread runs. If spawning
-        // the thread fails, the caller's thread drops the closure, and dropping a runtime inside
-        // another runtime panics.
+    let serve_pages = move || {
+        // The runtime is created inside this closure, which only the new thread runs. Otherwise the
+        // caller would drop the runtime if the thread cannot be started, and dropping a runtime
+        // inside another runtime panics.
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         runtime.block_on(async {
             let listener = TcpListener::from_std(listener)?;
-            http_server::serve(listener, Limits::PAGES, pages).await;
+            http_server::serve(listener, Limits::PAGES, answer_request).await;
             io::Result::Ok(())
         })
     };
-    let report = move || {
-        if let Err(error) = serve() {
+    let run_thread = move || {
+        if let Err(error) = serve_pages() {
             tracing::error!("cannot serve {address}: {error}");
         }
     };
-    let thread = thread::Builder::new().name("pages".into()).spawn(report);
+    let thread = thread::Builder::new()
+        .name("pages".into())
+        .spawn(run_thread);
     thread.map(drop).context("cannot start a thread")
 }
 
-/// Returns a socket that listens at `address`. The error names the address.
+/// Returns a socket that listens at `address`. The error message contains the address.
 pub fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     http_server::listen(address).with_context(|| format!("cannot listen on {address}"))
 }

@@ -1,5 +1,5 @@
-//! The start and the end of the scheduler and the webhook: exit codes, the asynchronous runtime,
-//! signals and the limit of open files.
+//! Starts and ends the programs of this crate. Sets exit codes, the asynchronous runtime, signal
+//! handlers and the limit of open files.
 
 use std::process::ExitCode;
 
@@ -10,8 +10,8 @@ use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Parses the command line of this process and calls `run` with it. If `run` fails, the error is
-/// printed on stderr with the program's name.
+/// Parses the command line of this process and calls `run` with the result. If `run` fails, prints
+/// the error on stderr with the program's name.
 pub fn run_program<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<()>) -> ExitCode {
     match run(command_line::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -22,8 +22,8 @@ pub fn run_program<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<
     }
 }
 
-/// Runs `serve` on a new asynchronous runtime until it ends, or until this process receives
-/// SIGTERM or SIGINT. Both signals count as success.
+/// Runs `serve` on a new asynchronous runtime until it ends, or until this process receives SIGTERM
+/// or SIGINT. An end by a signal is a success.
 pub(crate) fn serve_until_signal(
     serve: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
@@ -49,22 +49,21 @@ pub(crate) async fn connect_to_api_server() -> anyhow::Result<Client> {
         .context("cannot configure the client of the API server")
 }
 
-/// Raises the soft limit of open files to the hard limit. Each connection needs an open file, and
-/// engines start containers with a soft limit of 1,024, because programs that use select(2)
-/// cannot handle more.
+/// Raises the soft limit of open files to the hard limit. Each connection needs an open file, but
+/// engines start containers with a soft limit of 1,024 for programs that use select(2).
 fn raise_open_file_limit() {
-    let files = Resource::RLIMIT_NOFILE;
-    let result =
-        getrlimit(files).and_then(|(_, hard_limit)| setrlimit(files, hard_limit, hard_limit));
+    let open_files = Resource::RLIMIT_NOFILE;
+    let result = getrlimit(open_files)
+        .and_then(|(_, hard_limit)| setrlimit(open_files, hard_limit, hard_limit));
     if let Err(error) = result {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }
 }
 
 async fn wait_for_end_signal() -> anyhow::Result<()> {
-    let install = |kind| signal(kind).context("cannot install a signal handler");
-    let mut terminate = install(SignalKind::terminate())?;
-    let mut interrupt = install(SignalKind::interrupt())?;
+    let install_handler = |kind| signal(kind).context("cannot install a signal handler");
+    let mut terminate = install_handler(SignalKind::terminate())?;
+    let mut interrupt = install_handler(SignalKind::interrupt())?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

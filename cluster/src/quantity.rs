@@ -1,16 +1,16 @@
-//! Parses Kubernetes quantities of extended resources. They are whole numbers, but the API server
-//! may write them with a suffix: 2000 becomes `2k`.
+//! Parses Kubernetes quantities of extended resources. The quantities are whole numbers, but the
+//! API server may write them with a suffix: 2000 as `2k`.
 
-/// The maximum length in bytes of a quantity. The API server writes much shorter ones.
-const MAX_LENGTH: usize = 64;
+/// The maximum length of a quantity, in bytes. The API server writes much shorter quantities.
+const MAX_QUANTITY_BYTES: usize = 64;
 
 /// Returns the number of units that a quantity represents. Returns `None` if the text is not a
 /// quantity, or not a whole number from 0 to 2⁶³ − 1.
 pub fn parse_units(text: &str) -> Option<u64> {
-    if text.len() > MAX_LENGTH {
+    if text.len() > MAX_QUANTITY_BYTES {
         return None;
     }
-    let (negative, unsigned) = match text.as_bytes().first() {
+    let (is_negative, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
@@ -19,7 +19,7 @@ pub fn parse_units(text: &str) -> Option<u64> {
     let (number, suffix) = unsigned.split_at(end.unwrap_or(unsigned.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = format!("{whole}{fraction}");
-    let (twos, tens) = parse_suffix(suffix)?;
+    let (binary_exponent, suffix_exponent) = parse_suffix(suffix)?;
     if digits.is_empty() || fraction.contains('.') {
         return None;
     }
@@ -27,32 +27,38 @@ pub fn parse_units(text: &str) -> Option<u64> {
     if significant.is_empty() {
         return Some(0);
     }
-    // Trailing zeros are counted as powers of ten instead of being parsed, so that a number with
-    // many zeros and a small suffix, such as 1000…000n, does not overflow.
+    // Trailing zeros are not parsed but counted as powers of ten, so that a number with many zeros
+    // and a small suffix, such as 1000…000n, does not overflow.
     let mantissa = significant.trim_end_matches('0');
-    let zeros = i32::try_from(significant.len() - mantissa.len()).ok()?;
-    let tens = tens + zeros - i32::try_from(fraction.len()).ok()?;
-    let number = mantissa.parse::<u128>().ok()?.checked_mul(1 << twos)?;
-    let power = 10_u128.checked_pow(tens.unsigned_abs())?;
-    let value = if tens < 0 {
-        number.is_multiple_of(power).then(|| number / power)?
+    let trailing_zeros = i32::try_from(significant.len() - mantissa.len()).ok()?;
+    let decimal_exponent = suffix_exponent + trailing_zeros - i32::try_from(fraction.len()).ok()?;
+    let scaled_mantissa = mantissa
+        .parse::<u128>()
+        .ok()?
+        .checked_mul(1 << binary_exponent)?;
+    let power = 10_u128.checked_pow(decimal_exponent.unsigned_abs())?;
+    let value = if decimal_exponent < 0 {
+        scaled_mantissa
+            .is_multiple_of(power)
+            .then(|| scaled_mantissa / power)?
     } else {
-        number.checked_mul(power)?
+        scaled_mantissa.checked_mul(power)?
     };
     u64::try_from(value)
         .ok()
-        .filter(|units| !negative && i64::try_from(*units).is_ok())
+        .filter(|units| !is_negative && i64::try_from(*units).is_ok())
 }
 
-/// Parses the suffix of a quantity. Returns the exponents of two and of ten by which the number
-/// is multiplied: (10, 0) for `Ki` and (0, 3) for `k`. Returns `None` for an unknown suffix.
+/// Parses the suffix of a quantity. Returns the exponents of the powers of two and of ten by which
+/// the number is multiplied: (10, 0) for `Ki` and (0, 3) for `k`. Returns `None` for an unknown
+/// suffix.
 fn parse_suffix(suffix: &str) -> Option<(u32, i32)> {
-    const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
-    if let Some(index) = BINARY.iter().position(|name| *name == suffix) {
+    const BINARY_SUFFIXES: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+    if let Some(index) = BINARY_SUFFIXES.iter().position(|name| *name == suffix) {
         return Some((10 * (u32::try_from(index).ok()? + 1), 0));
     }
-    if let Some(index) = DECIMAL.iter().position(|name| *name == suffix) {
+    if let Some(index) = DECIMAL_SUFFIXES.iter().position(|name| *name == suffix) {
         return Some((0, 3 * (i32::try_from(index).ok()? - 3)));
     }
     let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Watches objects of the API server, and repeats a watch that failed.
+//! Watches objects of the API server, and repeats a watch that has failed.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use serde::de::DeserializeOwned;
 
-/// The name of a metric's label, and its value.
+/// A label of a metric: its name and its value.
 pub type Label = (&'static str, &'static str);
 
-/// The delays before a failed watch is repeated, from 0.8 to 30 seconds. They have a random part,
-/// so that the replicas of a program do not all call the API server at the same time.
+/// The delays before a failed watch is repeated, from 0.8 to 30 seconds. A random part (jitter)
+/// prevents all replicas of a program from calling the API server at the same time.
 pub const RETRY_DELAYS: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_millis(800))
     .with_max_delay(Duration::from_secs(30))
     .with_jitter()
     .without_max_times();
 
-/// Watches all objects of a kind, calls `apply` for each event, and never returns. `kind` is the
-/// name of the kind in log messages and in the metric `errors`. A watch that fails again and again
-/// is logged once, when it begins to fail, and once more when it works again.
+/// Watches all objects of a kind, and calls `apply_event` for each event. Never returns. `kind` is
+/// the name of the kind, in log messages and as a label of `error_counters`. A watch that fails
+/// repeatedly is logged when it begins to fail, and when it works again.
 pub(crate) async fn watch_objects<K>(
     kind: &'static str,
     client: Client,
     config: watcher::Config,
-    errors: &Family<[Label; 1], Counter>,
-    delays: ExponentialBuilder,
-    mut apply: impl FnMut(Event<K>),
+    error_counters: &Family<[Label; 1], Counter>,
+    retry_delays: ExponentialBuilder,
+    mut apply_event: impl FnMut(Event<K>),
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let events = watcher(Api::<K>::all(client), config);
-    let mut events = std::pin::pin!(events.backoff(ExponentialBackoff::from(delays)));
+    let mut events = std::pin::pin!(events.backoff(ExponentialBackoff::from(retry_delays)));
     let mut is_failing = false;
     while let Some(event) = events.next().await {
         match event {
@@ -48,10 +48,10 @@ pub(crate) async fn watch_objects<K>(
                     tracing::info!("the watch of {kind} works again");
                     is_failing = false;
                 }
-                apply(event);
+                apply_event(event);
             }
             Err(error) => {
-                errors.get_or_create(&[("kind", kind)]).inc();
+                error_counters.get_or_create(&[("kind", kind)]).inc();
                 if !is_failing {
                     let error = anyhow::Error::from(error);
                     tracing::warn!("the watch of {kind} failed, retrying: {error:#}");

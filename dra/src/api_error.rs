@@ -1,8 +1,8 @@
-//! Describes errors of the API server for log messages.
+//! Describes errors of requests to the API server for log messages.
 
-/// Describes an error. If the API server refused the request, the text is its message for people
-/// and not the whole answer.
-pub(crate) fn describe(error: kube::Error) -> String {
+/// Describes the error of a request. If the API server refused the request, the text is only the
+/// message for people in the answer.
+pub(crate) fn describe_error(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => format!("{:#}", anyhow::Error::from(other)),

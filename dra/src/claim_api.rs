@@ -1,7 +1,8 @@
-//! Requests ResourceClaims from the API server.
+//! Creates the client for requests about ResourceClaims to the API server.
 //!
-//! The namespace and the name become parts of the request's path, and kube escapes neither. The
-//! kubelet and the claim records are trusted to name claims, but not to form other paths.
+//! The namespace and the name of a claim become parts of the request's path, and the crate kube
+//! does not escape them. They come from the kubelet and from claim records, and are checked so that
+//! they cannot form another path.
 
 use anyhow::ensure;
 use device_class::name::excerpt;
@@ -10,10 +11,10 @@ use kube::{Api, Client};
 
 use crate::names::{is_dns_label, is_dns_subdomain};
 
-/// Returns the API of the claims in a namespace, for a request about the claim `name`.
+/// Returns the client for the claims in a namespace, for a request about the claim `name`.
 ///
 /// # Errors
-/// Returns an error if the API server does not allow `namespace` or `name`.
+/// Returns an error if `namespace` is not a DNS label or `name` is not a DNS subdomain.
 pub(crate) fn claims_api(
     client: &Client,
     namespace: &str,

@@ -1,5 +1,6 @@
-//! Unprepares claims that the kubelet will never unprepare, because it lost its own record of
-//! them, or because they were deleted by force while it did not run.
+//! Unprepares claims that the kubelet will never unprepare: it has lost its checkpoint, or the
+//! claims were deleted by force while it did not run. Also restores missing CDI specifications of
+//! claims.
 
 use std::time::{Duration, Instant};
 
@@ -15,21 +16,21 @@ use crate::claim_api::claims_api;
 use crate::claim_users::{ClaimUse, ClaimUsers};
 use crate::inventory::Inventory;
 
-/// The interval at which unused claims are searched for, and at which all CDI specifications are
-/// written again.
+/// The interval of the search for unused claims. All CDI specifications of claims are also written
+/// again at this interval.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The interval at which missing CDI specifications are noticed.
-const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval at which the driver checks whether a CDI specification is missing.
+const MISSING_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Keeps the CDI specifications of prepared claims in place. There are none after the node has
-/// restarted, because their directory is a tmpfs. Returns if the directory was removed on the host
-/// while it is mounted in this container.
+/// Writes missing CDI specifications of prepared claims again, until the task is cancelled. All are
+/// missing after a restart of the node, because their directory is a tmpfs. Returns if the
+/// directory was removed on the host while it is mounted in this container.
 pub(crate) async fn restore_specifications(
     claims: NodeClaims,
     inventory: watch::Receiver<Inventory>,
 ) {
-    let mut reported = Vec::new();
+    let mut reported_problems = Vec::new();
     loop {
         let (claims_to_restore, current_inventory) = (claims.clone(), inventory.borrow().clone());
         let problems = match spawn_blocking(move || {
@@ -41,39 +42,40 @@ pub(crate) async fn restore_specifications(
             Ok(Err(error)) => vec![format!("cannot read the prepared claims: {error}")],
             Err(error) => vec![format!("cannot read the prepared claims: {error}")],
         };
-        if problems != reported {
+        if problems != reported_problems {
             problems.iter().for_each(|line| tracing::warn!("{line}"));
-            reported = problems;
+            reported_problems = problems;
         }
-        if is_removed_mount(&claims.cdi) {
+        if is_removed_mount(&claims.cdi_directory) {
             tracing::error!(
                 "{} was removed on the host, and is still mounted here: ending, so that this \
                  container is started again with the directory that is there then",
-                claims.cdi.display()
+                claims.cdi_directory.display()
             );
             return;
         }
-        // All specifications are written again even if none is missing, because one may have been
-        // changed.
+        // After this time all specifications are written again even if none is missing, because
+        // another program may have changed one.
         let next_restoration = Instant::now() + CLEANUP_INTERVAL;
-        tokio::time::sleep(POLL_INTERVAL).await;
+        tokio::time::sleep(MISSING_CHECK_INTERVAL).await;
         while Instant::now() < next_restoration
-            && claims.have_specifications()
-            && !is_removed_mount(&claims.cdi)
+            && claims.have_all_specifications()
+            && !is_removed_mount(&claims.cdi_directory)
         {
-            tokio::time::sleep(POLL_INTERVAL).await;
+            tokio::time::sleep(MISSING_CHECK_INTERVAL).await;
         }
     }
 }
 
-/// Searches periodically for claims that no pod uses, and unprepares them.
+/// Unprepares claims that no pod uses. Searches for such claims periodically, until the task is
+/// cancelled.
 pub(crate) async fn run(
     client: Client,
     claims: NodeClaims,
-    users: ClaimUsers,
+    claim_users: ClaimUsers,
     inventory: watch::Receiver<Inventory>,
 ) {
-    let mut reported = Vec::new();
+    let mut reported_problems = Vec::new();
     loop {
         let mut problems = Vec::new();
         let claims_to_read = claims.clone();
@@ -81,70 +83,74 @@ pub(crate) async fn run(
             for record in records {
                 let current_inventory = inventory.borrow().clone();
                 if let Err(error) =
-                    unprepare_if_unused(&client, &claims, &users, &record, &current_inventory).await
+                    unprepare_if_unused(&client, &claims, &claim_users, &record, &current_inventory)
+                        .await
                 {
                     problems.push(format!("claim {}: {error:#}", record.title()));
                 }
             }
         }
-        if problems != reported {
+        if problems != reported_problems {
             problems.iter().for_each(|line| tracing::warn!("{line}"));
-            reported = problems;
+            reported_problems = problems;
         }
         tokio::time::sleep(CLEANUP_INTERVAL).await;
     }
 }
 
-/// Unprepares the given claims as far as no pod uses them.
+/// Unprepares those of the claims `uids` that no pod uses. Fails at the first claim that must stay
+/// prepared or cannot be checked.
 pub(crate) async fn unprepare_unused(
     client: &Client,
     claims: &NodeClaims,
-    users: &ClaimUsers,
+    claim_users: &ClaimUsers,
     uids: &[ClaimUid],
     inventory: &Inventory,
 ) -> Result<(), anyhow::Error> {
     let claims_to_read = claims.clone();
     let (records, _) = spawn_blocking(move || claims_to_read.read_records()).await??;
     for record in records.iter().filter(|record| uids.contains(&record.uid)) {
-        let result = unprepare_if_unused(client, claims, users, record, inventory).await;
-        // The caller's message names the claim that is being prepared, so this error names the
-        // other one.
+        let result = unprepare_if_unused(client, claims, claim_users, record, inventory).await;
+        // The error names the claim that still has the device. The caller adds the claim that is
+        // being prepared.
         result.with_context(|| format!("the device of claim {}", record.title()))?;
     }
     Ok(())
 }
 
-/// Unprepares a claim that the API server does not have, or that is reserved for no pod, if no pod
-/// of this node uses it.
+/// Unprepares the claim of a record if no pod of this node uses it, and if the API server has no
+/// such claim or the claim is not reserved for a pod. Otherwise updates the pods in the record.
 async fn unprepare_if_unused(
     client: &Client,
     claims: &NodeClaims,
-    users: &ClaimUsers,
+    claim_users: &ClaimUsers,
     record: &Record,
     inventory: &Inventory,
 ) -> Result<(), anyhow::Error> {
-    // The record is opened before the API server is asked, because the claim may be prepared for a
-    // new pod after the answer.
+    // The record is opened before the request to the API server, because the claim may be prepared
+    // for a new pod after the answer. The open file then shows that the record was replaced.
     let Some(record_file) = claims.open_record(&record.uid)? else {
         return Ok(());
     };
     let api = claims_api(client, &record.namespace, &record.name)?;
     let answer = api.get_opt(&record.name).await;
-    let answer = answer.map_err(|error| anyhow::Error::msg(api_error::describe(error)))?;
-    let reason = match answer {
+    let current_claim =
+        answer.map_err(|error| anyhow::Error::msg(api_error::describe_error(error)))?;
+    let reason = match current_claim {
         None => "there is no such claim".to_owned(),
         Some(claim) => match allocated_requests(&claim, &record.uid) {
             Err(error) if error.is_claim_unused() => error.to_string(),
             _ => {
-                // The claim may have been reserved for further pods since it was prepared.
-                let running = users.find_running_pods().await;
+                // The claim stays prepared. Its record is updated, because the claim may have been
+                // reserved for further pods since it was prepared.
+                let running_pods = claim_users.find_running_pods().await;
                 let (claims, uid) = (claims.clone(), record.uid.clone());
-                let update = move || claims.update_pods(&uid, &claim, running.as_ref());
+                let update = move || claims.update_pods(&uid, &claim, running_pods.as_ref());
                 return Ok(spawn_blocking(update).await??);
             }
         },
     };
-    match users.find_use(record).await {
+    match claim_users.find_claim_use(record).await {
         ClaimUse::Unused => {}
         ClaimUse::InUse => anyhow::bail!(
             "{reason}, but a pod of this node still uses it, so its devices stay with that pod: end \

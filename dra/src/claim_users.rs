@@ -1,7 +1,7 @@
-//! Finds out whether a pod of this node uses a prepared claim that the API server no longer has.
+//! Determines whether a pod of this node uses a prepared claim that the API server no longer has.
 //!
-//! A user can force the deletion of a claim while a pod uses it. The API server then knows nothing
-//! about the device, and only these sources do:
+//! A user can force the deletion of a claim while a pod uses the claim. The API server then does
+//! not know that the device is in use, and only these sources tell it:
 //! - The kubelet's checkpoint of claims (`dra_manager_state`) names the pods of each claim. The
 //!   driver can read it only if it runs on the host or has the file mounted.
 //! - The kubelet's PodResources API lists the claims of pods that have not ended, without init
@@ -21,56 +21,56 @@ use kubelet_api::{POD_RESOURCES_SOCKET, ask_pod_resources};
 use crate::claim::Record;
 use crate::pod_cgroups::{OwnPod, PodCgroups, PodUid};
 
-/// The sources that know which claims the running pods use.
+/// The sources that tell which claims the running pods use.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimUsers {
-    record: PathBuf,
-    socket: PathBuf,
+    checkpoint_path: PathBuf,
+    pod_resources_socket: PathBuf,
     /// The name of the driver's own pod. Without it the PodResources API is not used.
-    pod: Option<String>,
+    own_pod_name: Option<String>,
     cgroups: PodCgroups,
 }
 
-/// Whether pods use one claim.
+/// The answer to the question whether a pod of this node uses a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClaimUse {
     /// No pod of this node has the claim.
     Unused,
     /// A pod has the claim.
     InUse,
-    /// The sources give no certain answer, for this reason.
+    /// The sources give no certain answer. The text is the reason.
     Unknown(String),
 }
 
 impl ClaimUsers {
-    /// Takes the kubelet's root directory, the path at which this process sees the host's root
-    /// directory, and the driver's own pod.
-    pub(crate) fn new(kubelet: &Path, host: &Path, pod: Option<&OwnPod>) -> Self {
+    /// Creates the sources. `kubelet_root` is the kubelet's root directory, and `host_root` is the
+    /// path at which this process sees the host's root directory.
+    pub(crate) fn new(kubelet_root: &Path, host_root: &Path, own_pod: Option<&OwnPod>) -> Self {
         ClaimUsers {
-            record: kubelet.join(FILE_NAME),
-            socket: kubelet.join(POD_RESOURCES_SOCKET),
-            pod: pod.map(|pod| pod.name.clone()),
-            cgroups: PodCgroups::new(host, pod),
+            checkpoint_path: kubelet_root.join(FILE_NAME),
+            pod_resources_socket: kubelet_root.join(POD_RESOURCES_SOCKET),
+            own_pod_name: own_pod.map(|pod| pod.name.clone()),
+            cgroups: PodCgroups::new(host_root, own_pod),
         }
     }
 
-    /// Asks all sources about a claim. The claim is in use if one of them says so. It is unused if
-    /// the kubelet's checkpoint says so, or if both other sources do.
-    pub(crate) async fn find_use(&self, claim: &Record) -> ClaimUse {
-        let path = self.record.display();
-        let recorded = match KubeletClaims::read(&self.record) {
-            Ok(record) => Some(record.has_pods(claim.uid.as_str())),
+    /// Asks all sources whether a pod uses a claim. The claim is in use if one source says so. It
+    /// is unused if the kubelet's checkpoint says so, or if both other sources say so.
+    pub(crate) async fn find_claim_use(&self, claim: &Record) -> ClaimUse {
+        let path = self.checkpoint_path.display();
+        let is_in_checkpoint = match KubeletClaims::read(&self.checkpoint_path) {
+            Ok(checkpoint) => Some(checkpoint.has_pods(claim.uid.as_str())),
             Err(error) if error.is_absent() => None,
             Err(error) => return ClaimUse::Unknown(format!("{path}: {error}")),
         };
         let is_listed = self.list_pods().await.map(|pods| lists_claim(&pods, claim));
         let has_cgroup = self.has_running_pod(claim).await;
-        match (recorded, is_listed, has_cgroup) {
+        match (is_in_checkpoint, is_listed, has_cgroup) {
             (Some(true), ..) | (_, Some(true), _) | (.., Ok(true)) => ClaimUse::InUse,
             (Some(false), ..) | (None, Some(false), Ok(false)) => ClaimUse::Unused,
             (None, None, _) => ClaimUse::Unknown(format!(
                 "{path} does not exist here, and {} did not answer with all pods",
-                self.socket.display()
+                self.pod_resources_socket.display()
             )),
             (None, Some(false), Err(reason)) => {
                 ClaimUse::Unknown(format!("{path} does not exist here, and {reason}"))
@@ -78,7 +78,8 @@ impl ClaimUsers {
         }
     }
 
-    /// Returns whether a pod that can use the claim has a cgroup, or why this is not known.
+    /// Returns whether a pod that can use the claim has a cgroup. The error is the reason why this
+    /// is not known.
     async fn has_running_pod(&self, claim: &Record) -> Result<bool, String> {
         let Some(pods) = &claim.pods else {
             return Err(
@@ -87,33 +88,43 @@ impl ClaimUsers {
                     .to_owned(),
             );
         };
-        let running = self.find_running_pods().await.ok_or_else(|| {
-            let root = self.cgroups.root().display();
+        let running_pods = self.find_running_pods().await.ok_or_else(|| {
+            let root = self.cgroups.cgroup_root().display();
             format!(
                 "this pod has no cgroup below {root}, by which the pods with init containers are \
                  known"
             )
         })?;
-        Ok(pods.iter().any(|uid| running.contains(&PodUid::new(uid))))
+        Ok(pods
+            .iter()
+            .any(|uid| running_pods.contains(&PodUid::new(uid))))
     }
 
-    /// Returns the pods of this node that have a cgroup, if it is known of all.
+    /// Returns the pods of this node that have a cgroup. Returns `None` if the list may be
+    /// incomplete.
     pub(crate) async fn find_running_pods(&self) -> Option<BTreeSet<PodUid>> {
         self.cgroups.list_pods().await
     }
 
-    /// Returns the pods that the kubelet lists, if the driver's own pod is among them.
+    /// Returns the pods that the PodResources API lists. Returns `None` if the driver's own pod is
+    /// not among them, because the list is then incomplete.
     async fn list_pods(&self) -> Option<Vec<PodResources>> {
-        let own_pod = self.pod.as_ref()?;
+        let own_pod_name = self.own_pod_name.as_ref()?;
         let request = ListPodResourcesRequest {};
-        let answer = ask_pod_resources(&self.socket, async |kubelet| kubelet.list(request).await);
+        let answer = ask_pod_resources(&self.pod_resources_socket, async |kubelet| {
+            kubelet.list(request).await
+        });
         let pods = answer.await?.into_inner().pod_resources;
-        pods.iter().any(|pod| pod.name == *own_pod).then_some(pods)
+        pods.iter()
+            .any(|pod| pod.name == *own_pod_name)
+            .then_some(pods)
     }
 }
 
 fn lists_claim(pods: &[PodResources], claim: &Record) -> bool {
     let containers = pods.iter().flat_map(|pod| &pod.containers);
     let mut claims = containers.flat_map(|container| &container.dynamic_resources);
-    claims.any(|used| used.claim_name == claim.name && used.claim_namespace == claim.namespace)
+    claims.any(|listed_claim| {
+        listed_claim.claim_name == claim.name && listed_claim.claim_namespace == claim.namespace
+    })
 }

@@ -1,4 +1,5 @@
-//! The devices of a class and their possible parts, with their names in ResourceSlices.
+//! Collects the devices of a class and their possible parts, with the names that they have in
+//! ResourceSlices.
 
 use std::io;
 use std::path::Path;
@@ -18,27 +19,27 @@ use crate::names;
 pub struct ClassDevices {
     pub class: DeviceClass,
     /// The devices, and the device nodes that a container gets together with each of them.
-    pub found: FoundClass,
-    /// The names of the devices in slices, in the same order.
-    pub names: Vec<String>,
-    /// The devices that can be divided or are divided already.
+    pub found_class: FoundClass,
+    /// The names of the devices in slices, in the order of `found.inventory.devices`.
+    pub device_names: Vec<String>,
+    /// The devices that can be divided into parts, or are divided already.
     pub divisible_devices: Vec<DivisibleDevice>,
     /// Whether the allocations of the device plugin are known. If they are not, no claim may get a
     /// device.
     pub are_allocations_known: bool,
 }
 
-/// A device that can be divided.
+/// A device that can be divided into parts, with its name and the names of the parts.
 #[derive(Debug, Clone)]
 pub struct DivisibleDevice {
     /// The device's name in slices.
     pub name: String,
     pub divisible: Divisible,
-    /// The names of the possible parts, in the same order.
-    pub names: Vec<String>,
+    /// The names of the possible parts in slices, in the order of `divisible.parts`.
+    pub part_names: Vec<String>,
 }
 
-/// The object that has a given name in slices.
+/// The device or part to which a name in slices refers.
 #[derive(Debug, Clone, Copy)]
 pub enum NamedDevice<'a> {
     Device(&'a Device),
@@ -46,18 +47,18 @@ pub enum NamedDevice<'a> {
     Part(&'a DivisibleDevice, &'a PossiblePart),
 }
 
-/// An entry of a pool.
+/// An entry of a class's pool, from which the devices of slices are built.
 #[derive(Debug, Clone, Copy)]
 pub enum PoolEntry<'a> {
     Device(&'a str, &'a Device),
-    /// A divisible device with its parts.
+    /// A divisible device with all its possible parts.
     Divisible(&'a DivisibleDevice),
 }
 
 impl DivisibleDevice {
-    /// Returns the possible parts, with their names.
+    /// Returns the possible parts of the device with their names in slices.
     pub fn parts(&self) -> impl Iterator<Item = (&str, &PossiblePart)> {
-        let names = self.names.iter().map(String::as_str);
+        let names = self.part_names.iter().map(String::as_str);
         names.zip(&self.divisible.parts)
     }
 
@@ -68,83 +69,92 @@ impl DivisibleDevice {
 }
 
 impl ClassDevices {
-    /// Creates the value from devices found on the host with the root directory `root`. Also
-    /// returns one line for each reason why devices cannot be divided.
-    pub fn new(class: DeviceClass, found: FoundClass, root: &Path) -> (Self, Vec<String>) {
-        let inventory = &found.inventory;
-        let (divisible, warnings) = find_divisible(&class, inventory, root);
-        // Divided devices get names too, so that no name changes when parts are created.
+    /// Names the devices of a class, and finds which of them can be divided. `host_root` is
+    /// the path of the host's root directory. Also returns one line for each reason why devices
+    /// cannot be divided.
+    pub fn new(
+        class: DeviceClass,
+        found_class: FoundClass,
+        host_root: &Path,
+    ) -> (Self, Vec<String>) {
+        let inventory = &found_class.inventory;
+        let (divisible_list, warnings) = find_divisible_devices(&class, inventory, host_root);
+        // A divided device is not in the inventory. It gets a name too, so that no name changes
+        // when parts are created.
         let mut ids: Vec<&DeviceId> = inventory.devices.iter().map(|device| &device.id).collect();
-        let divided: Vec<_> = divisible
+        let divided_ids: Vec<_> = divisible_list
             .iter()
             .map(|device| &device.whole.id)
             .filter(|id| !ids.contains(id))
             .collect();
-        ids.extend(divided);
-        let mut names = names::device_names(&ids);
-        // An existing part keeps the name that it had before it was created.
+        ids.extend(divided_ids);
+        let mut device_names = names::build_device_names(&ids);
+        // Existing parts are named as possible parts, so that a part keeps its name when it is
+        // created.
         let is_part = |device: &Device| {
-            let mut parents = divisible.iter().map(|parent| &parent.whole.id);
+            let mut parents = divisible_list.iter().map(|parent| &parent.whole.id);
             parents.any(|id| device.part_of.as_ref() == Some(id))
         };
         let undivided_names: Vec<String> = inventory
             .devices
             .iter()
-            .zip(&names)
+            .zip(&device_names)
             .filter(|(device, _)| !is_part(device))
             .map(|(_, name)| name.clone())
             .collect();
         let mut divisible_devices = Vec::new();
-        for divisible in &divisible {
+        for divisible in &divisible_list {
             let index = ids.iter().position(|id| **id == divisible.whole.id);
-            let name = index.map(|index| names[index].clone()).unwrap_or_default();
-            let mut names: Vec<String> = Vec::new();
+            let name = index
+                .map(|index| device_names[index].clone())
+                .unwrap_or_default();
+            let mut part_names: Vec<String> = Vec::new();
             for part in &divisible.parts {
-                names.push(names::part_name(
+                part_names.push(names::build_part_name(
                     &name,
                     &part.profile,
                     part.placement(),
                     |name| {
-                        let mut used_names = undivided_names.iter().chain(&names);
-                        used_names.any(|used| used == name)
+                        let mut used_names = undivided_names.iter().chain(&part_names);
+                        used_names.any(|used_name| used_name == name)
                     },
                 ));
             }
             divisible_devices.push(DivisibleDevice {
-                names,
+                part_names,
                 divisible: divisible.clone(),
                 name,
             });
         }
-        names.truncate(inventory.devices.len());
+        device_names.truncate(inventory.devices.len());
         let devices = ClassDevices {
             class,
-            found,
-            names,
+            found_class,
+            device_names,
             divisible_devices,
             are_allocations_known: true,
         };
         (devices, warnings)
     }
 
-    /// Looks up the class's devices on the host again.
-    pub fn rediscover(&self, root: &Path) -> io::Result<Self> {
-        let host = RealHost::open(root)?;
-        let found = FoundClass {
+    /// Discovers the class's devices on the host again.
+    pub fn rediscover_devices(&self, host_root: &Path) -> io::Result<Self> {
+        let host = RealHost::open(host_root)?;
+        let found_class = FoundClass {
             inventory: discover::devices(&self.class, &host),
-            edits: self.found.edits.clone(),
+            edits: self.found_class.edits.clone(),
         };
         Ok(ClassDevices {
             are_allocations_known: self.are_allocations_known,
-            ..Self::new(self.class.clone(), found, root).0
+            ..Self::new(self.class.clone(), found_class, host_root).0
         })
     }
 
     pub fn devices(&self) -> &[Device] {
-        &self.found.inventory.devices
+        &self.found_class.inventory.devices
     }
 
-    /// Returns the device with this id, even if it is divided.
+    /// Returns the device with this id, which may be a part or a divided device.
     pub fn find_by_id(&self, id: &DeviceId) -> Option<&Device> {
         let parents = self
             .divisible_devices
@@ -154,7 +164,8 @@ impl ClassDevices {
         devices.find(|device| device.id == *id)
     }
 
-    /// Returns the device, share or part with this name in slices.
+    /// Returns the device or the part with this name in slices. The name of a share leads to its
+    /// device.
     pub fn find_by_name(&self, name: &str) -> Option<NamedDevice<'_>> {
         for parent in &self.divisible_devices {
             if parent.name == name {
@@ -164,70 +175,72 @@ impl ClassDevices {
                 return Some(NamedDevice::Part(parent, part));
             }
         }
-        let mut devices = self.names.iter().zip(self.devices());
-        let has_name = |(device_name, device): &(&String, &Device)| {
+        let mut devices = self.device_names.iter().zip(self.devices());
+        let matches_name = |(device_name, device): &(&String, &Device)| {
             let mut shares =
-                (0..device.replicas.unwrap_or(0)).map(|n| names::share_name(device_name, n));
+                (0..device.replicas.unwrap_or(0)).map(|n| names::build_share_name(device_name, n));
             device_name.as_str() == name || shares.any(|share| share == name)
         };
         devices
-            .find(has_name)
+            .find(matches_name)
             .map(|(_, device)| NamedDevice::Device(device))
     }
 
-    /// Returns the entries of the class's pool, in the order of the devices. If `parts` is set,
-    /// they do not depend on which parts exist; otherwise only existing devices are returned.
-    pub fn list_entries(&self, parts: bool) -> Vec<PoolEntry<'_>> {
-        let mut offered = Vec::new();
-        let mut offered_parents: Vec<&DeviceId> = Vec::new();
-        for (name, device) in self.names.iter().zip(self.devices()) {
+    /// Returns the entries of the class's pool, in the order of the devices. With `includes_parts`,
+    /// each divisible device is one entry, whether or not its parts exist. Otherwise only existing
+    /// devices and parts are entries.
+    pub fn list_entries(&self, includes_parts: bool) -> Vec<PoolEntry<'_>> {
+        let mut entries = Vec::new();
+        let mut listed_parents: Vec<&DeviceId> = Vec::new();
+        for (name, device) in self.device_names.iter().zip(self.devices()) {
             match self
                 .divisible_devices
                 .iter()
-                .find(|parent| parts && parent.contains_device(device))
+                .find(|parent| includes_parts && parent.contains_device(device))
             {
-                None => offered.push(PoolEntry::Device(name, device)),
-                Some(parent) if offered_parents.contains(&&parent.divisible.whole.id) => {}
+                None => entries.push(PoolEntry::Device(name, device)),
+                Some(parent) if listed_parents.contains(&&parent.divisible.whole.id) => {}
                 Some(parent) => {
-                    offered_parents.push(&parent.divisible.whole.id);
-                    offered.push(PoolEntry::Divisible(parent));
+                    listed_parents.push(&parent.divisible.whole.id);
+                    entries.push(PoolEntry::Divisible(parent));
                 }
             }
         }
-        offered
+        entries
     }
 
-    /// Returns the name and the health of every device, share and part.
+    /// Returns the name in slices and the health of every device, share and part of the class.
     pub fn list_health(&self) -> Vec<(String, &Health)> {
-        let mut healths = Vec::new();
-        for (name, device) in self.names.iter().zip(self.devices()) {
-            let shares = (0..device.replicas.unwrap_or(0)).map(|n| names::share_name(name, n));
+        let mut health_entries = Vec::new();
+        for (name, device) in self.device_names.iter().zip(self.devices()) {
+            let shares =
+                (0..device.replicas.unwrap_or(0)).map(|n| names::build_share_name(name, n));
             let names = std::iter::once(name.clone()).chain(shares);
-            healths.extend(names.map(|name| (name, &device.health)));
+            health_entries.extend(names.map(|name| (name, &device.health)));
         }
         for parent in &self.divisible_devices {
-            if !self.names.contains(&parent.name) {
-                healths.push((parent.name.clone(), &parent.divisible.whole.health));
+            if !self.device_names.contains(&parent.name) {
+                health_entries.push((parent.name.clone(), &parent.divisible.whole.health));
             }
             let parts = parent.parts();
-            healths.extend(
+            health_entries.extend(
                 parts.map(|(name, part)| (name.to_owned(), self.part_health(parent, part))),
             );
         }
-        healths
+        health_entries
     }
 
-    /// Returns the health of a part. A part that does not exist yet has the health of its device,
-    /// as far as that affects parts.
+    /// Returns the health of a part. A part that does not exist yet is unhealthy if the state of
+    /// its device would affect it.
     pub fn part_health<'a>(
         &'a self,
         parent: &'a DivisibleDevice,
         part: &PossiblePart,
     ) -> &'a Health {
-        let existing = part.made.as_ref();
-        let existing =
-            existing.and_then(|id| self.devices().iter().find(|device| device.id == *id));
-        match existing {
+        let existing_id = part.made.as_ref();
+        let existing_device =
+            existing_id.and_then(|id| self.devices().iter().find(|device| device.id == *id));
+        match existing_device {
             Some(device) => &device.health,
             None if parent.divisible.whole.is_healthy_in_parts() => &Health::Healthy,
             None => &parent.divisible.whole.health,
@@ -235,25 +248,28 @@ impl ClassDevices {
     }
 }
 
-/// Finds the devices that can be divided, if the host has the programs for it. Also returns one
-/// line for each problem.
-fn find_divisible(
+/// Returns the devices of a class that can be divided, if the host has the programs that create
+/// parts. Also returns one line for each problem.
+fn find_divisible_devices(
     class: &DeviceClass,
     inventory: &Inventory,
-    root: &Path,
+    host_root: &Path,
 ) -> (Vec<Divisible>, Vec<String>) {
     let programs = class.spec.parts.iter().flat_map(Parts::programs);
-    let warn = |reason: String| vec![format!("devices are not divided: {reason}")];
+    let to_warnings = |reason: String| vec![format!("devices are not divided: {reason}")];
     for program in programs {
-        match ownership::program(root, Path::new(&program.to_string())) {
+        match ownership::program(host_root, Path::new(&program.to_string())) {
             Ok(_) => {}
             Err(error) if error.is_absent() => return (Vec::new(), Vec::new()),
-            Err(error) => return (Vec::new(), warn(error.to_string())),
+            Err(error) => return (Vec::new(), to_warnings(error.to_string())),
         }
     }
-    match RealHost::open(root) {
+    match RealHost::open(host_root) {
         _ if class.spec.parts.is_empty() => (Vec::new(), Vec::new()),
         Ok(host) => discover::divisible(class, inventory, &host),
-        Err(error) => (Vec::new(), warn(format!("{}: {error}", root.display()))),
+        Err(error) => (
+            Vec::new(),
+            to_warnings(format!("{}: {error}", host_root.display())),
+        ),
     }
 }

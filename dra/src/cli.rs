@@ -53,7 +53,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Run {
     /// The node's name in the cluster
-    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    #[arg(long, value_name = "NAME", value_parser = parse_node_name)]
     pub(crate) node_name: String,
 
     /// The uid of this pod, which sockets are named by, so that a new instance can serve
@@ -72,19 +72,24 @@ pub struct Run {
 
     /// What the kubelet's drivers have in common.
     #[command(flatten)]
-    pub(crate) on_node: NodeOptions,
+    pub(crate) node_options: NodeOptions,
 
     /// What the taint of an unhealthy device does to pods
-    #[arg(long, value_name = "EFFECT", default_value = "no-schedule")]
-    pub(crate) unhealthy: Effect,
+    #[arg(
+        long = "unhealthy",
+        value_name = "EFFECT",
+        default_value = "no-schedule"
+    )]
+    pub(crate) taint_effect: TaintEffect,
 
     /// The log.
     #[command(flatten)]
     pub log: LogOptions,
 }
 
-/// Parses the name of a node, which becomes a part of URLs of the API server.
-fn node_name(text: &str) -> Result<String, String> {
+/// Parses the name of a node. The name must be a DNS subdomain, because it becomes a part of URLs
+/// of the API server.
+fn parse_node_name(text: &str) -> Result<String, String> {
     if is_dns_subdomain(text) {
         Ok(text.to_owned())
     } else {
@@ -94,19 +99,19 @@ fn node_name(text: &str) -> Result<String, String> {
 
 /// The effect of the taint on an unhealthy device.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Effect {
+pub(crate) enum TaintEffect {
     /// None is placed on the device
     NoSchedule,
     /// Those that use it are deleted, too
     NoExecute,
 }
 
-impl Effect {
-    /// Returns the value for the field `effect` of a taint.
-    pub(crate) fn name(self) -> &'static str {
+impl TaintEffect {
+    /// Returns the value of the field `effect` of a taint in a ResourceSlice.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Effect::NoSchedule => "NoSchedule",
-            Effect::NoExecute => "NoExecute",
+            TaintEffect::NoSchedule => "NoSchedule",
+            TaintEffect::NoExecute => "NoExecute",
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Builds the Kubernetes objects DeviceClass. ResourceClaims and extended resources refer to
-//! devices by them.
+//! Builds the manifests of Kubernetes DeviceClass objects, by which ResourceClaims and extended
+//! resources refer to devices.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,88 +10,92 @@ use device_class::config::Config;
 use device_class::load;
 use device_class::name::ClassName;
 
-use crate::names::{DRIVER, dns_label};
-use crate::slice::PART;
+use crate::names::{DRIVER, to_dns_label};
+use crate::slice::PART_ATTRIBUTE;
 
-/// Builds the manifests of the named classes from the class files of the host with the root
-/// directory `root`.
+/// Builds the manifests of the classes `names` from the class files below the host's root
+/// directory. `config` is the path of the configuration.
 pub fn build_manifests(
     names: &[ClassName],
-    config: Option<&Path>,
-    root: &Path,
+    config_path: Option<&Path>,
+    host_root: &Path,
 ) -> Result<String, anyhow::Error> {
-    let config = Config::load_given(config, Some(root)).context("configuration")?;
-    let config = config.mounted_at(root);
-    let mut text = String::new();
+    let loaded_config =
+        Config::load_given(config_path, Some(host_root)).context("configuration")?;
+    let config = loaded_config.mounted_at(host_root);
+    let mut manifests = String::new();
     for name in names {
         let sources = load::each_source(&config.classes)?;
-        let mut sources = sources.into_iter().filter_map(Result::ok);
-        let source = sources.find(|source| source.name == *name);
-        let source = source.with_context(|| format!("no class file {name}.toml on this host"))?;
-        text.push_str(&build_manifest(&config.class(&source)?));
+        let mut readable_sources = sources.into_iter().filter_map(Result::ok);
+        let found_source = readable_sources.find(|source| source.name == *name);
+        let source =
+            found_source.with_context(|| format!("no class file {name}.toml on this host"))?;
+        manifests.push_str(&build_manifest(&config.class(&source)?));
     }
-    Ok(text)
+    Ok(manifests)
 }
 
-/// Builds the manifest of a class, and one for each profile of its parts.
+/// Builds the manifest of a class, and a manifest for each profile of its parts.
 fn build_manifest(class: &DeviceClass) -> String {
-    let name = dns_label(class.name.as_str());
+    let name = to_dns_label(class.name.as_str());
     let profiles = class
         .spec
         .parts
         .iter()
         .map(|parts| parts.profile.to_string());
-    let mut text = if class.spec.parts.is_empty() {
+    let mut manifests = if class.spec.parts.is_empty() {
         format_manifest(class, &name, "")
     } else {
-        // A claim for a whole device must not get a part.
+        // The selector excludes parts, because a claim for a whole device must not get a part.
         format_manifest(
             class,
             &name,
-            &format!(" &&\n          !has({DRIVER_ATTRIBUTES}.{PART})"),
+            &format!(" &&\n          !has({DRIVER_ATTRIBUTES}.{PART_ATTRIBUTE})"),
         )
     };
-    // A resource name with a placeholder stands for several resources, and each of them would need
-    // its own DeviceClass.
+    // A resource name with a placeholder means several resources. Each of them would need a
+    // separate DeviceClass.
     let resource = class.spec.resource.to_string();
     if !resource.contains('{') {
-        // Writing to a text cannot fail.
+        // The result is ignored, because writing to a string cannot fail.
         let _ = writeln!(
-            text,
+            manifests,
             "  # Pods that ask for {resource} get it by a claim (Kubernetes 1.36).\n  \
                extendedResourceName: {resource}"
         );
     } else {
         let _ = writeln!(
-            text,
+            manifests,
             "  # extendedResourceName: one of {resource}, with a selector on `resource`"
         );
     }
     for profile in profiles {
         if profile.contains('{') {
-            // Only the node of a device knows its profiles.
+            // A profile with a placeholder has values that are known only on the nodes, so a
+            // comment describes its DeviceClass.
             let _ = writeln!(
-                text,
+                manifests,
                 "# A DeviceClass for a profile of its parts: as above, with\n\
-                 #   has({DRIVER_ATTRIBUTES}.{PART}) && {DRIVER_ATTRIBUTES}.{PART} == 'PROFILE'"
+                 #   has({DRIVER_ATTRIBUTES}.{PART_ATTRIBUTE}) && {DRIVER_ATTRIBUTES}.{PART_ATTRIBUTE} == 'PROFILE'"
             );
             continue;
         }
-        let name = dns_label(&format!("{name}-{profile}"));
-        let is_it = format!(
-            " &&\n          has({DRIVER_ATTRIBUTES}.{PART}) &&\n          {DRIVER_ATTRIBUTES}.{PART} == '{profile}'"
+        let profile_name = to_dns_label(&format!("{name}-{profile}"));
+        let profile_condition = format!(
+            " &&\n          has({DRIVER_ATTRIBUTES}.{PART_ATTRIBUTE}) &&\n          {DRIVER_ATTRIBUTES}.{PART_ATTRIBUTE} == '{profile}'"
         );
-        text.push_str(&format_manifest(class, &name, &is_it));
+        manifests.push_str(&format_manifest(class, &profile_name, &profile_condition));
     }
-    text
+    manifests
 }
 
-/// This driver's attributes of a device, in a CEL expression.
+/// The CEL expression for the attributes of a device that this driver defines.
 const DRIVER_ATTRIBUTES: &str = "device.attributes['boathook.dev']";
 
-/// Builds one manifest. The selector tests whether each attribute exists, because an expression
-/// with an unknown attribute fails for all devices of the cluster.
-fn format_manifest(class: &DeviceClass, name: &str, further: &str) -> String {
+/// Builds one manifest. `more_conditions` is appended to the selector. The selector tests whether
+/// an attribute exists before it uses the attribute, because an expression with an unknown
+/// attribute is an error.
+fn format_manifest(class: &DeviceClass, name: &str, more_conditions: &str) -> String {
     let class_name = &class.name;
     format!(
         "---\n\
@@ -105,6 +109,6 @@ fn format_manifest(class: &DeviceClass, name: &str, further: &str) -> String {
                  expression: >-\n          \
                    device.driver == '{DRIVER}' &&\n          \
                    has({DRIVER_ATTRIBUTES}.class) &&\n          \
-                   {DRIVER_ATTRIBUTES}.class == '{class_name}'{further}\n"
+                   {DRIVER_ATTRIBUTES}.class == '{class_name}'{more_conditions}\n"
     )
 }

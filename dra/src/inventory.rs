@@ -15,32 +15,40 @@ use crate::claim::{ClaimStore, StoreLock};
 use crate::class_devices::{ClassDevices, DivisibleDevice};
 use crate::plugin_allocations::{ContainerDeviceIds, PluginAllocations};
 
-/// The devices of all classes. Each class is a pool.
+/// The devices of all classes that the driver serves. Each class is a pool of ResourceSlices.
 pub type Inventory = Arc<Vec<ClassDevices>>;
 
-/// Scans the host repeatedly, and publishes the inventory to the other tasks.
+/// The task that scans the host repeatedly, and publishes the inventory to the other tasks.
 #[derive(Debug)]
 pub(crate) struct Scanner {
-    host: HostWatcher,
-    root: PathBuf,
+    host_watcher: HostWatcher,
+    host_root: PathBuf,
     allocations: PluginAllocations,
-    store: ClaimStore,
-    /// The device plugin's allocations as last read. `None` means that they could never be read.
-    allocated: Option<ContainerDeviceIds>,
-    /// The logged reason why the allocations cannot be read.
-    unreadable: Option<String>,
+    claim_store: ClaimStore,
+    /// The device plugin's allocations as they were last read. `None` means that they have not been
+    /// read successfully yet.
+    allocated_ids: Option<ContainerDeviceIds>,
+    /// The last logged reason why the allocations cannot be read. Each reason is logged once.
+    unreadable_reason: Option<String>,
     inventory: watch::Sender<Inventory>,
     has_scanned: watch::Sender<bool>,
 }
 
-/// Waits for the end of the first scan. Until then the inventory is empty, whatever the host has.
+/// A receiver that is notified of the end of the first scan. Until that end the inventory is empty,
+/// even if the host has devices.
 #[derive(Debug, Clone)]
 pub(crate) struct FirstScan(watch::Receiver<bool>);
 
 impl FirstScan {
-    pub(crate) async fn wait(&self) {
-        if self.0.clone().wait_for(|ended| *ended).await.is_err() {
-            // The scanner has ended, and so the process is ending.
+    pub(crate) async fn wait_for_end(&self) {
+        if self
+            .0
+            .clone()
+            .wait_for(|has_ended| *has_ended)
+            .await
+            .is_err()
+        {
+            // The sender is dropped only when the process ends, so there is nothing left to do.
             std::future::pending().await
         }
     }
@@ -52,14 +60,18 @@ impl FirstScan {
 
 impl Scanner {
     /// Creates a scanner and loads the classes. The first scan begins in [`Scanner::run`].
-    pub(crate) fn new(config: Config, allocations: PluginAllocations, store: ClaimStore) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        allocations: PluginAllocations,
+        claim_store: ClaimStore,
+    ) -> Self {
         Scanner {
-            root: config.host_root.clone(),
-            host: HostWatcher::new(config, Server::Dra),
+            host_root: config.host_root.clone(),
+            host_watcher: HostWatcher::new(config, Server::Dra),
             allocations,
-            store,
-            allocated: None,
-            unreadable: None,
+            claim_store,
+            allocated_ids: None,
+            unreadable_reason: None,
             inventory: watch::channel(Inventory::default()).0,
             has_scanned: watch::channel(false).0,
         }
@@ -74,78 +86,87 @@ impl Scanner {
         self.inventory.subscribe()
     }
 
-    /// Scans whenever devices or class files may have changed, and at least every `period`.
-    pub(crate) async fn run(mut self, period: Duration, mut reload: Notifications) {
+    /// Scans whenever devices or class files may have changed, and at least every `scan_interval`.
+    pub(crate) async fn run(mut self, scan_interval: Duration, mut reloads: Notifications) {
         self.scan().await;
         loop {
-            if self.host.wait_for_change(period, None, &mut reload).await == WatcherTask::Load {
-                self.host.load_classes();
+            if self
+                .host_watcher
+                .wait_for_change(scan_interval, None, &mut reloads)
+                .await
+                == WatcherTask::Load
+            {
+                self.host_watcher.load_classes();
             }
             self.scan().await;
         }
     }
 
     async fn scan(&mut self) {
-        let unreadable = match self.allocations.read().await {
-            Ok(allocated) => {
-                self.allocated = Some(allocated);
+        let unreadable_reason = match self.allocations.read().await {
+            Ok(allocated_ids) => {
+                self.allocated_ids = Some(allocated_ids);
                 None
             }
-            Err(error) if self.allocated.is_some() => Some(format!(
+            Err(error) if self.allocated_ids.is_some() => Some(format!(
                 "what the plugin gave away may have changed: {error}"
             )),
             Err(error) => Some(format!(
                 "no device is free for claims before it is known what the plugin gave away: {error}"
             )),
         };
-        if unreadable != self.unreadable {
-            unreadable.iter().for_each(|why| tracing::warn!("{why}"));
-            self.unreadable = unreadable;
+        if unreadable_reason != self.unreadable_reason {
+            unreadable_reason
+                .iter()
+                .for_each(|reason| tracing::warn!("{reason}"));
+            self.unreadable_reason = unreadable_reason;
         }
-        let allocated = self.allocated.clone();
-        let root = self.root.clone();
-        // While a part of a class is being created, its devices and its driver facts may
-        // contradict each other. The scan of a class that is locked is therefore discarded.
-        let classes = self.host.classes().iter();
-        let divided = classes.filter(|class| !class.spec.parts.is_empty());
-        let locks = divided.map(|class| {
+        let allocated_ids = self.allocated_ids.clone();
+        let host_root = self.host_root.clone();
+        // A class is locked while one of its parts is being created. Its devices and its driver
+        // facts may then contradict each other, so the scan of a locked class is discarded.
+        let classes = self.host_watcher.classes().iter();
+        let divisible_classes = classes.filter(|class| !class.spec.parts.is_empty());
+        let lock_attempts = divisible_classes.map(|class| {
             let name = class.name.clone();
-            (self.store.try_lock_class(&name), name)
+            (self.claim_store.try_lock_class(&name), name)
         });
-        let locks: Vec<(Option<StoreLock>, ClassName)> = locks.collect();
-        let previous = self.inventory.borrow().clone();
-        let scanned = self.host.scan(move |scan| {
-            let (mut classes, warnings) = collect_classes(scan, allocated.as_ref(), &root);
+        let locks: Vec<(Option<StoreLock>, ClassName)> = lock_attempts.collect();
+        let previous_inventory = self.inventory.borrow().clone();
+        let scan_task = self.host_watcher.scan(move |scan| {
+            let (mut classes, warnings) = collect_classes(scan, allocated_ids.as_ref(), &host_root);
             for (_, name) in locks.iter().filter(|(lock, _)| lock.is_none()) {
-                let is_class = |class: &&ClassDevices| class.class.name == *name;
-                let mut scanned = classes.iter_mut();
-                let scanned = scanned.find(|class| class.class.name == *name);
-                if let (Some(scanned), Some(previous)) = (scanned, previous.iter().find(is_class)) {
-                    *scanned = ClassDevices {
-                        are_allocations_known: scanned.are_allocations_known,
-                        ..previous.clone()
+                let has_name = |class: &&ClassDevices| class.class.name == *name;
+                let mut scanned_classes = classes.iter_mut();
+                let scanned_classes = scanned_classes.find(|class| class.class.name == *name);
+                if let (Some(scanned_classes), Some(previous_inventory)) =
+                    (scanned_classes, previous_inventory.iter().find(has_name))
+                {
+                    *scanned_classes = ClassDevices {
+                        are_allocations_known: scanned_classes.are_allocations_known,
+                        ..previous_inventory.clone()
                     };
                 }
             }
             (classes, warnings)
         });
-        if let Some(scanned) = scanned.await.result {
-            self.inventory.send_if_modified(|previous| {
-                let changed = !has_same_slices(previous, &scanned);
+        if let Some(scanned_classes) = scan_task.await.result {
+            self.inventory.send_if_modified(|previous_inventory| {
+                let is_changed = !has_same_slices(previous_inventory, &scanned_classes);
                 // The new inventory replaces the old one even if the slices are equal, because
                 // data that no slice shows, such as device numbers, may differ.
-                *previous = Arc::new(scanned);
-                changed
+                *previous_inventory = Arc::new(scanned_classes);
+                is_changed
             });
             self.has_scanned.send_replace(true);
         }
     }
 }
 
-/// Returns whether both inventories result in the same slices.
-fn has_same_slices(left: &[ClassDevices], right: &[ClassDevices]) -> bool {
+/// Returns whether both inventories result in the same ResourceSlices.
+fn has_same_slices(old_classes: &[ClassDevices], new_classes: &[ClassDevices]) -> bool {
     let to_comparable = |classes: &[ClassDevices]| -> Vec<_> {
-        let described = classes.iter().flat_map(|class| {
+        let described_classes = classes.iter().flat_map(|class| {
             let describe = |(name, device): (&String, &Device)| {
                 let Device {
                     health,
@@ -163,8 +184,8 @@ fn has_same_slices(left: &[ClassDevices], right: &[ClassDevices]) -> bool {
                     (*numa, *replicas),
                 )
             };
-            let devices = class.names.iter().zip(class.devices());
-            let devices: Vec<_> = devices.map(describe).collect();
+            let named_devices = class.device_names.iter().zip(class.devices());
+            let devices: Vec<_> = named_devices.map(describe).collect();
             let describe_divisible = |device: &DivisibleDevice| {
                 let divisible = &device.divisible;
                 let parts = (divisible.counters.clone(), divisible.parts.clone());
@@ -182,17 +203,17 @@ fn has_same_slices(left: &[ClassDevices], right: &[ClassDevices]) -> bool {
                 divisible_devices,
             ))
         });
-        described.collect()
+        described_classes.collect()
     };
-    to_comparable(left) == to_comparable(right)
+    to_comparable(old_classes) == to_comparable(new_classes)
 }
 
-/// Converts a scan into the devices of each class and warnings. A device that the device plugin
-/// gave to a container becomes unhealthy, so that it is not allocated to a claim too.
+/// Converts a scan into the devices of each class, and warnings. A device that a container has
+/// through the device plugin becomes unhealthy, so that it is not also allocated to a claim.
 fn collect_classes(
     scan: HostScan<'_>,
-    allocated: Option<&ContainerDeviceIds>,
-    root: &Path,
+    allocated_ids: Option<&ContainerDeviceIds>,
+    host_root: &Path,
 ) -> (Vec<ClassDevices>, Vec<String>) {
     let mut warnings = scan.warnings;
     let mut classes = Vec::new();
@@ -204,7 +225,7 @@ fn collect_classes(
         } = scan;
         for device in &mut inventory.devices {
             if device.is_healthy_in_parts()
-                && allocated.is_some_and(|allocated| allocated.contains_device(device))
+                && allocated_ids.is_some_and(|ids| ids.contains_device(device))
             {
                 let resource = device.resource.as_str();
                 let reason =
@@ -217,11 +238,12 @@ fn collect_classes(
             ..FoundEdits::default()
         };
         let found_class = FoundClass { inventory, edits };
-        let (mut devices, faults) = ClassDevices::new(class.clone(), found_class, root);
-        devices.are_allocations_known = allocated.is_some();
-        let faults = faults.into_iter();
-        warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
-        classes.push(devices);
+        let (mut class_devices, problems) =
+            ClassDevices::new(class.clone(), found_class, host_root);
+        class_devices.are_allocations_known = allocated_ids.is_some();
+        let problems = problems.into_iter();
+        warnings.extend(problems.map(|line| format!("{}: {line}", class.name)));
+        classes.push(class_devices);
     }
     (classes, warnings)
 }

@@ -1,8 +1,8 @@
 //! The driver for ResourceClaims (Dynamic Resource Allocation, DRA). It publishes a node's devices
 //! as ResourceSlices, and prepares allocated claims with CDI specifications. The kubelet calls it
-//! over gRPC (NodePrepareResources, NodeUnprepareResources, health), from one DaemonSet pod on
-//! each node. It never enters a container: the hook, which the CDI specification names, injects
-//! the devices. It writes nothing to the API server but ResourceSlices.
+//! over gRPC (NodePrepareResources, NodeUnprepareResources, health), from one DaemonSet pod on each
+//! node. The driver never enters a container: the hook, which the CDI specification names, injects
+//! the devices. The driver writes only ResourceSlices to the API server.
 //!
 //! ```text
 //! classes ─┐

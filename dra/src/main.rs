@@ -1,4 +1,4 @@
-//! `boathook-dra`: see the crate `dra`.
+//! The program `boathook-dra`, whose code is in the crate `dra`.
 
 use std::process::ExitCode;
 
@@ -18,9 +18,10 @@ fn main() -> ExitCode {
             host_root,
         } => device_class::build_manifests(&classes, config.as_deref(), &host_root)
             .and_then(|text| Ok(print(&text)?)),
-        Command::InRoot(given) => {
-            let error = host_program::enter_root(&given.root, &given.program, &given.arguments);
-            let message = format!("cannot run {}: {error}", given.program.display());
+        Command::InRoot(program) => {
+            let error =
+                host_program::enter_root(&program.root, &program.program, &program.arguments);
+            let message = format!("cannot run {}: {error}", program.program.display());
             command_line::warn("boathook-dra", &message);
             return ExitCode::from(host_program::NOT_RUN);
         }
@@ -41,7 +42,8 @@ fn run(options: Box<Run>) -> anyhow::Result<()> {
         .build()
         .context("cannot start the asynchronous runtime")?;
     let result = runtime.block_on(dra::run(*options));
-    // A device scan may hang in a driver. The process does not wait for it.
+    // The process does not wait for its blocking threads, because a device scan may hang in a
+    // driver.
     runtime.shutdown_timeout(std::time::Duration::from_millis(50));
     result
 }

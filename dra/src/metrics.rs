@@ -9,8 +9,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-/// The upper bounds of the histogram's buckets, in seconds.
-const BUCKET_BOUNDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0];
+/// The upper bounds of the buckets of the histogram, in seconds.
+const BUCKET_BOUNDS_SECONDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0];
 
 type Label = [(&'static str, String); 1];
 
@@ -21,25 +21,25 @@ pub struct Metrics {
     prepare_duration: Histogram,
     slice_writes: Counter,
     devices: Family<Label, Gauge>,
-    unhealthy: Family<Label, Gauge>,
+    unhealthy_devices: Family<Label, Gauge>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         Metrics {
             calls: Family::default(),
-            prepare_duration: Histogram::new(BUCKET_BOUNDS),
+            prepare_duration: Histogram::new(BUCKET_BOUNDS_SECONDS),
             slice_writes: Counter::default(),
             devices: Family::default(),
-            unhealthy: Family::default(),
+            unhealthy_devices: Family::default(),
         }
     }
 }
 
 impl Metrics {
-    pub(crate) fn observe_prepare(&self, is_ok: bool, took: Duration) {
+    pub(crate) fn observe_prepare(&self, is_ok: bool, duration: Duration) {
         self.count_call("prepare", is_ok);
-        self.prepare_duration.observe(took.as_secs_f64());
+        self.prepare_duration.observe(duration.as_secs_f64());
     }
 
     pub(crate) fn count_call(&self, call: &'static str, is_ok: bool) {
@@ -52,22 +52,26 @@ impl Metrics {
         self.slice_writes.inc();
     }
 
-    /// Sets the number of devices of a pool, and the number of unhealthy ones.
-    pub(crate) fn set_devices(&self, pool: &str, devices: usize, unhealthy: usize) {
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    /// Sets the number of devices of a pool, and the number of its unhealthy devices.
+    pub(crate) fn set_devices(&self, pool: &str, device_count: usize, unhealthy_count: usize) {
+        let to_gauge_value = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let label = [("pool", pool.to_owned())];
-        self.devices.get_or_create(&label).set(count(devices));
-        self.unhealthy.get_or_create(&label).set(count(unhealthy));
+        self.devices
+            .get_or_create(&label)
+            .set(to_gauge_value(device_count));
+        self.unhealthy_devices
+            .get_or_create(&label)
+            .set(to_gauge_value(unhealthy_count));
     }
 
-    /// Removes the metrics of all pools.
+    /// Removes the numbers of devices of all pools, so that removed pools have none.
     pub(crate) fn clear_devices(&self) {
         self.devices.clear();
-        self.unhealthy.clear();
+        self.unhealthy_devices.clear();
     }
 
-    /// Returns a registry with the metrics.
-    pub(crate) fn registry(&self) -> Registry {
+    /// Builds the registry from which the page `/metrics` is written.
+    pub(crate) fn build_registry(&self) -> Registry {
         let mut registry = Registry::default();
         let version = env!("CARGO_PKG_VERSION");
         registry.register(
@@ -99,7 +103,7 @@ impl Metrics {
         driver_metrics.register(
             "unhealthy_devices",
             "Those of them that have the taint",
-            self.unhealthy.clone(),
+            self.unhealthy_devices.clone(),
         );
         registry
     }
@@ -114,7 +118,7 @@ mod tests {
     #[test]
     fn the_version_has_the_name_that_all_programs_use() {
         let mut page = String::new();
-        encode(&mut page, &Metrics::default().registry()).unwrap();
+        encode(&mut page, &Metrics::default().build_registry()).unwrap();
         let version = env!("CARGO_PKG_VERSION");
         let line =
             format!("boathook_build_info{{program=\"boathook-dra\",version=\"{version}\"}} 1\n");

@@ -8,27 +8,28 @@ use tokio::sync::watch;
 
 use crate::inventory::FirstScan;
 
-/// Decides whether the process is ready: it is, once the first scan has ended and the kubelet has
-/// registered the driver.
+/// The state that decides whether the process is ready. It is ready if the first scan has ended and
+/// the kubelet has registered the driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Readiness {
-    pub(crate) is_registered: watch::Receiver<bool>,
+    pub(crate) registration_state: watch::Receiver<bool>,
     pub(crate) first_scan: FirstScan,
 }
 
 impl Readiness {
-    fn check(&self) -> Result<String, String> {
+    fn check_readiness(&self) -> Result<String, String> {
         if !self.first_scan.has_ended() {
             return Err("the first scan of the devices has not ended".to_owned());
         }
-        if !*self.is_registered.borrow() {
+        if !*self.registration_state.borrow() {
             return Err("the kubelet has not registered the driver".to_owned());
         }
         Ok("ok".to_owned())
     }
 }
 
-/// Serves the pages until the future is dropped. Without a registry, only the probes are served.
+/// Serves the pages until the future is dropped. Without a registry, only `/healthz` and `/readyz`
+/// are served.
 pub(crate) async fn serve(
     listener: Option<TcpListener>,
     registry: Option<Registry>,
@@ -38,18 +39,23 @@ pub(crate) async fn serve(
         return std::future::pending().await;
     };
     let has_metrics = registry.is_some();
-    let metrics = move || {
+    let render_metrics = move || {
         let mut page = String::new();
         if let Some(registry) = &registry {
-            // Writing to a string cannot fail.
+            // The result is ignored, because writing to a string cannot fail.
             let _ = encode(&mut page, registry);
         }
         page
     };
-    let ready = move || readiness.check();
-    let pages = move |method: &Method, path: &str, _: &[u8]| {
-        let is_there = path != "/metrics" || has_metrics;
-        answer_probe(method, if is_there { path } else { "" }, &metrics, &ready)
+    let check_readiness = move || readiness.check_readiness();
+    let answer_request = move |method: &Method, path: &str, _: &[u8]| {
+        let is_served = path != "/metrics" || has_metrics;
+        answer_probe(
+            method,
+            if is_served { path } else { "" },
+            &render_metrics,
+            &check_readiness,
+        )
     };
-    http_server::serve(listener, Limits::PAGES, pages).await;
+    http_server::serve(listener, Limits::PAGES, answer_request).await;
 }

@@ -6,55 +6,55 @@ use std::path::{Path, PathBuf};
 
 use tokio::task::spawn_blocking;
 
-/// The maximum depth at which cgroups of pods are searched. Five levels occur with systemd and a
-/// kubelet that has its own root cgroup.
-const MAX_DEPTH: usize = 8;
+/// The maximum depth at which cgroups of pods are searched. Pods are at the fifth level if systemd
+/// manages the cgroups and the kubelet has its own root cgroup.
+const MAX_SEARCH_DEPTH: usize = 8;
 
-/// The driver's own pod.
+/// The name and the uid of the pod in which the driver runs.
 #[derive(Debug, Clone)]
 pub struct OwnPod {
     pub name: String,
     pub uid: String,
 }
 
-/// The cgroups of the pods of this node.
+/// A search of the host's cgroups for the pods of this node.
 #[derive(Debug, Clone)]
 pub(crate) struct PodCgroups {
-    root: PathBuf,
-    /// The driver's own pod. Without it no list of pods counts as complete.
+    cgroup_root: PathBuf,
+    /// The uid of the driver's own pod. Without it, no list of pods counts as complete.
     own_pod: Option<PodUid>,
 }
 
 impl PodCgroups {
-    /// Takes the path at which this process sees the host's root directory, and the driver's own
-    /// pod.
-    pub(crate) fn new(host: &Path, own_pod: Option<&OwnPod>) -> Self {
+    /// Creates the search. `host_root` is the path at which this process sees the host's root
+    /// directory.
+    pub(crate) fn new(host_root: &Path, own_pod: Option<&OwnPod>) -> Self {
         Self {
-            root: host.join("sys/fs/cgroup"),
+            cgroup_root: host_root.join("sys/fs/cgroup"),
             own_pod: own_pod.map(|pod| PodUid::new(&pod.uid)),
         }
     }
 
-    /// Returns the pods that have a cgroup. Returns `None` if the driver's own pod is not found,
-    /// because other pods may be missing then as well.
+    /// Returns the pods that have a cgroup. Returns `None` if the driver's own pod is not among
+    /// them, because other pods may be missing too.
     pub(crate) async fn list_pods(&self) -> Option<BTreeSet<PodUid>> {
         let own_pod = self.own_pod.as_ref()?;
-        let root = self.root.clone();
+        let cgroup_root = self.cgroup_root.clone();
         let search = move || {
             let mut pods = BTreeSet::new();
-            add_pods_below(&root, MAX_DEPTH, &mut pods);
+            add_pods_below(&cgroup_root, MAX_SEARCH_DEPTH, &mut pods);
             pods
         };
         let pods = spawn_blocking(search).await.ok()?;
         pods.contains(own_pod).then_some(pods)
     }
 
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
+    pub(crate) fn cgroup_root(&self) -> &Path {
+        &self.cgroup_root
     }
 }
 
-/// The uid of a pod, with `_` for each `-` as in the names of systemd slices.
+/// The uid of a pod, in which each `-` is replaced by `_` as in the names of systemd slices.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PodUid(String);
 
@@ -63,7 +63,7 @@ impl PodUid {
         Self(uid.replace('-', "_"))
     }
 
-    /// Returns the uid of the pod to which a cgroup belongs. The cgroup is named `podUID` or
+    /// Returns the uid of the pod whose cgroup has this name: `podUID`, or with systemd
     /// `…-podUID.slice` (Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go).
     fn from_cgroup_name(name: &str) -> Option<Self> {
         match name.strip_suffix(".slice") {
@@ -73,8 +73,8 @@ impl PodUid {
     }
 }
 
-/// Adds the pods that have a cgroup in `directory` or, up to `depth`, below it.
-fn add_pods_below(directory: &Path, depth: usize, pods: &mut BTreeSet<PodUid>) {
+/// Adds the pods that have a cgroup in `directory` or below it, down to `max_depth` levels.
+fn add_pods_below(directory: &Path, max_depth: usize, pods: &mut BTreeSet<PodUid>) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|file_type| file_type.is_dir()))
     {
@@ -84,7 +84,7 @@ fn add_pods_below(directory: &Path, depth: usize, pods: &mut BTreeSet<PodUid>) {
             .and_then(PodUid::from_cgroup_name)
         {
             Some(pod) => _ = pods.insert(pod),
-            None if depth > 1 => add_pods_below(&entry.path(), depth - 1, pods),
+            None if max_depth > 1 => add_pods_below(&entry.path(), max_depth - 1, pods),
             None => {}
         }
     }

@@ -31,99 +31,116 @@ use crate::service::{Registrar, Service};
 use crate::slice::Publisher;
 use crate::sockets::{Socket, SocketPaths};
 
-/// The interval at which the sockets are checked for existence.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// The interval at which the driver checks whether its socket files still exist.
+const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs the driver until SIGTERM, SIGINT or SIGQUIT.
 pub async fn run(options: Run) -> Result<(), anyhow::Error> {
-    let install = |signal_kind| signal(signal_kind).context("cannot install a signal handler");
-    let mut terminate = install(SignalKind::terminate())?;
-    let mut interrupt = install(SignalKind::interrupt())?;
-    let hang_up = install(SignalKind::hangup())?;
-    let on_node = options.on_node;
-    let paths = SocketPaths::new(&on_node.kubelet_dir, options.pod_uid.as_deref())?;
-    let (given, root) = (on_node.config.as_deref(), on_node.host_root.as_deref());
-    let loaded = NodeConfig::load(given, root, None);
-    let NodeConfig { config, host_root } = loaded.context("configuration")?;
+    let install_handler =
+        |signal_kind| signal(signal_kind).context("cannot install a signal handler");
+    let mut terminate = install_handler(SignalKind::terminate())?;
+    let mut interrupt = install_handler(SignalKind::interrupt())?;
+    let hang_up = install_handler(SignalKind::hangup())?;
+    let node_options = options.node_options;
+    let socket_paths = SocketPaths::new(&node_options.kubelet_dir, options.pod_uid.as_deref())?;
+    let (config_path, host_root_path) = (
+        node_options.config.as_deref(),
+        node_options.host_root.as_deref(),
+    );
+    let load_result = NodeConfig::load(config_path, host_root_path, None);
+    let NodeConfig { config, host_root } = load_result.context("configuration")?;
     let release = options.release.as_ref();
     let lock = release.map(|release| ReleaseLock::take_to_serve(&config.host_root, release));
     let _lock = lock.transpose()?;
-    let store = ClaimStore::open(&paths.directory)?;
-    let http = listen("--http", on_node.http).await?;
-    let probes = listen("--probes", on_node.probes).await?;
+    let store = ClaimStore::open(&socket_paths.driver_directory)?;
+    let http_listener = listen("--http", node_options.http).await?;
+    let probe_listener = listen("--probes", node_options.probes).await?;
     let client = Client::try_default()
         .await
         .context("cannot configure the client of the API server")?;
     let (name, uid) = (options.pod_name, options.pod_uid);
-    let pod = name.zip(uid).map(|(name, uid)| OwnPod { name, uid });
-    let users = ClaimUsers::new(&on_node.kubelet_dir, &config.host_root, pod.as_ref());
-    let allocations = PluginAllocations::new(&on_node.kubelet_dir, &config.host_root, pod);
+    let own_pod = name.zip(uid).map(|(name, uid)| OwnPod { name, uid });
+    let claim_users = ClaimUsers::new(
+        &node_options.kubelet_dir,
+        &config.host_root,
+        own_pod.as_ref(),
+    );
+    let allocations = PluginAllocations::new(&node_options.kubelet_dir, &config.host_root, own_pod);
     let claims = NodeClaims {
-        node: options.node_name.clone(),
+        node_name: options.node_name.clone(),
         store: store.clone(),
-        cdi: on_node.cdi,
-        hook: on_node.hook,
+        cdi_directory: node_options.cdi,
+        hook_path: node_options.hook,
         host_root,
         part_maker: PartMaker {
-            root: config.host_root.clone(),
+            host_root: config.host_root.clone(),
             allocations: allocations.clone(),
         },
     };
-    // The driver registers before the first scan has ended. The kubelet looks for new drivers once
-    // a second, but retries a pod that needs a missing driver only after a minute.
+    // The driver registers before the first scan has ended, because the kubelet retries a pod whose
+    // driver is missing only after a minute.
     let scanner = Scanner::new(config, allocations, store);
     let (inventory, first_scan) = (scanner.subscribe(), scanner.first_scan());
     let metrics = Metrics::default();
     let service = Service {
         client: client.clone(),
         claims: claims.clone(),
-        users: users.clone(),
-        node: options.node_name.clone(),
+        claim_users: claim_users.clone(),
+        node_name: options.node_name.clone(),
         inventory: inventory.clone(),
         first_scan: first_scan.clone(),
         metrics: metrics.clone(),
     };
-    let registry = metrics.registry();
+    let registry = metrics.build_registry();
     let publisher = Publisher::new(
         client.clone(),
         options.node_name,
-        options.unhealthy.name(),
+        options.taint_effect.as_str(),
         metrics,
     );
-    let (registered, is_registered) = watch::channel(false);
+    let (registration_sender, registration_state) = watch::channel(false);
     let readiness = Readiness {
-        is_registered: is_registered.clone(),
+        registration_state: registration_state.clone(),
         first_scan: first_scan.clone(),
     };
     let (reload, reloads) = Notifier::new();
-    paths.remove_stale_sockets();
-    let reason = tokio::select! {
+    socket_paths.remove_stale_sockets();
+    let ended_task = tokio::select! {
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
-        () = run_after_scan(&first_scan, publisher.run(inventory.clone(), is_registered.clone())) => {
+        () = run_after_scan(
+            &first_scan,
+            publisher.run(inventory.clone(), registration_state.clone()),
+        ) => {
             "the publisher"
         }
-        () = scanner.run(on_node.rescan, reloads) => "the scanner",
-        () = run_after_scan(&first_scan, claim_cleanup::restore_specifications(claims.clone(), inventory.clone())) => {
+        () = scanner.run(node_options.rescan, reloads) => "the scanner",
+        () = run_after_scan(
+            &first_scan,
+            claim_cleanup::restore_specifications(claims.clone(), inventory.clone()),
+        ) => {
             "the specifications of claims"
         }
-        () = run_after_scan(&first_scan, claim_cleanup::run(client, claims, users, inventory)) => {
+        () = run_after_scan(
+            &first_scan,
+            claim_cleanup::run(client, claims, claim_users, inventory),
+        ) => {
             "the collection of claims"
         }
-        () = pages::serve(http, Some(registry), readiness.clone()) => "the HTTP server",
-        () = pages::serve(probes, None, readiness) => "the server of probes",
+        () = pages::serve(http_listener, Some(registry), readiness.clone()) => "the HTTP server",
+        () = pages::serve(probe_listener, None, readiness) => "the server of probes",
         () = forward_hang_ups(hang_up, reload) => "the SIGHUP handler",
-        served = serve_kubelet(&paths, service, registered) => {
-            served?;
+        result = serve_kubelet(&socket_paths, service, registration_sender) => {
+            result?;
             "the server"
         }
     };
-    anyhow::bail!("{reason} ended")
+    anyhow::bail!("{ended_task} ended")
 }
 
-async fn run_after_scan<T>(first_scan: &FirstScan, work: impl Future<Output = T>) -> T {
-    first_scan.wait().await;
-    work.await
+async fn run_after_scan<T>(first_scan: &FirstScan, task: impl Future<Output = T>) -> T {
+    first_scan.wait_for_end().await;
+    task.await
 }
 
 async fn listen(
@@ -138,47 +155,53 @@ async fn listen(
     Ok(Some(listener))
 }
 
-/// Serves the kubelet. If a socket is removed, both sockets are created again.
+/// Serves the kubelet's calls and its plugin watcher. If one of the two sockets is removed, both
+/// are created again.
 async fn serve_kubelet(
-    paths: &SocketPaths,
+    socket_paths: &SocketPaths,
     service: Service,
-    registered: watch::Sender<bool>,
+    registration_sender: watch::Sender<bool>,
 ) -> Result<(), anyhow::Error> {
     loop {
-        let bind = |path| Socket::bind(path).with_context(|| format!("cannot listen at {path:?}"));
+        let bind_socket =
+            |path| Socket::bind(path).with_context(|| format!("cannot listen at {path:?}"));
         // The service's socket is created first, because the kubelet calls the service as soon as
         // it finds the registration socket.
-        let mut calls = bind(&paths.service)?;
-        let mut registration = bind(&paths.registration)?;
-        let incoming = |socket: &mut Socket| socket.listener.take().map(UnixListenerStream::new);
-        let (Some(to_calls), Some(to_registration)) =
-            (incoming(&mut calls), incoming(&mut registration))
-        else {
+        let mut service_socket = bind_socket(&socket_paths.service_socket)?;
+        let mut registration_socket = bind_socket(&socket_paths.registration_socket)?;
+        let take_connections =
+            |socket: &mut Socket| socket.listener.take().map(UnixListenerStream::new);
+        let (Some(service_connections), Some(registration_connections)) = (
+            take_connections(&mut service_socket),
+            take_connections(&mut registration_socket),
+        ) else {
             continue;
         };
         let registrar = Registrar {
-            endpoint: paths.service.display().to_string(),
-            registered: registered.clone(),
+            endpoint: socket_paths.service_socket.display().to_string(),
+            registration_sender: registration_sender.clone(),
         };
-        let serving = Server::builder()
+        let service_server = Server::builder()
             .add_service(v1::dra_plugin_server::DraPluginServer::new(service.clone()))
             .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(
                 service.clone(),
             ))
             .add_service(DraResourceHealthServer::new(service.clone()))
-            .serve_with_incoming(to_calls);
-        let registering = Server::builder()
+            .serve_with_incoming(service_connections);
+        let registration_server = Server::builder()
             .add_service(RegistrationServer::new(registrar))
-            .serve_with_incoming(to_registration.map(|sockets| sockets.map(WatcherStream::new)));
-        let removed = async {
-            while calls.exists() && registration.exists() {
-                tokio::time::sleep(POLL_INTERVAL).await;
+            .serve_with_incoming(
+                registration_connections.map(|sockets| sockets.map(WatcherStream::new)),
+            );
+        let socket_removal = async {
+            while service_socket.exists() && registration_socket.exists() {
+                tokio::time::sleep(SOCKET_CHECK_INTERVAL).await;
             }
         };
         tokio::select! {
-            served = serving => served?,
-            served = registering => served?,
-            () = removed => {}
+            result = service_server => result?,
+            result = registration_server => result?,
+            () = socket_removal => {}
         }
         tracing::warn!("a socket of the driver was removed: making it again");
     }

@@ -40,35 +40,36 @@ use crate::inventory::{FirstScan, Inventory};
 use crate::metrics::Metrics;
 use crate::names::{self, DRIVER};
 
-/// The interval at which the health of all devices is sent. The kubelet treats the health of a
-/// device as unknown if it receives none for 30 seconds.
+/// The interval at which the health of all devices is sent to the kubelet. The kubelet treats the
+/// health of a device as unknown after 30 seconds without a message.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The time that a call waits for the end of the first scan. The kubelet waits 45 seconds for an
-/// answer.
-const FIRST_SCAN_LIMIT: Duration = Duration::from_secs(30);
+/// The time that a call waits for the end of the first scan. It is less than the 45 seconds that
+/// the kubelet waits for an answer.
+const FIRST_SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The maximum length, in bytes, of the message about a device's health.
-const MAX_MESSAGE: usize = 1024;
+/// The maximum length of the message about a device's health, in bytes.
+const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// Implements the gRPC services that the kubelet calls.
+/// The gRPC services of the driver that the kubelet calls.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) client: Client,
     pub(crate) claims: NodeClaims,
-    pub(crate) users: ClaimUsers,
-    pub(crate) node: String,
+    pub(crate) claim_users: ClaimUsers,
+    pub(crate) node_name: String,
     pub(crate) inventory: watch::Receiver<Inventory>,
     pub(crate) first_scan: FirstScan,
     pub(crate) metrics: Metrics,
 }
 
 impl Service {
-    /// Waits for the end of the first scan, up to [`FIRST_SCAN_LIMIT`].
+    /// Waits for the end of the first scan, because the inventory is empty until then. Fails after
+    /// [`FIRST_SCAN_TIMEOUT`].
     async fn wait_for_inventory(&self) -> Result<(), anyhow::Error> {
-        let waited = tokio::time::timeout(FIRST_SCAN_LIMIT, self.first_scan.wait()).await;
-        waited.map_err(|_| {
-            let seconds = FIRST_SCAN_LIMIT.as_secs();
+        let result = tokio::time::timeout(FIRST_SCAN_TIMEOUT, self.first_scan.wait_for_end()).await;
+        result.map_err(|_| {
+            let seconds = FIRST_SCAN_TIMEOUT.as_secs();
             anyhow!(
                 "the first scan of the devices has not ended within {seconds} s, perhaps because \
                  a driver does not answer; the kubelet tries again"
@@ -81,23 +82,31 @@ impl Service {
         let api = claims_api(&self.client, &claim.namespace, &claim.name)?;
         self.wait_for_inventory().await?;
         let answer = api.get(&claim.name).await;
-        let answer = answer.map_err(|error| anyhow::Error::msg(api_error::describe(error)))?;
+        let api_claim =
+            answer.map_err(|error| anyhow::Error::msg(api_error::describe_error(error)))?;
         let prepare = || {
-            let (claims, uid, answer) = (self.claims.clone(), uid.clone(), answer.clone());
+            let (claims, uid, api_claim) = (self.claims.clone(), uid.clone(), api_claim.clone());
             let (inventory, span) = (self.inventory.borrow().clone(), Span::current());
-            spawn_blocking(move || span.in_scope(|| claims.prepare(&uid, &answer, &inventory)))
+            spawn_blocking(move || span.in_scope(|| claims.prepare(&uid, &api_claim, &inventory)))
         };
         match prepare().await? {
-            // The kubelet never unprepares a claim whose record it lost, for instance because its
-            // directory was removed. Such a claim may still have the device.
+            // Another claim has the device. It may be unused: the kubelet never unprepares a claim
+            // that it has lost from its checkpoint. Therefore unused claims are unprepared before
+            // the second attempt.
             Err(PrepareError::InUse { uids, .. } | PrepareError::TooFewShares { uids, .. }) => {
                 let inventory = self.inventory.borrow().clone();
-                let (client, users) = (&self.client, &self.users);
-                claim_cleanup::unprepare_unused(client, &self.claims, users, &uids, &inventory)
-                    .await?;
+                let (client, claim_users) = (&self.client, &self.claim_users);
+                claim_cleanup::unprepare_unused(
+                    client,
+                    &self.claims,
+                    claim_users,
+                    &uids,
+                    &inventory,
+                )
+                .await?;
                 Ok(prepare().await??)
             }
-            prepared => Ok(prepared?),
+            result => Ok(result?),
         }
     }
 
@@ -115,14 +124,14 @@ impl Service {
         request: Request<NodePrepareResourcesRequest>,
     ) -> Response<NodePrepareResourcesResponse> {
         let claims = request.into_inner().claims;
-        let each = claims.iter().map(async |claim| {
+        let answers = claims.iter().map(async |claim| {
             let start = Instant::now();
-            let span = claim_span("prepare", claim);
-            let prepared = self.prepare(claim).instrument(span.clone()).await;
+            let span = create_claim_span("prepare", claim);
+            let result = self.prepare(claim).instrument(span.clone()).await;
             self.metrics
-                .observe_prepare(prepared.is_ok(), start.elapsed());
+                .observe_prepare(result.is_ok(), start.elapsed());
             let (namespace, name) = (&claim.namespace, &claim.name);
-            let answer = match prepared {
+            let answer = match result {
                 Ok(devices) => {
                     let count = devices.len();
                     span.in_scope(|| tracing::info!("prepared a claim with {count} devices"));
@@ -142,7 +151,7 @@ impl Service {
             };
             (claim.uid.clone(), answer)
         });
-        let claims = join_all(each).await.into_iter().collect();
+        let claims = join_all(answers).await.into_iter().collect();
         Response::new(NodePrepareResourcesResponse { claims })
     }
 
@@ -152,7 +161,7 @@ impl Service {
     ) -> Response<NodeUnprepareResourcesResponse> {
         let mut claims = HashMap::new();
         for claim in request.into_inner().claims {
-            let span = claim_span("unprepare", &claim);
+            let span = create_claim_span("unprepare", &claim);
             let result = self.unprepare(&claim).instrument(span).await;
             self.metrics.count_call("unprepare", result.is_ok());
             let error = result.err().map(|error| {
@@ -168,8 +177,9 @@ impl Service {
     }
 }
 
-/// Creates the log span of a call for one claim. It adds the claim to all messages of the call.
-fn claim_span(call: &'static str, claim: &Claim) -> Span {
+/// Creates the log span of a call for one claim. The span adds the claim to all log messages of the
+/// call.
+fn create_claim_span(call: &'static str, claim: &Claim) -> Span {
     let Claim {
         namespace,
         name,
@@ -214,17 +224,22 @@ impl DraResourceHealth for Service {
         let inventory = self.inventory.clone();
         let changes = WatchStream::from_changes(inventory.clone()).map(drop);
         let repetitions = IntervalStream::new(tokio::time::interval(HEALTH_INTERVAL)).map(drop);
-        let (node, claims) = (self.node.clone(), self.claims.clone());
+        let (node_name, claims) = (self.node_name.clone(), self.claims.clone());
         let first_scan = self.first_scan.clone();
         let report = move |()| {
-            let (node, claims, inventory) = (node.clone(), claims.clone(), inventory.clone());
+            let (node_name, claims, inventory) =
+                (node_name.clone(), claims.clone(), inventory.clone());
             let first_scan = first_scan.clone();
             async move {
-                first_scan.wait().await;
-                let current = inventory.borrow().clone();
+                first_scan.wait_for_end().await;
+                let current_inventory = inventory.borrow().clone();
                 let records = spawn_blocking(move || claims.read_records()).await;
                 let records = records.ok().and_then(Result::ok).unwrap_or_default().0;
-                Ok(build_health_response(&node, &current, &records))
+                Ok(build_health_response(
+                    &node_name,
+                    &current_inventory,
+                    &records,
+                ))
             }
         };
         Ok(Response::new(Box::pin(
@@ -234,26 +249,26 @@ impl DraResourceHealth for Service {
 }
 
 /// Builds the message with the health of all devices, shares and parts. A prepared device that the
-/// host no longer has is sent as unhealthy; otherwise the kubelet would show its last known health
-/// for 30 seconds, and then none.
+/// host no longer has is reported as unhealthy. Otherwise the kubelet would show its last known
+/// health for 30 seconds, and then none.
 fn build_health_response(
-    node: &str,
+    node_name: &str,
     inventory: &Inventory,
-    prepared: &[Record],
+    records: &[Record],
 ) -> NodeWatchResourcesResponse {
     let now = unix_time();
     let mut devices = Vec::new();
-    let mut names = BTreeSet::new();
-    let prepared = prepared.iter().flat_map(|record| &record.devices);
-    let mut add = |pool_name: &str, device_name: &str, health: &Health| {
-        if !names.insert((pool_name.to_owned(), device_name.to_owned())) {
+    let mut reported_names = BTreeSet::new();
+    let prepared_devices = records.iter().flat_map(|record| &record.devices);
+    let mut add_health = |pool_name: &str, device_name: &str, health: &Health| {
+        if !reported_names.insert((pool_name.to_owned(), device_name.to_owned())) {
             return;
         }
         let (health, mut message) = match health {
             Health::Healthy => (HealthStatus::Healthy, String::new()),
             Health::Unhealthy { reason } => (HealthStatus::Unhealthy, reason.clone()),
         };
-        let mut boundaries = (0..=MAX_MESSAGE.min(message.len())).rev();
+        let mut boundaries = (0..=MAX_MESSAGE_BYTES.min(message.len())).rev();
         let end = boundaries.find(|end| message.is_char_boundary(*end));
         message.truncate(end.unwrap_or(0));
         devices.push(DeviceHealth {
@@ -268,32 +283,32 @@ fn build_health_response(
         });
     };
     for class in inventory.iter() {
-        let pool_name = names::pool_name(node, &class.class.name);
+        let pool_name = names::build_pool_name(node_name, &class.class.name);
         for (device_name, health) in class.list_health() {
-            add(&pool_name, &device_name, health);
+            add_health(&pool_name, &device_name, health);
         }
     }
-    for device in prepared {
+    for device in prepared_devices {
         let reason = format!("{} is no longer among the devices of the host", device.id);
-        add(&device.pool, &device.device, &Health::Unhealthy { reason });
+        add_health(&device.pool, &device.device, &Health::Unhealthy { reason });
     }
     NodeWatchResourcesResponse { devices }
 }
 
-/// Returns the seconds since 1970. The kubelet shows them to users.
+/// Returns the current time in seconds since 1970. The kubelet shows this time to users.
 #[expect(clippy::disallowed_types, reason = "nothing is decided by it")]
 fn unix_time() -> i64 {
     let elapsed = std::time::SystemTime::UNIX_EPOCH.elapsed();
     elapsed.map_or(0, |elapsed| i64::try_from(elapsed.as_secs()).unwrap_or(0))
 }
 
-/// Answers the kubelet's plugin watcher, which asks for the driver's name. It must answer within a
-/// second, so it waits for nothing.
+/// The gRPC service that answers the kubelet's plugin watcher, which requests the driver's name. It
+/// never waits, because it must answer within a second.
 #[derive(Debug, Clone)]
 pub(crate) struct Registrar {
     /// The path of the socket at which [`Service`] listens.
     pub(crate) endpoint: String,
-    pub(crate) registered: watch::Sender<bool>,
+    pub(crate) registration_sender: watch::Sender<bool>,
 }
 
 #[tonic::async_trait]
@@ -317,7 +332,8 @@ impl Registration for Registrar {
         } else {
             tracing::error!("the kubelet refuses the driver: {}", status.error)
         }
-        self.registered.send_replace(status.plugin_registered);
+        self.registration_sender
+            .send_replace(status.plugin_registered);
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }

@@ -1,6 +1,6 @@
-//! The two sockets of the driver: one for the kubelet's calls, and one for its plugin watcher.
-//! Each instance of the driver has its own sockets, so that a new instance can serve before the
-//! old one ends during an update.
+//! Creates and removes the two sockets of the driver: one for the kubelet's calls, and one for the
+//! kubelet's plugin watcher. Each instance of the driver has its own sockets, so that during an
+//! update a new instance can serve before the old one ends.
 
 use std::fs;
 use std::io;
@@ -13,48 +13,48 @@ use tokio::net::UnixListener;
 
 use crate::names::DRIVER;
 
-/// The maximum length, in bytes, of a socket's path (unix(7)).
-const MAX_PATH: usize = 107;
+/// The maximum length of the path of a Unix socket, in bytes (unix(7)).
+const MAX_PATH_BYTES: usize = 107;
 
 /// The paths of one instance's sockets.
 #[derive(Debug, Clone)]
 pub(crate) struct SocketPaths {
-    /// The driver's directory at the kubelet.
-    pub(crate) directory: PathBuf,
-    pub(crate) service: PathBuf,
-    pub(crate) registration: PathBuf,
+    /// The driver's directory below the kubelet's directory for plugins.
+    pub(crate) driver_directory: PathBuf,
+    pub(crate) service_socket: PathBuf,
+    pub(crate) registration_socket: PathBuf,
 }
 
 impl SocketPaths {
-    /// Builds the paths below the kubelet's root directory. `instance` is the uid of the driver's
-    /// own pod.
-    pub(crate) fn new(kubelet: &Path, instance: Option<&str>) -> Result<Self, anyhow::Error> {
-        let directory = kubelet.join(DRIVER_DIRECTORY);
-        let of_instance =
-            |text: &str| instance.map_or(text.to_owned(), |uid| format!("{text}-{uid}"));
-        let registration = kubelet
+    /// Builds the paths below the kubelet's root directory. `pod_uid` is the uid of the driver's
+    /// own pod, which makes the paths of each instance unique.
+    pub(crate) fn new(kubelet_root: &Path, pod_uid: Option<&str>) -> Result<Self, anyhow::Error> {
+        let driver_directory = kubelet_root.join(DRIVER_DIRECTORY);
+        let add_pod_uid =
+            |name: &str| pod_uid.map_or(name.to_owned(), |uid| format!("{name}-{uid}"));
+        let registration_socket = kubelet_root
             .join("plugins_registry")
-            .join(format!("{}-reg.sock", of_instance(DRIVER)));
-        let service = directory.join(format!("{}.sock", of_instance("dra")));
-        for path in [&service, &registration] {
+            .join(format!("{}-reg.sock", add_pod_uid(DRIVER)));
+        let service_socket = driver_directory.join(format!("{}.sock", add_pod_uid("dra")));
+        for path in [&service_socket, &registration_socket] {
             anyhow::ensure!(
-                path.is_absolute() && path.as_os_str().len() <= MAX_PATH,
-                "--kubelet-dir {}: the socket {} needs an absolute path of at most {MAX_PATH} bytes",
-                kubelet.display(),
+                path.is_absolute() && path.as_os_str().len() <= MAX_PATH_BYTES,
+                "--kubelet-dir {}: the socket {} needs an absolute path of at most {MAX_PATH_BYTES} bytes",
+                kubelet_root.display(),
                 path.display()
             );
         }
         Ok(SocketPaths {
-            directory,
-            service,
-            registration,
+            driver_directory,
+            service_socket,
+            registration_socket,
         })
     }
 
-    /// Removes the sockets of killed instances.
+    /// Removes the sockets at which no process listens, which instances leave when they are killed.
     pub(crate) fn remove_stale_sockets(&self) {
-        let registry = self.registration.parent().unwrap_or(Path::new("/"));
-        for (directory, prefix) in [(registry, DRIVER), (&self.directory, "dra")] {
+        let registry = self.registration_socket.parent().unwrap_or(Path::new("/"));
+        for (directory, prefix) in [(registry, DRIVER), (&self.driver_directory, "dra")] {
             let entries = fs::read_dir(directory).into_iter().flatten().flatten();
             let own_entries = entries.filter(|entry| {
                 let name = entry.file_name();
@@ -73,7 +73,8 @@ impl SocketPaths {
     }
 }
 
-/// A listening socket. Dropping it removes the file, whereupon the kubelet deregisters the driver.
+/// A listening Unix socket and its file. Dropping it removes the file. If it is the registration
+/// socket, the kubelet then deregisters the driver.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
@@ -81,15 +82,15 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`, accessible to root only. The socket is created under a name that begins
-    /// with a dot, which the kubelet ignores, and is renamed once it listens.
+    /// Creates a socket at `path` that only root can connect to. The socket has a temporary name
+    /// that begins with a dot, which the kubelet ignores, until it listens.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}"));
-        let _ = fs::remove_file(&temporary);
-        let listener = UnixListener::bind(&temporary)?;
-        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
-        fs::rename(&temporary, path)?;
+        let temporary_path = path.with_file_name(format!(".{name}"));
+        let _ = fs::remove_file(&temporary_path);
+        let listener = UnixListener::bind(&temporary_path)?;
+        fs::set_permissions(&temporary_path, fs::Permissions::from_mode(0o600))?;
+        fs::rename(&temporary_path, path)?;
         Ok(Socket {
             path: path.to_owned(),
             listener: Some(listener),

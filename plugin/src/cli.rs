@@ -104,8 +104,8 @@ pub struct Run {
     pub(crate) take_over: bool,
 
     /// Grace period: report a missing device as unhealthy this long before removing it
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    pub(crate) forget: Duration,
+    #[arg(long = "forget", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) grace_period: Duration,
 
     /// Timeout of a registration
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]

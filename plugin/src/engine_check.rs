@@ -1,5 +1,5 @@
-//! Checks whether the node's engine reads CDI annotations, by which it learns to call the hook. An
-//! engine that ignores them starts containers without devices, and reports nothing.
+//! Checks whether the node's engine reads CDI annotations, which make it call the hook. An engine
+//! that ignores them starts containers without devices and without an error.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,49 +12,52 @@ use runtime_config::{Engine, Liveness};
 use serde_json::Value;
 use tonic::Code;
 
-/// The time limit for the answer of an engine.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// The time limit for an engine to answer the queries.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Checks the version and the configuration of the engine at `socket`. Without `socket`, every
-/// engine that listens at its default path below `host_root` is checked, because only the kubelet
-/// knows which one it uses. Returns the names of the engines.
+/// Checks by version and configuration whether the engine at `socket` reads CDI annotations.
+/// Without `socket`, checks every engine that listens at its default path below `host_root`,
+/// because only the kubelet knows which engine it uses. Returns the names and versions of the
+/// engines, or an error if one ignores the annotations.
 pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<Vec<String>> {
-    let sockets = match socket {
+    let socket_paths = match socket {
         Some(socket) => vec![socket.to_owned()],
-        None => default_sockets(host_root),
+        None => default_socket_paths(host_root),
     };
     let mut capable_engines = Vec::new();
-    for socket in sockets.iter().filter(|path| path.exists()) {
-        let query = tokio::time::timeout(TIMEOUT, query_engine(socket)).await;
-        let answer = query.unwrap_or_else(|_| Err("it takes too long".to_owned()));
-        let at = socket.display();
-        let answer =
-            answer.map_err(|reason| anyhow!("the engine at {at} does not answer: {reason}"))?;
-        // Docker's containerd has no CRI.
+    for socket in socket_paths.iter().filter(|path| path.exists()) {
+        let result = tokio::time::timeout(QUERY_TIMEOUT, query_engine(socket)).await;
+        let answer = result.unwrap_or_else(|_| Err("it takes too long".to_owned()));
+        let shown_path = socket.display();
+        let answer = answer
+            .map_err(|reason| anyhow!("the engine at {shown_path} does not answer: {reason}"))?;
+        // An engine without the kubelet's interface (CRI), such as Docker's containerd, is skipped.
         let Some((version, config)) = answer else {
             continue;
         };
         let engine = format!("{} {}", version.runtime_name, version.runtime_version);
         if let Some(reason) = find_cdi_obstacle(&version, config.as_ref()) {
             bail!(
-                "{engine} at {at} ignores CDI annotations, so containers would start without their \
+                "{engine} at {shown_path} ignores CDI annotations, so containers would start without their \
                  devices: {reason}; use --delivery=handler (the overlay or the chart's value for \
                  the engine)"
             );
         }
         capable_engines.push(engine);
     }
-    let asked = sockets.iter().map(|socket| socket.display().to_string());
+    let shown_paths = socket_paths
+        .iter()
+        .map(|socket| socket.display().to_string());
     ensure!(
         !capable_engines.is_empty(),
         "no engine with the kubelet's interface (CRI) at {}; name its socket with --socket",
-        asked.collect::<Vec<_>>().join(", ")
+        shown_paths.collect::<Vec<_>>().join(", ")
     );
     Ok(capable_engines)
 }
 
 /// Returns the default socket paths of the engines that run pods.
-fn default_sockets(host_root: &Path) -> Vec<PathBuf> {
+fn default_socket_paths(host_root: &Path) -> Vec<PathBuf> {
     let engines = Engine::ALL.iter().map(|engine| engine.facts().liveness);
     let sockets = engines.filter_map(|liveness| match liveness {
         Liveness::Socket(path) => Some(host_root.join(path.trim_start_matches('/'))),
@@ -84,16 +87,16 @@ async fn query_engine(socket: &Path) -> Result<Option<(VersionResponse, Option<V
     )))
 }
 
-/// Returns the reason why an engine ignores CDI annotations, or `None` if it reads them.
+/// Returns the reason why an engine ignores CDI annotations, or `None` if the engine reads them.
 fn find_cdi_obstacle(version: &VersionResponse, config: Option<&Value>) -> Option<&'static str> {
-    let major = version
+    let major_text = version
         .runtime_version
         .trim_start_matches('v')
         .split('.')
         .next();
-    let major: u32 = major.and_then(|major| major.parse().ok()).unwrap_or(0);
-    let enabled = config.and_then(|config| config["enableCDI"].as_bool());
-    match (version.runtime_name.as_str(), enabled) {
+    let major: u32 = major_text.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let cdi_setting = config.and_then(|config| config["enableCDI"].as_bool());
+    match (version.runtime_name.as_str(), cdi_setting) {
         ("containerd", Some(true)) | ("cri-o", _) => None,
         ("containerd", Some(false)) => Some("its option enable_cdi is false"),
         ("containerd", None) if major >= 2 => None,

@@ -12,18 +12,23 @@ pub(crate) use metrics_page::MetricsPage;
 
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// The page `/metrics`. `None` means that only the probes are served.
-    pub(crate) metrics: Option<MetricsPage>,
+    /// The page `/metrics`. `None` means that only `/healthz` and `/readyz` are served.
+    pub(crate) metrics_page: Option<MetricsPage>,
     pub(crate) state: CurrentState,
 }
 
 impl Handler for Pages {
     async fn answer(&self, method: &Method, path: &str, _: &[u8]) -> Answer {
-        let (path, metrics) = match (path, &self.metrics) {
-            ("/metrics", Some(page)) => (path, page.text().await),
+        let (path, metrics_text) = match (path, &self.metrics_page) {
+            ("/metrics", Some(page)) => (path, page.render_text().await),
             ("/metrics", None) => ("", String::new()),
             _ => (path, String::new()),
         };
-        answer_probe(method, path, || metrics, || self.state.readiness())
+        answer_probe(
+            method,
+            path,
+            || metrics_text,
+            || self.state.check_readiness(),
+        )
     }
 }

@@ -7,51 +7,53 @@ use device_class::name::ResourceName;
 use injection_plan::claim_record::{DRIVER_DIRECTORY, records_directory};
 use kubelet_api::{KUBELET_SOCKET, POD_RESOURCES_SOCKET};
 
-/// The maximum length of a Unix socket's path, in bytes: `sun_path` has 108, and the last one is
-/// zero (unix(7)).
-const MAX_SOCKET_PATH: usize = 107;
+/// The maximum length of the path of a Unix socket, in bytes. The kernel's `sun_path` has 108
+/// bytes, of which the last one is zero (unix(7)).
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// The maximum length of the name of a plugin's socket, in bytes.
-pub(crate) const MAX_SOCKET_NAME: usize = 48;
+/// The maximum length of the file name of a plugin's socket, in bytes.
+pub(crate) const MAX_SOCKET_NAME_BYTES: usize = 48;
 
-/// The prefix of the plugin's socket names.
+/// The prefix of the file names of the plugin's sockets and handover marks.
 pub(crate) const SOCKET_PREFIX: &str = "boathook-";
 
-/// The suffix of the plugin's socket names.
+/// The suffix of the file names of the plugin's sockets.
 pub(crate) const SOCKET_SUFFIX: &str = ".sock";
 
-/// The suffix of the name of a handover mark.
+/// The suffix of the file name of a handover mark.
 const HANDOVER_SUFFIX: &str = ".handover";
 
-/// The directory that the kubelet's plugin watcher watches, relative to the kubelet's root
+/// The directory that the kubelet's plugin watcher observes, relative to the kubelet's root
 /// directory.
-const PLUGINS_REGISTRY: &str = "plugins_registry";
+const PLUGINS_REGISTRY_DIR: &str = "plugins_registry";
 
 /// The root directory of a kubelet, `/var/lib/kubelet` on most hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KubeletDir(PathBuf);
 
 /// Returns the directory of the claim records of `boathook-dra`, below a kubelet's root directory.
-pub(crate) fn claim_records(kubelet: &Path) -> PathBuf {
-    records_directory(&kubelet.join(DRIVER_DIRECTORY))
+pub(crate) fn claim_records_dir(kubelet_root: &Path) -> PathBuf {
+    records_directory(&kubelet_root.join(DRIVER_DIRECTORY))
 }
 
 impl KubeletDir {
-    /// Takes the kubelet's root directory, which need not exist yet.
+    /// Checks the path of the kubelet's root directory, which need not exist yet. The path must be
+    /// absolute, and short enough for the sockets below it.
     pub(crate) fn new(path: PathBuf) -> anyhow::Result<Self> {
-        let shown = path.display();
-        // Other processes open the sockets by these paths, so the paths must not depend on a
-        // working directory.
+        let shown_path = path.display();
+        // The path must not depend on the working directory, because other processes open the
+        // sockets too.
         ensure!(
             path.is_absolute(),
-            "--kubelet-dir {shown}: give an absolute path"
+            "--kubelet-dir {shown_path}: give an absolute path"
         );
-        // This directory has the longer path of the two that have sockets.
-        let longest = path.join(PLUGINS_REGISTRY).as_os_str().len();
+        // Only this directory is checked, because its path is longer than that of the other
+        // directory with sockets.
+        let longest_dir_bytes = path.join(PLUGINS_REGISTRY_DIR).as_os_str().len();
         ensure!(
-            longest + 1 + MAX_SOCKET_NAME <= MAX_SOCKET_PATH,
-            "--kubelet-dir {shown}: a socket below it would have a path of more than \
-             {MAX_SOCKET_PATH} bytes; use a shorter path or a symbolic link to it"
+            longest_dir_bytes + 1 + MAX_SOCKET_NAME_BYTES <= MAX_SOCKET_PATH_BYTES,
+            "--kubelet-dir {shown_path}: a socket below it would have a path of more than \
+             {MAX_SOCKET_PATH_BYTES} bytes; use a shorter path or a symbolic link to it"
         );
         Ok(KubeletDir(path))
     }
@@ -60,29 +62,29 @@ impl KubeletDir {
         &self.0
     }
 
-    /// Returns the directory with the sockets of the kubelet's device manager and of device
-    /// plugins.
-    pub(crate) fn device_plugins(&self) -> PathBuf {
+    /// Returns the path of the directory with the sockets of the kubelet's device manager and of
+    /// device plugins.
+    pub(crate) fn device_plugins_dir(&self) -> PathBuf {
         self.0.join("device-plugins")
     }
 
-    pub(crate) fn plugins_registry(&self) -> PathBuf {
-        self.0.join(PLUGINS_REGISTRY)
+    pub(crate) fn plugins_registry_dir(&self) -> PathBuf {
+        self.0.join(PLUGINS_REGISTRY_DIR)
     }
 
-    /// Returns the socket of the kubelet's PodResources API.
-    pub(crate) fn pod_resources_socket(&self) -> PathBuf {
+    /// Returns the path of the socket of the kubelet's PodResources API.
+    pub(crate) fn pod_resources_socket_path(&self) -> PathBuf {
         self.0.join(POD_RESOURCES_SOCKET)
     }
 
-    /// Returns the socket at which the kubelet accepts registrations.
-    pub(crate) fn kubelet_socket(&self) -> PathBuf {
-        self.device_plugins().join(KUBELET_SOCKET)
+    /// Returns the path of the socket at which the kubelet accepts registrations.
+    pub(crate) fn kubelet_socket_path(&self) -> PathBuf {
+        self.device_plugins_dir().join(KUBELET_SOCKET)
     }
 }
 
-/// One of the two names that the socket of a resource can have. Two names let two instances of the
-/// plugin serve the resource at the same time.
+/// One of the two names that a resource's socket can have. With two names, two instances of the
+/// plugin can serve the resource at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SocketSlot {
     First,
@@ -90,7 +92,7 @@ pub(crate) enum SocketSlot {
 }
 
 impl SocketSlot {
-    pub(crate) fn next_slot(self) -> Self {
+    pub(crate) fn other_slot(self) -> Self {
         match self {
             SocketSlot::First => SocketSlot::Second,
             SocketSlot::Second => SocketSlot::First,
@@ -98,28 +100,29 @@ impl SocketSlot {
     }
 }
 
-/// Builds the file name of a resource's socket.
+/// Returns the file name of a resource's socket in a slot.
 pub(crate) fn socket_name(resource: &ResourceName, slot: SocketSlot) -> String {
-    // The name of a resource cannot contain `@`, so the two names differ from all others.
+    // No other resource has these two names, because the name of a resource cannot contain `@`.
     let suffix = match slot {
         SocketSlot::First => SOCKET_SUFFIX.to_owned(),
         SocketSlot::Second => format!("@2{SOCKET_SUFFIX}"),
     };
-    file_name(resource, &suffix)
+    build_file_name(resource, &suffix)
 }
 
-/// Builds the file name of a resource's handover mark.
+/// Returns the file name of a resource's handover mark.
 pub(crate) fn handover_mark_file_name(resource: &ResourceName) -> String {
-    file_name(resource, HANDOVER_SUFFIX)
+    build_file_name(resource, HANDOVER_SUFFIX)
 }
 
-/// Builds a file name from a resource name and a suffix. Different resources get different names.
-/// A name that is too long for a Unix socket is replaced by a hash.
-fn file_name(resource: &ResourceName, suffix: &str) -> String {
-    // The first `_` stands for the slash. A domain cannot contain `_`, so the name is unambiguous.
-    let spelled = resource.as_str().replacen('/', "_", 1);
-    let name = format!("{SOCKET_PREFIX}{spelled}{suffix}");
-    if name.len() <= MAX_SOCKET_NAME {
+/// Builds a file name from a resource name and a suffix. Different resources get different file
+/// names. If the file name would be too long for a socket, a hash replaces the resource name.
+fn build_file_name(resource: &ResourceName, suffix: &str) -> String {
+    // The first `_` replaces the slash. The file name is unambiguous, because a domain cannot
+    // contain `_`.
+    let escaped_name = resource.as_str().replacen('/', "_", 1);
+    let name = format!("{SOCKET_PREFIX}{escaped_name}{suffix}");
+    if name.len() <= MAX_SOCKET_NAME_BYTES {
         return name;
     }
     format!(
@@ -144,7 +147,7 @@ mod tests {
             for (slot, suffix) in [(SocketSlot::First, ""), (SocketSlot::Second, "@2")] {
                 let name = socket_name(&resource, slot);
                 assert_eq!(name, format!("{wanted}{suffix}.sock"));
-                assert!(name.len() <= MAX_SOCKET_NAME);
+                assert!(name.len() <= MAX_SOCKET_NAME_BYTES);
             }
             let mark = handover_mark_file_name(&resource);
             assert_eq!(mark, format!("{wanted}.handover"));
@@ -155,7 +158,7 @@ mod tests {
     fn a_kubelet_dir_is_absolute_and_leaves_room_for_sockets() {
         let dir = |path: &str| KubeletDir::new(path.into());
         assert_eq!(
-            dir("/var/lib/kubelet").unwrap().kubelet_socket(),
+            dir("/var/lib/kubelet").unwrap().kubelet_socket_path(),
             Path::new("/var/lib/kubelet/device-plugins/kubelet.sock")
         );
         // The longest root of a known distribution fits to the byte.

@@ -10,11 +10,11 @@
 //!                                                          Register) calls)
 //! ```
 //!
-//! `holders` detects allocations of devices that running pods still have.
+//! The module `holders` detects allocations of devices that other running pods still have.
 //!
-//! Everything runs on one thread, except for device scans and other reads that may block. State is
-//! passed by watch channels: only the newest value counts, and a slow reader does not delay
-//! others.
+//! All tasks run on one thread, except for device scans and other reads that may block. Tasks pass
+//! state to each other by watch channels, which hold only the newest value, so that a slow reader
+//! does not delay others.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,

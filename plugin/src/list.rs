@@ -1,5 +1,5 @@
-//! Lists the devices that would be advertised on this host, as a table or as JSON with the keys of
-//! `boathook list`.
+//! Lists the devices that the plugin would advertise on this host, as a table or as JSON. The JSON
+//! has the same keys as that of `boathook list`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -19,10 +19,11 @@ use serde_json::{Value, json};
 use crate::catalog::{AdvertisedDevice, ClaimedDevices, Resource, Resources, build_resources};
 use crate::kubelet_dir;
 
-/// The resources of one scan, with the reasons for what they lack.
+/// The result of `boathook-plugin list`: the resources of one scan, and the reasons for omitted
+/// devices and classes.
 #[derive(Debug)]
 pub struct Listing {
-    inventory: Resources,
+    resources: Resources,
     /// One line for each omitted device or class, with the reason.
     pub problems: Vec<String>,
     /// Warnings about configuration sections for classes that do not exist.
@@ -31,42 +32,45 @@ pub struct Listing {
 
 impl Listing {
     /// Scans the host for the devices of the classes `names`, or of all classes if `names` is
-    /// empty. `kubelet` is the kubelet's root directory, which has the claim records.
-    pub fn scan(config: &Config, kubelet: &Path, names: &[ClassName]) -> anyhow::Result<Self> {
+    /// empty. `kubelet_root` is the kubelet's root directory, below which `boathook-dra` keeps the
+    /// claim records.
+    pub fn scan(config: &Config, kubelet_root: &Path, names: &[ClassName]) -> anyhow::Result<Self> {
         let classes = Classes::load(config, Server::Plugin).unwrap_or_else(|error| Classes {
             errors: vec![error],
             ..Classes::default()
         });
         let mut problems = find_unusable_classes(names, &classes)?;
-        // An unreadable file may define the class that seems to be missing.
-        let known = classes.sources.iter().map(|source| source.name.as_str());
+        // The configuration is compared with the known classes only if all class files are
+        // readable, because an unreadable file may define a class that seems to be missing.
+        let known_classes = classes.sources.iter().map(|source| source.name.as_str());
         let warnings = if classes.errors.is_empty() {
-            config.warn_of_unknown_classes(known).collect()
+            config.warn_of_unknown_classes(known_classes).collect()
         } else {
             Vec::new()
         };
-        let mut usable = classes.usable;
-        usable.retain(|class| names.is_empty() || names.contains(&class.name));
+        let mut selected_classes = classes.usable;
+        selected_classes.retain(|class| names.is_empty() || names.contains(&class.name));
         let root = &config.host_root;
         let host = RealHost::open(root)
             .with_context(|| format!("cannot open host root {}", root.display()))?;
         let mut memory = ScanMemory::with_unmounted(classes.unmounted);
-        let host_scan = scan_host(&usable, &host, &mut memory, Instant::now());
+        let host_scan = scan_host(&selected_classes, &host, &mut memory, Instant::now());
         let errors = host_scan.class_errors.iter();
         problems.extend(errors.map(|error| error.message.clone()));
-        let (claimed, unreadable) = ClaimedDevices::read(&kubelet_dir::claim_records(kubelet));
-        problems.extend(unreadable);
-        let found = build_resources(host_scan, &claimed, None);
-        problems.extend(found.warnings);
+        let (claimed_devices, record_errors) =
+            ClaimedDevices::read(&kubelet_dir::claim_records_dir(kubelet_root));
+        problems.extend(record_errors);
+        let resource_scan = build_resources(host_scan, &claimed_devices, None);
+        problems.extend(resource_scan.warnings);
         Ok(Listing {
-            inventory: found.inventory,
+            resources: resource_scan.resources,
             problems,
             warnings,
         })
     }
 
     fn iter_devices(&self) -> impl Iterator<Item = (&Resource, &AdvertisedDevice)> {
-        let resources = self.inventory.values();
+        let resources = self.resources.values();
         resources.flat_map(|resource| resource.devices().iter().map(move |d| (&**resource, d)))
     }
 
@@ -78,7 +82,7 @@ impl Listing {
                 resource.properties.class.to_string(),
                 device.id.to_string(),
                 resource.name.to_string(),
-                or_dash(device.numa.map(|node| node.to_string())),
+                or_dash(device.numa_node.map(|node| node.to_string())),
                 or_dash(device.group.clone()),
                 device.health.to_string(),
             ]
@@ -89,7 +93,7 @@ impl Listing {
         let mut table = String::new();
         for row in &rows {
             for (cell, width) in row.iter().zip(widths) {
-                // Writing to a string cannot fail.
+                // The result is ignored, because writing to a string cannot fail.
                 let _ = write!(table, "{cell:width$}  ");
             }
             table.push_str(&row[5]);
@@ -98,7 +102,8 @@ impl Listing {
         table
     }
 
-    /// Returns a JSON object with the devices, and with the reasons for omitted ones.
+    /// Returns a JSON object with the devices, and with the reasons for omitted devices and
+    /// classes.
     pub fn to_json(&self) -> Value {
         let objects = self.iter_devices().map(|(resource, device)| {
             let mut object = json!({
@@ -106,7 +111,7 @@ impl Listing {
                 "id": device.id.as_str(),
                 "resource": resource.name.as_str(),
                 "healthy": device.is_healthy(),
-                "numa": device.numa,
+                "numa": device.numa_node,
                 "group": device.group,
             });
             if let Health::Unhealthy { reason } = &device.health {
@@ -119,36 +124,44 @@ impl Listing {
     }
 }
 
-/// Returns the errors of the class files of `names`, or of all class files if `names` is empty.
+/// Returns the errors of the files of the classes `names`, or of all class files if `names` is
+/// empty. Fails if one of the classes does not exist or is not enabled.
 fn find_unusable_classes(names: &[ClassName], classes: &Classes) -> anyhow::Result<Vec<String>> {
-    let file = |name: &ClassName| format!("{name}.toml");
+    let file_name = |name: &ClassName| format!("{name}.toml");
     for name in names {
-        let served = classes.usable.iter().any(|class| class.name == *name);
-        let left_out = classes
+        let is_served = classes.usable.iter().any(|class| class.name == *name);
+        let has_error = classes
             .errors
             .iter()
-            .any(|error| error.path().ends_with(file(name)));
-        if served || left_out {
+            .any(|error| error.path().ends_with(file_name(name)));
+        if is_served || has_error {
             continue;
         }
-        let known = classes.sources.iter().map(|source| source.name.as_str());
+        let known_classes = classes.sources.iter().map(|source| source.name.as_str());
         ensure!(
-            !known.clone().any(|known| known == name.as_str()),
+            !known_classes
+                .clone()
+                .any(|known_name| known_name == name.as_str()),
             "class {name} is not enabled, so the plugin does not serve it; write `enabled = true`, \
              and no `serve`, below [class.{name}] in the configuration"
         );
-        let hint = match similar::find_most_similar(name.as_str(), known) {
-            Some(near) => format!("did you mean {near}?"),
+        let hint = match similar::find_most_similar(name.as_str(), known_classes) {
+            Some(similar_name) => format!("did you mean {similar_name}?"),
             None => "`boathook-plugin list` shows all classes".to_owned(),
         };
         bail!("no class file {name}.toml on this host; {hint}");
     }
-    let concerns = |error: &&FileError| {
+    let is_relevant = |error: &&FileError| {
         let path = error.path();
-        let is_class = path.extension().is_some_and(|ending| ending == "toml");
-        // An error of a whole directory may concern any class.
-        !is_class || names.is_empty() || names.iter().any(|name| path.ends_with(file(name)))
+        let is_class_file = path
+            .extension()
+            .is_some_and(|extension| extension == "toml");
+        // An error of a whole directory is always relevant, because the directory may contain any
+        // class.
+        !is_class_file
+            || names.is_empty()
+            || names.iter().any(|name| path.ends_with(file_name(name)))
     };
-    let errors = classes.errors.iter().filter(concerns);
+    let errors = classes.errors.iter().filter(is_relevant);
     Ok(errors.map(ToString::to_string).collect())
 }

@@ -1,4 +1,4 @@
-//! `boathook-plugin`: see the crate `plugin`.
+//! The program `boathook-plugin`, whose code is in the crate `plugin`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use plugin::cli::{Cli, Command, List, Run};
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse();
-    let json = matches!(&cli.command, Some(Command::List(list)) if list.json);
+    let reports_json = matches!(&cli.command, Some(Command::List(list)) if list.json);
     let result = match cli.command {
         None => run(cli.run),
         Some(Command::Run(options)) => run(*options),
@@ -22,15 +22,16 @@ fn main() -> ExitCode {
             check_engine(&host_root, socket.as_deref())
         }
         Some(Command::OpenDevices { directory }) => open_devices(&directory),
-        Some(Command::InRoot(given)) => {
-            let error = host_program::enter_root(&given.root, &given.program, &given.arguments);
-            let message = format!("cannot run {}: {error}", given.program.display());
+        Some(Command::InRoot(program)) => {
+            let error =
+                host_program::enter_root(&program.root, &program.program, &program.arguments);
+            let message = format!("cannot run {}: {error}", program.program.display());
             command_line::warn("boathook-plugin", &message);
             Ok(ExitCode::from(host_program::NOT_RUN))
         }
     };
     result.unwrap_or_else(|error| {
-        command_line::report("boathook-plugin", &format!("{error:#}"), json);
+        command_line::report("boathook-plugin", &format!("{error:#}"), reports_json);
         ExitCode::from(FAILURE)
     })
 }
@@ -70,10 +71,10 @@ fn open_devices(directory: &Path) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for device in devices {
         let path = device.path.display();
-        match device.fault {
+        match device.open_error {
             None => print(&format!("{path} works\n"))?,
-            Some(fault) => {
-                command_line::warn("boathook-plugin", &format!("cannot open {path}: {fault}"));
+            Some(error) => {
+                command_line::warn("boathook-plugin", &format!("cannot open {path}: {error}"));
                 code = ExitCode::from(FAILURE);
             }
         }
@@ -87,14 +88,15 @@ fn run(options: Run) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a future to completion on a runtime with one thread.
-fn block_on<T>(service: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+/// Runs a future to its end on a runtime with one thread.
+fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    let result = runtime.block_on(service);
-    // A device scan may hang in a driver. The process does not wait for it.
+    let result = runtime.block_on(future);
+    // The process does not wait for its blocking threads, because a device scan may hang in a
+    // driver.
     runtime.shutdown_timeout(Duration::from_millis(50));
     result
 }

@@ -9,13 +9,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// The upper bounds of the histograms' buckets, in seconds.
-const BUCKET_BOUNDS: [f64; 9] = [0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0, 10.0];
+/// The upper bounds of the buckets of all histograms, in seconds.
+const BUCKET_BOUNDS_SECONDS: [f64; 9] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0, 10.0];
 
 type Label = (&'static str, String);
 type Histograms = Family<[Label; 1], Histogram, fn() -> Histogram>;
 
-/// The counters of the plugin. All clones share the same values.
+/// The metrics that the plugin updates at each event. All clones share the same values.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
     allocations: Family<[Label; 2], Counter>,
@@ -33,16 +34,16 @@ impl Default for Metrics {
             allocations: Family::default(),
             registrations: Family::default(),
             allocation_conflicts: Family::default(),
-            allocation_duration: Family::new_with_constructor(histogram),
-            scan_duration: histogram(),
+            allocation_duration: Family::new_with_constructor(new_histogram),
+            scan_duration: new_histogram(),
             class_errors: Gauge::default(),
             cdi_errors: Gauge::default(),
         }
     }
 }
 
-fn histogram() -> Histogram {
-    Histogram::new(BUCKET_BOUNDS)
+fn new_histogram() -> Histogram {
+    Histogram::new(BUCKET_BOUNDS_SECONDS)
 }
 
 fn resource_label(resource: &ResourceName) -> Label {
@@ -54,8 +55,8 @@ fn result_labels(resource: &ResourceName, result: &str) -> [Label; 2] {
 }
 
 impl Metrics {
-    /// Creates the counters of a resource with the value 0. A rate cannot be computed from a
-    /// counter that first appears at its first event.
+    /// Creates the counters of a resource with the value 0. Otherwise the increase at the first
+    /// event would not be visible, because a counter would appear with the value 1.
     pub(crate) fn create_counters(&self, resource: &ResourceName) {
         for result in ["ok", "refused"] {
             let labels = result_labels(resource, result);
@@ -73,31 +74,37 @@ impl Metrics {
         );
     }
 
-    pub(crate) fn count_allocation(&self, resource: &ResourceName, ok: bool, took: Duration) {
-        let labels = result_labels(resource, if ok { "ok" } else { "refused" });
+    pub(crate) fn count_allocation(
+        &self,
+        resource: &ResourceName,
+        is_allowed: bool,
+        duration: Duration,
+    ) {
+        let labels = result_labels(resource, if is_allowed { "ok" } else { "refused" });
         self.allocations.get_or_create(&labels).inc();
         let durations = self
             .allocation_duration
             .get_or_create(&[resource_label(resource)]);
-        durations.observe(took.as_secs_f64());
+        durations.observe(duration.as_secs_f64());
     }
 
-    /// Counts an allocated device with which another pod, unknown to the kubelet, still runs.
+    /// Counts an allocation of a device with which another pod still runs, although the kubelet no
+    /// longer knows that pod.
     pub(crate) fn count_allocation_conflict(&self, resource: &str) {
         let label = [("resource", resource.to_owned())];
         self.allocation_conflicts.get_or_create(&label).inc();
     }
 
-    pub(crate) fn count_registration(&self, resource: &ResourceName, accepted: bool) {
-        let labels = result_labels(resource, if accepted { "accepted" } else { "failed" });
+    pub(crate) fn count_registration(&self, resource: &ResourceName, is_accepted: bool) {
+        let labels = result_labels(resource, if is_accepted { "accepted" } else { "failed" });
         self.registrations.get_or_create(&labels).inc();
     }
 
-    pub(crate) fn observe_scan(&self, took: Duration) {
-        self.scan_duration.observe(took.as_secs_f64());
+    pub(crate) fn observe_scan(&self, duration: Duration) {
+        self.scan_duration.observe(duration.as_secs_f64());
     }
 
-    /// Sets the number of errors that keep devices from their CDI specifications.
+    /// Sets the number of errors because of which devices have no current CDI specification.
     pub(crate) fn set_cdi_errors(&self, count: usize) {
         self.cdi_errors
             .set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -109,7 +116,7 @@ impl Metrics {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Adds the counters to a registry, with their names and help texts.
+    /// Adds the metrics to a registry, with their names and help texts.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register("allocations", "Allocate calls", self.allocations.clone());
         registry.register(

@@ -13,53 +13,57 @@ use device_class::name::DeviceId;
 use host_inventory::ClassScan;
 use rooted_path::{read_own_text, replace_file};
 
-/// The mode of the file. Every user may read it, because Node Feature Discovery need not run as
-/// root.
-const MODE: u32 = 0o644;
-/// The maximum size of the file, in bytes. Node Feature Discovery ignores a larger file.
-const MAX_SIZE: u64 = 65_536;
+/// The mode of the label file. Every user may read the file, because Node Feature Discovery need
+/// not run as root.
+const FILE_MODE: u32 = 0o644;
+/// The maximum size of the label file, in bytes. Node Feature Discovery ignores a larger file.
+const MAX_FILE_BYTES: u64 = 65_536;
 /// The maximum length of a label's name without its domain, in bytes.
-const MAX_NAME: usize = 63;
+const MAX_LABEL_NAME_BYTES: usize = 63;
 /// The suffix of the label with the number of a resource's devices.
-const COUNT: &str = ".count";
+const COUNT_SUFFIX: &str = ".count";
 
 /// The labels of a node, by name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeLabels(BTreeMap<String, String>);
 
 impl NodeLabels {
-    /// Collects the labels of all devices, whatever their health. Each resource also gets a label
-    /// with the number of its devices, in which the shares of a device count as one.
+    /// Collects the labels of all devices, both healthy and unhealthy. Also adds a label for each
+    /// resource with the number of its devices. A shared device counts as one device.
     pub(crate) fn from_devices(classes: &[ClassScan<'_>]) -> Self {
-        let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        let mut devices: BTreeMap<String, BTreeSet<&DeviceId>> = BTreeMap::new();
+        let mut values_by_label: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut ids_by_resource: BTreeMap<String, BTreeSet<&DeviceId>> = BTreeMap::new();
         for ClassScan {
             class, inventory, ..
         } in classes
         {
             for device in &inventory.devices {
                 let resource = &device.resource;
-                let ids = devices.entry(resource.to_string()).or_default();
+                let ids = ids_by_resource.entry(resource.to_string()).or_default();
                 ids.insert(&device.id);
                 for (name, label) in &class.spec.labels {
                     if let Some(value) = label.fill(&device.attributes) {
                         let name = name.for_resource(resource);
-                        values.entry(name).or_default().insert(value);
+                        values_by_label.entry(name).or_default().insert(value);
                     }
                 }
             }
         }
-        let counts = devices
+        let count_labels = ids_by_resource
             .into_iter()
-            .map(|(resource, ids)| (resource + COUNT, ids.len().to_string()));
-        // A label is omitted if its devices disagree, because it would say nothing about the
-        // device that a pod gets.
-        let same = values
+            .map(|(resource, ids)| (resource + COUNT_SUFFIX, ids.len().to_string()));
+        // A label is omitted if its value differs between devices, because it would not tell which
+        // of them a pod gets.
+        let common_labels = values_by_label
             .into_iter()
             .filter(|(_, values)| values.len() == 1)
             .filter_map(|(name, values)| Some((name, values.into_iter().next()?)));
-        let labels = counts.chain(same);
-        NodeLabels(labels.filter(|(name, _)| has_valid_length(name)).collect())
+        let labels = count_labels.chain(common_labels);
+        NodeLabels(
+            labels
+                .filter(|(name, _)| has_valid_name_length(name))
+                .collect(),
+        )
     }
 
     fn to_text(&self) -> String {
@@ -71,12 +75,12 @@ impl NodeLabels {
     }
 }
 
-fn has_valid_length(name: &str) -> bool {
+fn has_valid_name_length(name: &str) -> bool {
     let (_, local) = name.split_once('/').unwrap_or(("", name));
-    local.len() <= MAX_NAME
+    local.len() <= MAX_LABEL_NAME_BYTES
 }
 
-/// The file with the labels of this node.
+/// The file with this node's labels, which Node Feature Discovery reads.
 #[derive(Debug, Clone)]
 pub(crate) struct LabelFile(PathBuf);
 
@@ -85,15 +89,15 @@ impl LabelFile {
         LabelFile(path)
     }
 
-    /// Writes the file if its content differs, and removes it if there are no labels. Returns a
-    /// one-line reason if that fails.
+    /// Writes the labels if the file has other content, or removes the file if there are no labels.
+    /// Returns an error message of one line if this fails.
     pub(crate) fn write(&self, labels: &NodeLabels) -> Option<String> {
         let path = &self.0;
         let text = labels.to_text();
-        let result = match read_own_text(path, MAX_SIZE) {
-            Ok(present) if present == text => Ok(()),
-            _ if text.is_empty() => remove(path),
-            _ => replace_file(path, MODE, text.as_bytes()),
+        let result = match read_own_text(path, MAX_FILE_BYTES) {
+            Ok(old_text) if old_text == text => Ok(()),
+            _ if text.is_empty() => remove_file_if_exists(path),
+            _ => replace_file(path, FILE_MODE, text.as_bytes()),
         };
         let error = result.err()?;
         Some(format!(
@@ -103,7 +107,7 @@ impl LabelFile {
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+fn remove_file_if_exists(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

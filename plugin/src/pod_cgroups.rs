@@ -1,5 +1,5 @@
-//! Finds out from cgroups whether a pod runs. The plugin has its own PID namespace and cannot see
-//! the processes of other pods, but the process counts in cgroup files do not depend on a
+//! Determines from cgroups whether a pod runs. The plugin has its own PID namespace and cannot see
+//! the processes of other pods. However, the process counts in cgroup files do not depend on a
 //! namespace.
 
 use std::fs;
@@ -7,15 +7,17 @@ use std::path::{Path, PathBuf};
 
 use rooted_path::read_regular_text;
 
-/// The maximum size, in bytes, of a cgroup file that is read.
-const MAX_FILE_SIZE: u64 = 4096;
+/// The maximum number of bytes that are read of a cgroup file.
+const MAX_FILE_BYTES: u64 = 4096;
 
-/// The cgroup hierarchies that are searched for pods: the one of cgroup v2, and one of cgroup v1.
-const HIERARCHIES: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/pids"];
+/// The cgroup hierarchies that are searched for pods, relative to the host's root directory: the
+/// hierarchy of cgroup v2, and that of the controller `pids` of cgroup v1.
+const HIERARCHY_PATHS: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/pids"];
 
-/// The maximum number of directories between a hierarchy and the cgroup of a pod: `kubepods`, the
-/// quality of service class, and a parent in some installations of Kubernetes.
-const MAX_DEPTH: usize = 3;
+/// The maximum number of directories between the root of a hierarchy and the cgroup of a pod. These
+/// are `kubepods`, the quality of service class, and in some installations of Kubernetes another
+/// parent.
+const MAX_SEARCH_DEPTH: usize = 3;
 
 /// The cgroups of the pods on a host.
 #[derive(Debug, Clone)]
@@ -24,37 +26,39 @@ pub(crate) struct PodCgroups {
 }
 
 impl PodCgroups {
-    pub(crate) fn new(root: &Path) -> Self {
-        let hierarchies = HIERARCHIES.map(|hierarchy| root.join(hierarchy));
+    pub(crate) fn new(host_root: &Path) -> Self {
+        let hierarchies = HIERARCHY_PATHS.map(|hierarchy| host_root.join(hierarchy));
         PodCgroups {
             hierarchies: hierarchies.into(),
         }
     }
 
-    /// Returns whether a container of the pod runs besides the sandbox. Returns false if no cgroup
-    /// of the pod is found. The cgroup is named after the pod's uid, with `_` for `-` if systemd
-    /// manages it.
+    /// Returns whether a container of the pod runs besides the sandbox. Returns false if the pod
+    /// has no cgroup. The name of the cgroup contains the pod's uid, with `_` instead of `-` if
+    /// systemd manages the cgroup.
     pub(crate) fn has_running_container(&self, pod_uid: &str) -> bool {
-        let found = self.find_pod(pod_uid);
-        found.into_iter().any(|pod| has_container(&pod))
+        let cgroups = self.find_pod_cgroups(pod_uid);
+        cgroups.into_iter().any(|pod| has_container(&pod))
     }
 
-    /// Returns false only if the pod has certainly ended: the host has cgroups of pods, and none
-    /// is this pod's.
+    /// Returns false only if the pod has certainly ended: the host has cgroups of pods, but none of
+    /// this pod.
     pub(crate) fn may_exist(&self, pod_uid: &str) -> bool {
-        // A kubelet with its own root cgroup has them below any directory. The cgroup of the
-        // kubelet's own service says nothing about pods.
-        let has_pods_somewhere = |hierarchy: &PathBuf| {
-            let mut below = subdirectories(hierarchy).into_iter();
-            has_pod_cgroups(hierarchy) || below.any(|directory| has_kubepods(&directory))
+        // A kubelet with its own root cgroup (`--cgroup-root`) creates the pods' cgroups below a
+        // directory with any name. The cgroup of the kubelet's service does not show that there are
+        // pods.
+        let has_any_pods = |hierarchy: &PathBuf| {
+            let mut children = subdirectories(hierarchy).into_iter();
+            has_pod_cgroups(hierarchy) || children.any(|directory| has_kubepods(&directory))
         };
-        !self.hierarchies.iter().any(has_pods_somewhere) || !self.find_pod(pod_uid).is_empty()
+        !self.hierarchies.iter().any(has_any_pods) || !self.find_pod_cgroups(pod_uid).is_empty()
     }
 
-    /// Returns the cgroup of a pod in each hierarchy.
-    fn find_pod(&self, pod_uid: &str) -> Vec<PathBuf> {
-        let is_uid = |c: char| c.is_ascii_hexdigit() || c == '-';
-        if pod_uid.len() < 32 || pod_uid.len() > 36 || !pod_uid.chars().all(is_uid) {
+    /// Returns the paths of a pod's cgroups, one for each hierarchy that has one. Returns none if
+    /// `pod_uid` is not a uid.
+    fn find_pod_cgroups(&self, pod_uid: &str) -> Vec<PathBuf> {
+        let is_uid_char = |c: char| c.is_ascii_hexdigit() || c == '-';
+        if pod_uid.len() < 32 || pod_uid.len() > 36 || !pod_uid.chars().all(is_uid_char) {
             return Vec::new();
         }
         let names = [
@@ -62,25 +66,27 @@ impl PodCgroups {
             format!("pod{}.slice", pod_uid.replace('-', "_")),
         ];
         let hierarchies = self.hierarchies.iter();
-        let found = hierarchies.filter_map(|path| {
-            // A kubelet with its own root cgroup has them below any directory. On cgroup v1 the
-            // first directory is not a hierarchy.
+        let cgroups = hierarchies.filter_map(|path| {
+            // A kubelet with its own root cgroup (`--cgroup-root`) creates the pods' cgroups below
+            // a directory with any name. On a host with cgroup v1, `sys/fs/cgroup` itself is not a
+            // hierarchy.
             let is_hierarchy = path.join("cgroup.procs").exists();
             let searches_all = is_hierarchy && !has_pod_cgroups(path);
-            find_cgroup(path, &names, searches_all, MAX_DEPTH)
+            find_cgroup(path, &names, searches_all, MAX_SEARCH_DEPTH)
         });
-        found.collect()
+        cgroups.collect()
     }
 }
 
-/// Returns whether the kubelet's cgroups are directly in this hierarchy.
+/// Returns whether the kubelet's cgroups are direct children of this hierarchy's root.
 fn has_pod_cgroups(hierarchy: &Path) -> bool {
     let children = subdirectories(hierarchy);
     let mut names = children.iter().map(|child| file_name(child));
     names.any(|name| name.contains("kubepods") || name.starts_with("kubelet"))
 }
 
-/// Returns whether a directory has the cgroup of all pods (`kubepods`, `kubepods.slice`).
+/// Returns whether a directory contains the parent cgroup of all pods (`kubepods` or
+/// `kubepods.slice`).
 fn has_kubepods(directory: &Path) -> bool {
     let children = subdirectories(directory);
     let mut names = children.iter().map(|child| file_name(child));
@@ -92,18 +98,18 @@ fn file_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Searches for the cgroup of a pod below `directory`. With `searches_all`, directories of any
-/// name are searched.
+/// Searches `directory` for the cgroup of a pod whose name ends with one of `names`, at most
+/// `max_depth` levels deep. With `searches_all`, directories with any name are searched.
 fn find_cgroup(
     directory: &Path,
     names: &[String; 2],
     searches_all: bool,
-    depth: usize,
+    max_depth: usize,
 ) -> Option<PathBuf> {
     let children = subdirectories(directory);
     let is_pod = |path: &&PathBuf| {
         let name = file_name(path);
-        names.iter().any(|wanted| name.ends_with(wanted.as_str()))
+        names.iter().any(|ending| name.ends_with(ending.as_str()))
     };
     if let Some(pod) = children.iter().find(is_pod) {
         return Some(pod.clone());
@@ -114,29 +120,30 @@ fn find_cgroup(
         let is_class_of_service = ["burstable", "besteffort"].contains(&name.as_str());
         !is_pod && (searches_all || name.contains("kube") || is_class_of_service)
     };
-    let depth = depth.checked_sub(1)?;
+    let remaining_depth = max_depth.checked_sub(1)?;
     let parents = children.iter().filter(may_have_pods);
     parents
-        .filter_map(|parent| find_cgroup(parent, names, searches_all, depth))
+        .filter_map(|parent| find_cgroup(parent, names, searches_all, remaining_depth))
         .next()
 }
 
-/// Returns whether a container of a pod has a process besides the sandbox. The sandbox of CRI-O
-/// has none by default (`drop_infra_ctr`).
-fn has_container(pod: &Path) -> bool {
+/// Returns whether a container of the pod besides the sandbox has a process. With CRI-O, the
+/// sandbox has no process by default (`drop_infra_ctr`).
+fn has_container(pod_cgroup: &Path) -> bool {
     let has_process = |container: &PathBuf| {
-        let read = |name: &str| {
-            read_regular_text(&container.join(name), MAX_FILE_SIZE).unwrap_or_default()
+        let read_file = |name: &str| {
+            read_regular_text(&container.join(name), MAX_FILE_BYTES).unwrap_or_default()
         };
-        let events = read("cgroup.events");
-        let tasks: u64 = read("pids.current").trim().parse().unwrap_or(0);
-        events.lines().any(|line| line == "populated 1") || tasks > 0
+        let events = read_file("cgroup.events");
+        let task_count: u64 = read_file("pids.current").trim().parse().unwrap_or(0);
+        events.lines().any(|line| line == "populated 1") || task_count > 0
     };
-    let mut running = subdirectories(pod);
-    // CRI-O's container monitor has its own cgroup, which is not a container.
-    running.retain(|path| has_process(path) && !file_name(path).starts_with("crio-conmon-"));
-    let is_of_crio = |path: &PathBuf| file_name(path).starts_with("crio-");
-    running.len() > 1 || running.iter().any(is_of_crio)
+    let mut populated_cgroups = subdirectories(pod_cgroup);
+    // The cgroup of CRI-O's container monitor (conmon) is not that of a container.
+    populated_cgroups
+        .retain(|path| has_process(path) && !file_name(path).starts_with("crio-conmon-"));
+    let is_crio_container = |path: &PathBuf| file_name(path).starts_with("crio-");
+    populated_cgroups.len() > 1 || populated_cgroups.iter().any(is_crio_container)
 }
 
 fn subdirectories(directory: &Path) -> Vec<PathBuf> {

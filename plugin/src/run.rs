@@ -27,92 +27,113 @@ use crate::trusted_pods;
 
 /// Runs the plugin until SIGTERM, SIGINT or SIGQUIT.
 pub async fn run(options: Run) -> anyhow::Result<()> {
-    let node = options.node;
-    let kubelet = KubeletDir::new(node.kubelet_dir)?;
-    let (given, root) = (node.config.as_deref(), node.host_root.as_deref());
-    let loaded = NodeConfig::load(given, root, options.hook_config.as_deref());
-    let NodeConfig { config, host_root } = loaded.context("configuration")?;
+    let node_options = options.node;
+    let kubelet_dir = KubeletDir::new(node_options.kubelet_dir)?;
+    let (config_path, host_root) = (
+        node_options.config.as_deref(),
+        node_options.host_root.as_deref(),
+    );
+    let load_result = NodeConfig::load(config_path, host_root, options.hook_config.as_deref());
+    let NodeConfig { config, host_root } = load_result.context("configuration")?;
     let release = options.release.as_ref();
     let lock = release.map(|release| ReleaseLock::take_to_serve(&config.host_root, release));
     let _lock = lock.transpose()?;
-    let signals = "cannot install a signal handler";
-    let mut ends = EndSignals::new().context(signals)?;
-    let hang_up = signal(SignalKind::hangup()).context(signals)?;
+    let signal_error = "cannot install a signal handler";
+    let mut end_signals = EndSignals::new().context(signal_error)?;
+    let hang_up = signal(SignalKind::hangup()).context(signal_error)?;
 
-    for directory in [kubelet.device_plugins(), kubelet.plugins_registry()] {
+    for directory in [
+        kubelet_dir.device_plugins_dir(),
+        kubelet_dir.plugins_registry_dir(),
+    ] {
         remove_stale_sockets(&directory);
     }
     let metrics = Metrics::default();
-    let record = kubelet.device_plugins().join(kubelet_checkpoint::FILE_NAME);
+    let checkpoint_path = kubelet_dir
+        .device_plugins_dir()
+        .join(kubelet_checkpoint::FILE_NAME);
     let root = config.host_root.clone();
-    let (holders, allocations) = HolderWatch::new(record.clone(), &root, metrics.clone());
-    let by_cdi = options.delivery == Delivery::Cdi;
-    if by_cdi && let Some(warning) = trusted_pods::warn_of_cdi(&config) {
+    let (holder_watch, allocation_reports) =
+        HolderWatch::new(checkpoint_path.clone(), &root, metrics.clone());
+    let uses_cdi = options.delivery == Delivery::Cdi;
+    if uses_cdi && let Some(warning) = trusted_pods::build_cdi_warning(&config) {
         tracing::warn!("{warning}");
     }
-    let pods = PodAllocations::new(record.clone(), &root);
-    let cdi = by_cdi.then(|| {
-        let files = CdiFiles::new(node.cdi, node.hook, host_root, pods);
+    let pod_allocations = PodAllocations::new(checkpoint_path.clone(), &root);
+    let cdi_files = uses_cdi.then(|| {
+        let files = CdiFiles::new(
+            node_options.cdi,
+            node_options.hook,
+            host_root,
+            pod_allocations,
+        );
         files.with_hook_config(options.hook_config)
     });
-    let grace = GracePeriod::new(options.forget);
-    let claims = kubelet_dir::claim_records(kubelet.root());
-    let (streams, yielded) = (Streams::default(), YieldedResources::default());
-    let pause = ScanPause::default();
-    let labels = options.node_labels.map(LabelFile::new);
-    let watcher = InventoryWatcher::new(config, grace, claims, cdi, pause.clone(), metrics.clone());
-    let watcher = watcher.with_labels(labels);
+    let grace_period = GracePeriod::new(options.grace_period);
+    let claim_records = kubelet_dir::claim_records_dir(kubelet_dir.root());
+    let (streams, yielded_resources) = (Streams::default(), YieldedResources::default());
+    let scan_pause = ScanPause::default();
+    let label_file = options.node_labels.map(LabelFile::new);
+    let watcher = InventoryWatcher::new(
+        config,
+        grace_period,
+        claim_records,
+        cdi_files,
+        scan_pause.clone(),
+        metrics.clone(),
+    );
+    let watcher = watcher.with_label_file(label_file);
     let inventory = watcher.subscribe();
     let state = CurrentState {
         inventory: inventory.clone(),
         streams: streams.clone(),
-        yielded: yielded.clone(),
-        scans: watcher.scans(),
-        allocated: AllocatedDevices::new(
-            kubelet.pod_resources_socket(),
-            record,
+        yielded_resources: yielded_resources.clone(),
+        scan_progress: watcher.scan_progress(),
+        allocated_devices: AllocatedDevices::new(
+            kubelet_dir.pod_resources_socket_path(),
+            checkpoint_path,
             PodCgroups::new(&root),
         ),
     };
-    let all = Pages {
-        metrics: Some(MetricsPage::new(&metrics, state.clone())),
+    let all_pages = Pages {
+        metrics_page: Some(MetricsPage::new(&metrics, state.clone())),
         state: state.clone(),
     };
-    let probes_alone = Pages {
-        metrics: None,
+    let probe_pages = Pages {
+        metrics_page: None,
         state,
     };
-    let http = listen("--http", node.http).await?;
-    let probes = listen("--probes", node.probes).await?;
+    let http_listener = listen("--http", node_options.http).await?;
+    let probe_listener = listen("--probes", node_options.probes).await?;
     let (reload, reloads) = Notifier::new();
     let (sockets_changed, socket_changes) = Notifier::new();
     let context = Context {
-        kubelet: kubelet.clone(),
+        kubelet_dir: kubelet_dir.clone(),
         register_by: options.register,
         take_over: options.take_over,
-        yielded,
-        pause,
+        yielded_resources,
+        scan_pause,
         timing: Timing {
             register_timeout: options.register_timeout,
             ..Timing::default()
         },
-        allocations,
+        allocation_reports,
         metrics,
         streams,
     };
     let mut supervisor = Supervisor::new(context, socket_changes);
-    let ended = tokio::select! {
-        name = ends.next() => { tracing::info!("received {name}, exiting"); None }
+    let ended_task = tokio::select! {
+        name = end_signals.next_signal() => { tracing::info!("received {name}, exiting"); None }
         () = supervisor.run(inventory) => Some("the supervisor"),
-        () = watcher.run(node.rescan, reloads) => Some("the inventory watcher"),
-        () = holders.run() => Some("the watch of holders"),
-        () = watch_sockets(&kubelet, sockets_changed) => Some("the socket watch"),
-        () = serve_pages(http, all) => Some("the HTTP server"),
-        () = serve_pages(probes, probes_alone) => Some("the server of probes"),
+        () = watcher.run(node_options.rescan, reloads) => Some("the inventory watcher"),
+        () = holder_watch.run() => Some("the watch of holders"),
+        () = watch_sockets(&kubelet_dir, sockets_changed) => Some("the socket watch"),
+        () = serve_pages(http_listener, all_pages) => Some("the HTTP server"),
+        () = serve_pages(probe_listener, probe_pages) => Some("the server of probes"),
         () = forward_hang_ups(hang_up, reload) => Some("the SIGHUP handler"),
     };
     supervisor.stop().await;
-    match ended {
+    match ended_task {
         Some(part) => bail!("{part} ended"),
         None => Ok(()),
     }
@@ -139,36 +160,40 @@ async fn listen(
     let Some(address) = address else {
         return Ok(None);
     };
-    let failed = || format!("{option} {address}: cannot listen");
+    let describe_failure = || format!("{option} {address}: cannot listen");
     let mut listener = TcpListener::bind(address).await;
     if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
-        // A kernel without IPv6 cannot listen at the unspecified IPv6 address.
-        let of_ipv4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
-        listener = of_ipv4.or(listener);
+        // A kernel without IPv6 cannot listen at the unspecified IPv6 address, so that of IPv4 is
+        // used.
+        let ipv4_listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
+        listener = ipv4_listener.or(listener);
     }
-    let listener = listener.with_context(failed)?;
-    let address = listener.local_addr().with_context(failed)?;
-    let what = match option {
+    let listener = listener.with_context(describe_failure)?;
+    let address = listener.local_addr().with_context(describe_failure)?;
+    let pages = match option {
         "--probes" => "health",
         _ => "metrics and health",
     };
-    tracing::info!("serving {what} at http://{address}");
+    tracing::info!("serving {pages} at http://{address}");
     Ok(Some(listener))
 }
 
 /// Notifies the servers when the kubelet's socket or a socket of the plugin is created or removed.
-/// If inotify fails, the servers poll the sockets.
-async fn watch_sockets(kubelet: &KubeletDir, notifier: Notifier) {
-    let directories = vec![kubelet.device_plugins(), kubelet.plugins_registry()];
-    let notify = |notice: DirectoryChange<'_>| {
-        let relevant = match notice {
+/// The servers also poll the sockets, in case inotify fails.
+async fn watch_sockets(kubelet_dir: &KubeletDir, notifier: Notifier) {
+    let directories = vec![
+        kubelet_dir.device_plugins_dir(),
+        kubelet_dir.plugins_registry_dir(),
+    ];
+    let notify = |change: DirectoryChange<'_>| {
+        let is_relevant = match change {
             DirectoryChange::Unknown => true,
             DirectoryChange::Entry(name) => {
                 let name = name.to_string_lossy();
                 name == KUBELET_SOCKET || name.starts_with(SOCKET_PREFIX)
             }
         };
-        if relevant {
+        if is_relevant {
             notifier.notify();
         }
     };

@@ -4,8 +4,8 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Receives SIGTERM, SIGINT and SIGQUIT. The kernel ignores them for the first process of a
-/// container unless it handles them.
+/// The receivers of SIGTERM, SIGINT and SIGQUIT, with the signals' names. The first process of a
+/// container must handle these signals, because the kernel otherwise discards them.
 #[derive(Debug)]
 pub(crate) struct EndSignals([(&'static str, Signal); 3]);
 
@@ -19,12 +19,16 @@ impl EndSignals {
     }
 
     /// Waits for the next signal and returns its name.
-    pub(crate) async fn next(&mut self) -> &'static str {
-        let [(first, a), (second, b), (third, c)] = &mut self.0;
+    pub(crate) async fn next_signal(&mut self) -> &'static str {
+        let [
+            (first_name, first_signal),
+            (second_name, second_signal),
+            (third_name, third_signal),
+        ] = &mut self.0;
         tokio::select! {
-            _ = a.recv() => first,
-            _ = b.recv() => second,
-            _ = c.recv() => third,
+            _ = first_signal.recv() => first_name,
+            _ = second_signal.recv() => second_name,
+            _ = third_signal.recv() => third_name,
         }
     }
 }

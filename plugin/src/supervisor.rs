@@ -1,4 +1,4 @@
-//! Starts a server for each resource, and ends it when the resource is gone.
+//! Starts a server for each resource, and ends the server when the resource no longer exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -19,22 +19,23 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 type ServerFuture = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
 pub(crate) struct Supervisor {
-    serve: Box<dyn Fn(watch::Receiver<Arc<Resource>>) -> ServerFuture>,
-    running: BTreeMap<ResourceName, RunningServer>,
-    servers: JoinSet<anyhow::Result<()>>,
-    /// The resources whose servers failed and must be restarted.
-    failed: BTreeSet<ResourceName>,
+    serve_fn: Box<dyn Fn(watch::Receiver<Arc<Resource>>) -> ServerFuture>,
+    running_servers: BTreeMap<ResourceName, RunningServer>,
+    server_tasks: JoinSet<anyhow::Result<()>>,
+    /// The resources whose servers have failed and must be started again.
+    failed_resources: BTreeSet<ResourceName>,
 }
 
 struct RunningServer {
-    /// The channel with the current value of the resource. Dropping this sender ends the server.
+    /// The sender of the channel with the current value of the resource. Dropping it ends the
+    /// server.
     resource: watch::Sender<Arc<Resource>>,
-    task: Id,
+    task_id: Id,
 }
 
 impl Supervisor {
-    /// Creates a supervisor without servers. `socket_changes` notifies of changes in the kubelet's
-    /// directory.
+    /// Creates a supervisor without servers. `socket_changes` reports changes in the directories of
+    /// the kubelet's and the plugin's sockets.
     pub(crate) fn new(context: Context, socket_changes: Notifications) -> Self {
         let serve = move |resource| -> ServerFuture {
             Box::pin(server::serve(
@@ -50,51 +51,53 @@ impl Supervisor {
         serve: impl Fn(watch::Receiver<Arc<Resource>>) -> ServerFuture + 'static,
     ) -> Self {
         Supervisor {
-            serve: Box::new(serve),
-            running: BTreeMap::new(),
-            servers: JoinSet::new(),
-            failed: BTreeSet::new(),
+            serve_fn: Box::new(serve),
+            running_servers: BTreeMap::new(),
+            server_tasks: JoinSet::new(),
+            failed_resources: BTreeSet::new(),
         }
     }
 
-    /// Serves the resources of `inventory` until its sender is dropped.
-    pub(crate) async fn run(&mut self, mut inventory: watch::Receiver<Resources>) {
+    /// Keeps one server running for each of the current resources, until the sender of `resources`
+    /// is dropped.
+    pub(crate) async fn run(&mut self, mut resources: watch::Receiver<Resources>) {
         loop {
-            let wanted = inventory.borrow_and_update().clone();
-            self.adjust_servers(&wanted);
+            let current_resources = resources.borrow_and_update().clone();
+            self.adjust_servers(&current_resources);
             tokio::select! {
-                changed = inventory.changed() => if changed.is_err() { return },
-                Some(ended) = self.servers.join_next_with_id() => self.handle_end(ended),
+                changed = resources.changed() => if changed.is_err() { return },
+                Some(result) = self.server_tasks.join_next_with_id() => self.handle_end(result),
             }
         }
     }
 
-    /// Ends all servers, including their streams and sockets.
+    /// Ends all servers with their streams and sockets. Cancels the servers that have not ended
+    /// within [`END_TIMEOUT`].
     pub(crate) async fn stop(&mut self) {
-        self.running.clear();
-        let all = async { while self.servers.join_next().await.is_some() {} };
-        if tokio::time::timeout(END_TIMEOUT, all).await.is_err() {
-            // On a very busy machine the time may not suffice. Dropping a server's task removes
-            // its socket too.
-            self.servers.shutdown().await;
+        self.running_servers.clear();
+        let all_ended = async { while self.server_tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(END_TIMEOUT, all_ended).await.is_err() {
+            // The time may not suffice on a very busy machine. Cancelling a task also removes its
+            // socket.
+            self.server_tasks.shutdown().await;
         }
     }
 
-    fn adjust_servers(&mut self, wanted: &Resources) {
-        self.running.retain(|name, _| {
-            let stays = wanted.contains_key(name);
-            if !stays {
+    fn adjust_servers(&mut self, resources: &Resources) {
+        self.running_servers.retain(|name, _| {
+            let still_exists = resources.contains_key(name);
+            if !still_exists {
                 tracing::info!(resource = %name, "no devices left, unregistering");
             }
-            stays
+            still_exists
         });
-        for (name, resource) in wanted {
-            match self.running.get(name) {
-                Some(running) => {
-                    running.resource.send_if_modified(|known| {
-                        let changed = known != resource;
-                        *known = Arc::clone(resource);
-                        changed
+        for (name, resource) in resources {
+            match self.running_servers.get(name) {
+                Some(server) => {
+                    server.resource.send_if_modified(|current_value| {
+                        let is_changed = current_value != resource;
+                        *current_value = Arc::clone(resource);
+                        is_changed
                     });
                 }
                 None => self.start_server(name.clone(), Arc::clone(resource)),
@@ -106,36 +109,38 @@ impl Supervisor {
         let devices = resource.devices().len();
         tracing::info!(resource = %name, class = %resource.properties.class, devices, "serving");
         let (resource, receiver) = watch::channel(resource);
-        let server = (self.serve)(receiver);
-        let wait = if self.failed.remove(&name) {
+        let server = (self.serve_fn)(receiver);
+        let delay = if self.failed_resources.remove(&name) {
             RESTART_DELAY
         } else {
             Duration::ZERO
         };
         let server = async move {
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(delay).await;
             server.await
         };
-        let task = self.servers.spawn(server).id();
-        self.running.insert(name, RunningServer { resource, task });
+        let task_id = self.server_tasks.spawn(server).id();
+        self.running_servers
+            .insert(name, RunningServer { resource, task_id });
     }
 
-    /// Handles the end of a server. A server with an entry in `running` has failed, and the next
-    /// `adjust_servers` restarts it. A server that was ended on purpose has no entry any more.
-    fn handle_end(&mut self, ended: Result<(Id, anyhow::Result<()>), JoinError>) {
-        let (task, reason) = match ended {
-            Ok((task, Ok(()))) => (task, "it ended unexpectedly".to_owned()),
-            Ok((task, Err(error))) => (task, format!("{error:#}")),
+    /// Handles the end of a server's task. If the server still has an entry in `running_servers`,
+    /// it has failed, and the next call of `adjust_servers` restarts it. A server that was ended on
+    /// purpose has no entry.
+    fn handle_end(&mut self, result: Result<(Id, anyhow::Result<()>), JoinError>) {
+        let (task_id, reason) = match result {
+            Ok((task_id, Ok(()))) => (task_id, "it ended unexpectedly".to_owned()),
+            Ok((task_id, Err(error))) => (task_id, format!("{error:#}")),
             Err(error) => (error.id(), error.to_string()),
         };
-        let failed = self
-            .running
+        let failed_server = self
+            .running_servers
             .iter()
-            .find(|(_, running)| running.task == task);
-        if let Some(name) = failed.map(|(name, _)| name.clone()) {
+            .find(|(_, server)| server.task_id == task_id);
+        if let Some(name) = failed_server.map(|(name, _)| name.clone()) {
             tracing::error!(resource = %name, "server failed, restarting it: {reason}");
-            self.running.remove(&name);
-            self.failed.insert(name);
+            self.running_servers.remove(&name);
+            self.failed_resources.insert(name);
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Warns of `trusted_pods` where no engine calls the hook for such pods.
+//! Warns about the setting `trusted_pods` if no engine calls the hook for such pods.
 
 use device_class::config::Config;
 
 /// Returns a warning if the configuration has `trusted_pods`. With CDI an engine calls the hook
-/// only for containers that were allocated a device or name one in an annotation. Pods of
-/// `trusted_pods` usually have only a variable: such a pod would start without devices and without
-/// a message.
-pub(crate) fn warn_of_cdi(config: &Config) -> Option<String> {
+/// only for containers to which a device was allocated or that name a device in an annotation. The
+/// pods of `trusted_pods` usually request devices only by a variable. They would start without
+/// devices and without a message.
+pub(crate) fn build_cdi_warning(config: &Config) -> Option<String> {
     let classes = config.class.iter();
-    let classes = classes.filter(|(_, settings)| !settings.trusted_pods.is_empty());
-    let classes = classes.map(|(name, _)| format!("[class.{name}]"));
-    let trust = (!config.trust.trusted_pods.is_empty()).then(|| "[trust]".to_owned());
-    let tables: Vec<String> = trust.into_iter().chain(classes).collect();
+    let trusting_classes = classes.filter(|(_, settings)| !settings.trusted_pods.is_empty());
+    let class_tables = trusting_classes.map(|(name, _)| format!("[class.{name}]"));
+    let trust_table = (!config.trust.trusted_pods.is_empty()).then(|| "[trust]".to_owned());
+    let tables: Vec<String> = trust_table.into_iter().chain(class_tables).collect();
     (!tables.is_empty()).then(|| {
         format!(
             "trusted_pods in {} has no effect on pods that request devices by a variable: with CDI \
@@ -40,7 +40,7 @@ mod tests {
             ),
         ] {
             let config = Config::parse(Path::new("config.toml"), text).unwrap();
-            let warning = warn_of_cdi(&config);
+            let warning = build_cdi_warning(&config);
             let wanted = tables.map(|tables| format!("trusted_pods in {tables} has no effect"));
             match (warning, wanted) {
                 (None, None) => {}

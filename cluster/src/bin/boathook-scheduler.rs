@@ -1,4 +1,4 @@
-//! The program `boathook-scheduler`: a scheduler extender. The library `cluster` has its code.
+//! The program `boathook-scheduler`: a scheduler extender. Its code is in the library `cluster`.
 
 use std::process::ExitCode;
 

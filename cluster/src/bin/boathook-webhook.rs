@@ -1,4 +1,4 @@
-//! The program `boathook-webhook`: a mutating webhook. The library `cluster` has its code.
+//! The program `boathook-webhook`: a mutating webhook. Its code is in the library `cluster`.
 
 use std::process::ExitCode;
 

@@ -1,33 +1,47 @@
-//! Computes how many devices of a node a set of containers needs at least. A node with fewer
-//! devices certainly has no room. A node with that many devices may still have no room, because
-//! only the node's kubelet knows which device each container got.
+//! Computes the minimum number of devices that a set of containers needs on a node. A node with
+//! fewer devices certainly has no room. A node with enough devices may still have no room, because
+//! only its kubelet knows which device each container has.
 
-/// Returns a lower bound for the number of devices, of `units` units each, on which all portions
-/// have room. A portion is the number of units that one container requests, and must be on one
-/// device. No arrangement of the portions needs fewer devices.
+/// Returns a lower bound for the number of devices that are needed for all portions. Each device
+/// has `units_per_device` units. A portion is the number of units that one container requests, and
+/// must be on one device.
 ///
 /// This is the bound L2 of Martello and Toth for bin packing: the maximum over all sizes of the
 /// following number. Each portion of more than half a device needs a device of its own. Portions
 /// from the size up to half a device use the units that the large portions leave free on their
 /// devices, if these are at least as many as the size. The other units are divided evenly among
 /// further devices. Portions below the size are ignored.
-pub fn min_devices(portions: &[u64], units: u64) -> u64 {
-    let half = units / 2;
-    let sizes = portions.iter().copied().filter(|portion| *portion <= half);
-    let bound_for_size = |size: u64| {
-        let (mut devices, mut free_units, mut small_units) = (0_u64, 0_u64, 0_u64);
+pub fn compute_min_devices(portions: &[u64], units_per_device: u64) -> u64 {
+    let half_device = units_per_device / 2;
+    let sizes = portions
+        .iter()
+        .copied()
+        .filter(|portion| *portion <= half_device);
+    let compute_bound = |size: u64| {
+        let (mut device_count, mut free_units, mut small_units) = (0_u64, 0_u64, 0_u64);
         for portion in portions {
-            if *portion > half {
-                devices += 1;
-                let free = units.saturating_sub(*portion);
-                free_units += if free < size { 0 } else { free };
+            if *portion > half_device {
+                device_count += 1;
+                let free_on_device = units_per_device.saturating_sub(*portion);
+                free_units += if free_on_device < size {
+                    0
+                } else {
+                    free_on_device
+                };
             } else if *portion >= size {
                 small_units += portion;
             }
         }
-        devices + small_units.saturating_sub(free_units).div_ceil(units)
+        device_count
+            + small_units
+                .saturating_sub(free_units)
+                .div_ceil(units_per_device)
     };
-    sizes.chain([units]).map(bound_for_size).max().unwrap_or(0)
+    sizes
+        .chain([units_per_device])
+        .map(compute_bound)
+        .max()
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -50,7 +64,11 @@ mod tests {
             (&[3, 3, 3], 8, 2),
             (&[9], 8, 1),
         ] {
-            assert_eq!(min_devices(portions, units), expected, "{portions:?}");
+            assert_eq!(
+                compute_min_devices(portions, units),
+                expected,
+                "{portions:?}"
+            );
         }
     }
 
@@ -73,7 +91,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_arrangement_needs_fewer_devices(portions in prop::collection::vec(1..=8_u64, 0..8)) {
-            let min = usize::try_from(min_devices(&portions, 8)).unwrap();
+            let min = usize::try_from(compute_min_devices(&portions, 8)).unwrap();
             prop_assert!(min == 0 || !can_distribute(&mut vec![8; min - 1], &portions));
         }
     }

@@ -1,4 +1,4 @@
-//! The extender's configuration file: the resources by which it scores nodes.
+//! Reads the extender's configuration file, which lists the resources by which nodes are scored.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,20 +9,20 @@ use device_class::strict_toml;
 use rooted_path::read_regular_text;
 use serde::Deserialize;
 
-/// The maximum number of `[[resource]]` tables. The number is bounded because each request and
+/// The maximum number of `[[resource]]` tables. The number is limited, because each request and
 /// each node is compared with all of them.
 const MAX_RESOURCES: usize = 64;
 
-/// The maximum size in bytes of the configuration file.
-const MAX_FILE_SIZE: u64 = 1 << 20;
+/// The maximum size of the configuration file, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The labels of a node of the cluster: values by name.
+/// The labels of a node of the cluster: their values by name.
 pub type Labels = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The resources that are scored: the tables `[[resource]]` of the file.
+    /// The resources by which nodes are scored: the tables `[[resource]]` of the file.
     #[serde(rename = "resource")]
     pub resources: Vec<Resource>,
 }
@@ -36,14 +36,14 @@ pub struct Resource {
     /// least 1.
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// The sizes of the devices, for each kind of node. They are needed if all units of a
-    /// container must be on one device (`[sharing] one_device` in the class file). The first
-    /// layout whose labels a node has applies to the node.
+    /// The sizes of the devices for each kind of node. They are needed if all units of a container
+    /// must be on one device (`[sharing] one_device` in the class file). The first layout that
+    /// matches the labels of a node applies to the node.
     #[serde(default, rename = "layout")]
     pub layouts: Vec<Layout>,
 }
 
-/// The number of units of each device of certain nodes.
+/// The number of units of each device, on the nodes with certain labels.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
@@ -61,14 +61,14 @@ fn default_weight() -> u32 {
 impl Config {
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let path_text = path.display();
-        let text = read_regular_text(path, MAX_FILE_SIZE)
+        let text = read_regular_text(path, MAX_FILE_BYTES)
             .with_context(|| format!("{path_text}: cannot read"))?;
         let config: Self = strict_toml::parse(path, &text)?;
-        config.check().with_context(|| path_text.to_string())?;
+        config.validate().with_context(|| path_text.to_string())?;
         Ok(config)
     }
 
-    fn check(&self) -> anyhow::Result<()> {
+    fn validate(&self) -> anyhow::Result<()> {
         let resources = &self.resources;
         ensure!(
             (1..=MAX_RESOURCES).contains(&resources.len()),
@@ -76,7 +76,8 @@ impl Config {
         );
         for (index, resource) in resources.iter().enumerate() {
             let name = &resource.name;
-            // kube-scheduler accepts no other names for an extender's managed resources.
+            // Names in the domain kubernetes.io are refused, because kube-scheduler does not accept
+            // them as managed resources of an extender.
             let (domain, _) = name.as_str().split_once('/').unwrap_or_default();
             ensure!(
                 domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"),
@@ -99,16 +100,17 @@ impl Config {
 }
 
 impl Resource {
-    /// Returns the number of units of each device of a node that has `labels`, or `None` if no
+    /// Returns the number of units of each device of a node with these labels, or `None` if no
     /// layout applies to the node.
     pub fn units_per_device(&self, labels: Option<&Labels>) -> Option<u64> {
-        let applies = |layout: &&Layout| {
-            let mut required = layout.labels.iter();
-            required.all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+        let matches_labels = |layout: &&Layout| {
+            let mut required_labels = layout.labels.iter();
+            required_labels
+                .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
         };
         self.layouts
             .iter()
-            .find(applies)
+            .find(matches_labels)
             .map(|layout| layout.units_per_device)
     }
 }

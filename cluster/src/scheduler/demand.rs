@@ -1,5 +1,5 @@
-//! Computes how many units of a resource a pod needs, as kube-scheduler counts them, and in which
-//! portions the kubelet allocates them to containers.
+//! Computes how many units of a resource a pod needs by kube-scheduler's rules, and in which
+//! portions the kubelet allocates these units to containers.
 
 use crate::quantity;
 
@@ -8,10 +8,10 @@ use super::objects::{Container, Pod};
 /// The units of one resource that a pod needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// The units that kube-scheduler subtracts from the free units of the pod's node.
+    /// The number of units that kube-scheduler subtracts from the free units of the pod's node.
     pub units: u64,
-    /// The numbers of units that containers hold at the same time, one for each container. The
-    /// kubelet allocates each of them in one call.
+    /// The number of units of each container that holds units at the time of the largest demand.
+    /// The kubelet allocates each portion in one call.
     pub portions: Vec<u64>,
 }
 
@@ -20,50 +20,53 @@ pub struct Demand {
 /// later containers. A sidecar (an init container with `restartPolicy: Always`) keeps its devices.
 /// Returns `None` if a quantity is not valid for devices.
 pub fn compute_demand(pod: &Pod, resource: &str) -> Option<Demand> {
-    // The portions of the sidecars so far, and later also those of the main containers.
-    let mut persistent = Vec::new();
-    // The portions at the moment before the main containers start at which their sum is largest.
-    let mut peak: Vec<u64> = Vec::new();
+    // The portions of the sidecars that precede the current container, and after the loop also
+    // those of the main containers.
+    let mut persistent_portions = Vec::new();
+    // The portions that are held while the init containers run, at the time at which their sum is
+    // largest.
+    let mut peak_portions: Vec<u64> = Vec::new();
     for container in &pod.spec.init_containers {
-        let units = requested_units(container, resource)?;
-        let concurrent: Vec<u64> = persistent.iter().copied().chain([units]).collect();
-        if sum(&concurrent) > sum(&peak) {
-            peak = concurrent;
+        let units = parse_requested_units(container, resource)?;
+        let concurrent_portions: Vec<u64> =
+            persistent_portions.iter().copied().chain([units]).collect();
+        if sum_units(&concurrent_portions) > sum_units(&peak_portions) {
+            peak_portions = concurrent_portions;
         }
         if container.restart_policy.as_deref() == Some("Always") {
-            persistent.push(units);
+            persistent_portions.push(units);
         }
     }
     for container in &pod.spec.containers {
-        persistent.push(requested_units(container, resource)?);
+        persistent_portions.push(parse_requested_units(container, resource)?);
     }
     let overhead = parse_units(pod.spec.overhead.get(resource))?;
-    let mut portions = if sum(&peak) > sum(&persistent) {
-        peak
+    let mut portions = if sum_units(&peak_portions) > sum_units(&persistent_portions) {
+        peak_portions
     } else {
-        persistent
+        persistent_portions
     };
     portions.retain(|units| *units > 0);
     Some(Demand {
-        units: sum(&portions).saturating_add(overhead),
+        units: sum_units(&portions).saturating_add(overhead),
         portions,
     })
 }
 
-fn sum(units: &[u64]) -> u64 {
-    let add = |sum: u64, units: &u64| sum.saturating_add(*units);
-    units.iter().fold(0, add)
+fn sum_units(portions: &[u64]) -> u64 {
+    let add = |sum: u64, portion: &u64| sum.saturating_add(*portion);
+    portions.iter().fold(0, add)
 }
 
-/// Returns the number of units that a container requests. A container may have only limits,
-/// because the API server sets missing requests for extended resources to the limits.
-fn requested_units(container: &Container, resource: &str) -> Option<u64> {
+/// Returns the number of units that a container requests. If the request is missing, the limit is
+/// used, because the API server sets missing requests for extended resources to the limits.
+fn parse_requested_units(container: &Container, resource: &str) -> Option<u64> {
     let resources = &container.resources;
     let text = resources.requests.get(resource);
     parse_units(text.or_else(|| resources.limits.get(resource)))
 }
 
-/// Parses a quantity. A missing quantity is 0 units.
+/// Parses a quantity of an extended resource. A missing quantity is 0 units.
 fn parse_units(text: Option<&String>) -> Option<u64> {
     text.map_or(Some(0), |text| quantity::parse_units(text))
 }

@@ -11,23 +11,24 @@ use super::metrics::Metrics;
 use super::view::{ClusterView, PodRequest};
 use super::wire::{Arguments, HostPriority, RefusedNodes, build_filter_answer};
 
-/// The maximum length in bytes of a request's body. It is enough for 5,000 nodes, the largest
-/// cluster that Kubernetes supports, if kube-scheduler sends whole node objects.
-pub const MAX_BODY: usize = 32 << 20;
+/// The maximum length of a request's body, in bytes. It is enough for the whole node objects of
+/// 5,000 nodes, the largest cluster that Kubernetes supports.
+pub const MAX_BODY_BYTES: usize = 32 << 20;
 
-/// The limits of the server that answers kube-scheduler.
+/// The limits of the HTTP server that answers kube-scheduler.
 pub const LIMITS: Limits = Limits {
     connections: 1024,
-    body: MAX_BODY,
+    body: MAX_BODY_BYTES,
     memory: 48 << 20,
     keep_alive: true,
 };
 
-/// A function that answers the body of a call with the body of the answer.
-type Verb = fn(&Extender, &[u8]) -> serde_json::Result<Vec<u8>>;
+/// A function that answers a call of kube-scheduler. It gets the body of the request, and returns
+/// the body of the answer.
+type VerbFunction = fn(&Extender, &[u8]) -> serde_json::Result<Vec<u8>>;
 
-/// A scheduler extender, shared by the threads that answer calls and the tasks that watch the
-/// cluster.
+/// The scheduler extender. The threads that answer calls and the tasks that watch the cluster share
+/// it.
 #[derive(Debug)]
 pub struct Extender {
     config: Arc<Config>,
@@ -57,11 +58,11 @@ impl Extender {
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the view of the cluster, and the metrics of its size.
+    /// Changes the view of the cluster, and updates the metrics of the numbers of nodes and pods.
     pub fn change_view(&self, change: impl FnOnce(&mut ClusterView)) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut view);
-        let (nodes, pods) = view.size();
+        let (nodes, pods) = view.count_objects();
         drop(view);
         for (kind, count) in [("nodes", nodes), ("pods", pods)] {
             let gauge = self.metrics.known_objects.get_or_create(&[("kind", kind)]);
@@ -69,14 +70,15 @@ impl Extender {
         }
     }
 
-    /// Returns a handler that serves each verb under its path, such as `/filter`.
+    /// Returns an HTTP handler that serves each verb of the extender under its path, such as
+    /// `/filter`.
     pub fn handler(self: &Arc<Self>) -> impl Handler + use<> {
         let extender = Arc::clone(self);
         move |method: &Method, path: &str, body: &[u8]| extender.answer(method, path, body)
     }
 
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Answer {
-        let (verb, call): (_, Verb) = match path {
+        let (verb, call): (_, VerbFunction) = match path {
             "/filter" => ("filter", Self::filter),
             "/prioritize" => ("prioritize", Self::prioritize),
             _ => return text(StatusCode::NOT_FOUND, "use /filter or /prioritize\n"),
@@ -99,47 +101,49 @@ impl Extender {
         answer
     }
 
-    /// Answers a call of `filter` with the candidates on which a device may have room for the
+    /// Answers a call of `filter` with the candidate nodes on which a device may have room for the
     /// pod. Until all nodes and pods have been listed, all candidates pass, so that the extender
     /// does not delay pods when it starts.
     pub fn filter(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments { pod, mut nodes } = Arguments::parse(body)?;
-        let mut refused = RefusedNodes::new();
+        let mut refused_nodes = RefusedNodes::new();
         let view = self.view();
-        // A pod with invalid quantities passes on every node, because the kubelet refuses it with
-        // a better message.
+        // A pod with invalid quantities passes on every node, because the kubelet refuses such a
+        // pod with a better message.
         if let (Some(request), true) =
             (PodRequest::from_pod(&pod, &self.config), view.is_complete())
         {
             for name in nodes.names() {
-                if let Some(reason) = view.refusal(&request, name) {
-                    refused.insert(name.to_owned(), reason);
+                if let Some(reason) = view.find_refusal_reason(&request, name) {
+                    refused_nodes.insert(name.to_owned(), reason);
                 }
             }
         }
         drop(view);
-        self.metrics.refused_nodes.inc_by(refused.len() as u64);
-        nodes.retain(|name| !refused.contains_key(name));
-        build_filter_answer(&nodes, &refused)
+        self.metrics
+            .refused_nodes
+            .inc_by(refused_nodes.len() as u64);
+        nodes.retain(|name| !refused_nodes.contains_key(name));
+        build_filter_answer(&nodes, &refused_nodes)
     }
 
-    /// Answers a call of `prioritize` with a score for each candidate. All scores are 0 until all
-    /// nodes and pods have been listed, and for a pod that requests none of the configured
+    /// Answers a call of `prioritize` with a score for each candidate node. All scores are 0 until
+    /// all nodes and pods have been listed, or if the pod requests none of the configured
     /// resources.
     pub fn prioritize(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments { pod, nodes } = Arguments::parse(body)?;
         let request = PodRequest::from_pod(&pod, &self.config).unwrap_or_default();
         let view = self.view();
-        let has_scores = view.is_complete() && !request.is_empty();
-        let priority = |host| HostPriority {
+        let can_score = view.is_complete() && !request.is_empty();
+        let compute_priority = |host| HostPriority {
             host,
-            score: if has_scores {
-                view.score(&request, host)
+            score: if can_score {
+                view.compute_score(&request, host)
             } else {
                 0
             },
         };
-        let priorities: Vec<_> = nodes.names().into_iter().map(priority).collect();
+        let priorities: Vec<_> = nodes.names().into_iter().map(compute_priority).collect();
         drop(view);
         serde_json::to_vec(&priorities)
     }

@@ -12,22 +12,27 @@ use super::objects::{Node, Pod};
 use super::view::PlacedPod;
 use crate::watch::watch_objects;
 
-/// Watches all nodes, and never returns. A failed watch is repeated after one of the `delays`.
-pub async fn watch_nodes(client: Client, extender: Arc<Extender>, delays: ExponentialBuilder) {
-    let mut listed = Vec::new();
-    let errors = &extender.metrics().watch_errors;
+/// Watches all nodes and updates the view of the extender. Never returns: a failed watch is
+/// repeated after the next of the `retry_delays`.
+pub async fn watch_nodes(
+    client: Client,
+    extender: Arc<Extender>,
+    retry_delays: ExponentialBuilder,
+) {
+    let mut initial_nodes = Vec::new();
+    let error_counters = &extender.metrics().watch_errors;
     watch_objects::<Node>(
         "nodes",
         client,
         Config::default(),
-        errors,
-        delays,
+        error_counters,
+        retry_delays,
         |event| match event {
-            Event::Init => listed.clear(),
-            Event::InitApply(node) => listed.push(node),
+            Event::Init => initial_nodes.clear(),
+            Event::InitApply(node) => initial_nodes.push(node),
             Event::InitDone => {
-                extender.change_view(|view| view.replace_nodes(&listed));
-                listed = Vec::new();
+                extender.change_view(|view| view.replace_nodes(&initial_nodes));
+                initial_nodes = Vec::new();
             }
             Event::Apply(node) => extender.change_view(|view| view.apply_node(&node)),
             Event::Delete(node) => {
@@ -39,25 +44,27 @@ pub async fn watch_nodes(client: Client, extender: Arc<Extender>, delays: Expone
     .await;
 }
 
-/// Watches the pods that are bound to a node and have not ended, and never returns. A failed
-/// watch is repeated after one of the `delays`.
-pub async fn watch_pods(client: Client, extender: Arc<Extender>, delays: ExponentialBuilder) {
-    let mut listed = Vec::new();
+/// Watches the pods that are bound to a node and have not ended, and updates the view of the
+/// extender. Never returns: a failed watch is repeated after the next of the `retry_delays`.
+pub async fn watch_pods(client: Client, extender: Arc<Extender>, retry_delays: ExponentialBuilder) {
+    let mut initial_pods = Vec::new();
     let field_selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
     let config = Config::default().fields(field_selector);
-    let errors = &extender.metrics().watch_errors;
+    let error_counters = &extender.metrics().watch_errors;
     watch_objects::<Pod>(
         "pods",
         client,
         config,
-        errors,
-        delays,
+        error_counters,
+        retry_delays,
         |event| match event {
-            Event::Init => listed.clear(),
-            Event::InitApply(pod) => listed.extend(PlacedPod::from_pod(&pod, extender.config())),
+            Event::Init => initial_pods.clear(),
+            Event::InitApply(pod) => {
+                initial_pods.extend(PlacedPod::from_pod(&pod, extender.config()))
+            }
             Event::InitDone => {
-                let listed = std::mem::take(&mut listed);
-                extender.change_view(|view| view.replace_pods(listed));
+                let initial_pods = std::mem::take(&mut initial_pods);
+                extender.change_view(|view| view.replace_pods(initial_pods));
             }
             Event::Apply(pod) => extender.change_view(|view| view.apply_pod(&pod)),
             Event::Delete(pod) => {

@@ -9,27 +9,29 @@ use prometheus_client::registry::Registry;
 
 use crate::watch::Label;
 
-/// The extender's metrics. All clones of a value count together.
+/// The extender's metrics. All clones share the same values.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    /// The number of requests, by verb (`filter`, `prioritize`) and result (`ok`, `refused`).
+    /// The number of requests of kube-scheduler, by verb (`filter`, `prioritize`) and result (`ok`,
+    /// `refused`).
     pub requests: Family<[Label; 2], Counter>,
-    /// The time in seconds from the end of a request's body to its answer, by verb.
+    /// The time from the end of a request's body to its answer, in seconds, by verb.
     pub duration: Family<[Label; 1], Histogram>,
     /// The number of nodes that `filter` refused.
     pub refused_nodes: Counter,
     /// The number of objects in the view of the cluster, by kind (`nodes`, `pods`).
     pub known_objects: Family<[Label; 1], Gauge>,
-    /// The number of failures of watches, by kind (`nodes`, `pods`).
+    /// The number of failures of the watches, by kind of object (`nodes`, `pods`).
     pub watch_errors: Family<[Label; 1], Counter>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let buckets = || Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0]);
+        let new_histogram =
+            || Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0]);
         Self {
             requests: Family::default(),
-            duration: Family::new_with_constructor(buckets),
+            duration: Family::new_with_constructor(new_histogram),
             refused_nodes: Counter::default(),
             known_objects: Family::default(),
             watch_errors: Family::default(),
@@ -46,28 +48,28 @@ impl Metrics {
             "The program and its version",
             Info::new([("program", "boathook-scheduler"), ("version", version)]),
         );
-        let own = registry.sub_registry_with_prefix("boathook_scheduler");
-        own.register(
+        let program_metrics = registry.sub_registry_with_prefix("boathook_scheduler");
+        program_metrics.register(
             "requests",
             "Requests of kube-scheduler",
             self.requests.clone(),
         );
-        own.register(
+        program_metrics.register(
             "request_duration_seconds",
             "Time from a request's body to its answer",
             self.duration.clone(),
         );
-        own.register(
+        program_metrics.register(
             "refused_nodes",
             "Nodes that filter refused",
             self.refused_nodes.clone(),
         );
-        own.register(
+        program_metrics.register(
             "known_objects",
             "Nodes, and pods that hold one of the resources",
             self.known_objects.clone(),
         );
-        own.register(
+        program_metrics.register(
             "watch_errors",
             "Failures of watches",
             self.watch_errors.clone(),

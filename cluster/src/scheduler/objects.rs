@@ -1,4 +1,4 @@
-//! The fields of pods and nodes that the extender reads. All other fields are ignored, so that
+//! Defines the fields of pods and nodes that the extender reads. Other fields are ignored, so that
 //! the extender also works with newer versions of the API server.
 
 use std::collections::BTreeMap;
@@ -8,8 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
-/// Quantities by the names of resources. The quantities are not parsed yet.
-pub type Amounts = BTreeMap<String, String>;
+/// Quantities of resources, by the resources' names. The quantities are texts that are not parsed
+/// yet.
+pub type Quantities = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Default, Resource, Deserialize)]
 #[resource(inherit = v1::Pod)]
@@ -17,24 +18,24 @@ pub type Amounts = BTreeMap<String, String>;
 pub struct Pod {
     #[serde(deserialize_with = "deserialize_metadata")]
     pub metadata: ObjectMeta,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "deserialize_or_default")]
     pub spec: PodSpec,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "deserialize_or_default")]
     pub status: PodStatus,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "deserialize_or_default")]
     pub containers: Vec<Container>,
     /// The init containers and sidecars.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "deserialize_or_default")]
     pub init_containers: Vec<Container>,
     /// The resources that the pod needs in addition to its containers (`overhead` of its
     /// RuntimeClass).
-    #[serde(deserialize_with = "or_default")]
-    pub overhead: Amounts,
+    #[serde(deserialize_with = "deserialize_or_default")]
+    pub overhead: Quantities,
     pub node_name: Option<String>,
 }
 
@@ -44,25 +45,25 @@ pub struct PodSpec {
 pub struct Container {
     /// The restart policy of an init container. `Always` makes it a sidecar.
     pub restart_policy: Option<String>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "deserialize_or_default")]
     pub resources: Resources,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Resources {
-    #[serde(deserialize_with = "or_default")]
-    pub requests: Amounts,
-    /// The limits. Kubernetes requires that those of extended resources are equal to the
+    #[serde(deserialize_with = "deserialize_or_default")]
+    pub requests: Quantities,
+    /// The limits. For extended resources Kubernetes requires that the limits are equal to the
     /// requests.
-    #[serde(deserialize_with = "or_default")]
-    pub limits: Amounts,
+    #[serde(deserialize_with = "deserialize_or_default")]
+    pub limits: Quantities,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodStatus {
-    /// The phase of the pod. A pod never leaves the phases `Succeeded` and `Failed`.
+    /// The phase of the pod, such as `Running`. The phases `Succeeded` and `Failed` are final.
     pub phase: Option<String>,
 }
 
@@ -72,29 +73,29 @@ pub struct PodStatus {
 pub struct Node {
     #[serde(deserialize_with = "deserialize_metadata")]
     pub metadata: ObjectMeta,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "deserialize_or_default")]
     pub status: NodeStatus,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    #[serde(deserialize_with = "or_default")]
-    pub capacity: Amounts,
-    #[serde(deserialize_with = "or_default")]
-    pub allocatable: Amounts,
+    #[serde(deserialize_with = "deserialize_or_default")]
+    pub capacity: Quantities,
+    #[serde(deserialize_with = "deserialize_or_default")]
+    pub allocatable: Quantities,
 }
 
-/// Deserializes a value, and reads `null` as the default. Go writes empty lists, maps and structs
-/// as `null`.
-pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+/// Deserializes a value, and reads `null` as the default value. Go writes empty lists and maps as
+/// `null`.
+pub(crate) fn deserialize_or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Deserializes the metadata of an object without its annotations. kubectl stores whole objects
-/// in an annotation, and their environment variables may contain secrets.
+/// Deserializes the metadata of an object without its annotations. kubectl stores a copy of the
+/// object in an annotation, and the environment variables in it may contain secrets.
 fn deserialize_metadata<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<ObjectMeta, D::Error> {
@@ -106,7 +107,7 @@ fn deserialize_metadata<'de, D: Deserializer<'de>>(
         resource_version: Option<String>,
         labels: Option<BTreeMap<String, String>>,
     }
-    let metadata: Metadata = or_default(deserializer)?;
+    let metadata: Metadata = deserialize_or_default(deserializer)?;
     Ok(ObjectMeta {
         name: metadata.name,
         uid: metadata.uid,

@@ -1,4 +1,5 @@
-//! The command line of `boathook-scheduler`, and its tasks: two watches, and two HTTP servers.
+//! Defines the command line of `boathook-scheduler`, and runs its tasks: two watches, and two HTTP
+//! servers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -95,16 +96,16 @@ async fn serve(run: Run) -> anyhow::Result<()> {
         let handler = extender.handler();
         match (identity, run.tls_dir) {
             (Some(identity), Some(dir)) => {
-                let identity_of_server = Arc::clone(&identity);
+                let server_identity = Arc::clone(&identity);
                 tokio::select! {
-                    () = http_server::serve_tls(listener, LIMITS, handler, identity_of_server) => {}
+                    () = http_server::serve_tls(listener, LIMITS, handler, server_identity) => {}
                     () = tls::reload_on_change(identity, dir) => {}
                 }
             }
             _ => http_server::serve(listener, LIMITS, handler).await,
         }
     };
-    pages::start(run.http, registry, not_ready_reason)?;
+    pages::start_server(run.http, registry, not_ready_reason)?;
     tracing::info!("listening on {}", run.listen);
     tokio::select! {
         () = feed::watch_nodes(client.clone(), Arc::clone(&extender), RETRY_DELAYS) => {}

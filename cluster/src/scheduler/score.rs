@@ -1,18 +1,19 @@
-//! Computes the score of a node for a pod. The score is higher the more of the node's units would
-//! be in use with the pod, so that nodes are filled one after the other.
+//! Computes the score of a node for a pod. A node has a higher score if more of its units would be
+//! in use with the pod. Therefore nodes are filled one after the other.
 
-/// The highest score that kube-scheduler accepts from an extender.
+/// The highest score of a node that kube-scheduler accepts from an extender.
 pub const MAX_SCORE: u8 = 10;
 
-/// The numbers of units of one resource of a node, and the number that a pod requests.
+/// The use of one resource of a node: the numbers of its units, and of the units that a pod
+/// requests.
 #[derive(Debug, Clone, Copy)]
 pub struct ResourceUsage {
-    /// The units that the pod requests.
-    pub requested: u64,
-    /// The units that other pods on the node use.
-    pub in_use: u64,
-    /// The units of all healthy devices of the node.
-    pub total: u64,
+    /// The number of units that the pod requests.
+    pub requested_units: u64,
+    /// The number of units that other pods on the node use.
+    pub used_units: u64,
+    /// The number of units of all healthy devices of the node.
+    pub total_units: u64,
     /// The weight of this resource in the score of the node.
     pub weight: u32,
 }
@@ -23,30 +24,30 @@ pub struct ResourceUsage {
 /// nodes of the same size the one in use has the higher score. The score is 0 if `usages` is empty
 /// or if the node has no unit of any resource.
 pub fn compute_score(usages: impl IntoIterator<Item = ResourceUsage>) -> u8 {
-    let (mut sum, mut weights, mut is_idle) = (0_u64, 0_u64, true);
+    let (mut weighted_sum, mut total_weight, mut is_idle) = (0_u64, 0_u64, true);
     for usage in usages {
-        sum += u64::from(usage.weight) * u64::from(usage.score());
-        weights += u64::from(usage.weight);
-        is_idle &= usage.in_use == 0;
+        weighted_sum += u64::from(usage.weight) * u64::from(usage.compute_score());
+        total_weight += u64::from(usage.weight);
+        is_idle &= usage.used_units == 0;
     }
     let mean = if is_idle {
-        sum.checked_div(weights).unwrap_or(0)
+        weighted_sum.checked_div(total_weight).unwrap_or(0)
     } else {
-        sum.div_ceil(weights.max(1))
+        weighted_sum.div_ceil(total_weight.max(1))
     };
     u8::try_from(mean).map_or(MAX_SCORE, |mean| mean.min(MAX_SCORE))
 }
 
 impl ResourceUsage {
     /// Returns the score of this resource alone, from 0 to [`MAX_SCORE`].
-    fn score(self) -> u8 {
-        if self.total == 0 {
+    fn compute_score(self) -> u8 {
+        if self.total_units == 0 {
             return 0;
         }
-        let used = u128::from(self.requested) + u128::from(self.in_use);
-        let dividend = used * u128::from(MAX_SCORE);
-        let total = u128::from(self.total);
-        let rounded = if self.in_use == 0 {
+        let used_or_requested = u128::from(self.requested_units) + u128::from(self.used_units);
+        let dividend = used_or_requested * u128::from(MAX_SCORE);
+        let total = u128::from(self.total_units);
+        let rounded = if self.used_units == 0 {
             dividend / total
         } else {
             dividend.div_ceil(total)
@@ -63,9 +64,9 @@ mod tests {
 
     fn usage(requested: u64, in_use: u64, total: u64, weight: u32) -> ResourceUsage {
         ResourceUsage {
-            requested,
-            in_use,
-            total,
+            requested_units: requested,
+            used_units: in_use,
+            total_units: total,
             weight,
         }
     }

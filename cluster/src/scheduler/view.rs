@@ -1,9 +1,10 @@
-//! The extender's view of the cluster: the nodes, and the units that pods on them use.
+//! Implements the extender's view of the cluster: the nodes, and the units that the pods on them
+//! use.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::bin_packing::min_devices;
+use super::bin_packing::compute_min_devices;
 use super::config::Config;
 use super::demand::compute_demand;
 use super::objects;
@@ -14,18 +15,18 @@ use crate::quantity;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRequest(Box<[ResourceRequest]>);
 
-/// A pod's demand for one of the configured resources. The fields are those of
+/// A pod's demand for one of the configured resources, with the fields of
 /// [`Demand`](super::demand::Demand).
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ResourceRequest {
     /// The index of the resource in the configuration.
-    resource: usize,
+    resource_index: usize,
     units: u64,
     portions: Box<[u64]>,
 }
 
-/// A pod that is bound to a node and uses some of the configured resources. Nothing else of the
-/// pod is stored, because a cluster may have 150,000 pods.
+/// A pod that is bound to a node and uses some of the configured resources. Only these fields are
+/// stored, because a cluster may have 150,000 pods.
 #[derive(Debug)]
 pub struct PlacedPod {
     uid: Arc<str>,
@@ -38,32 +39,32 @@ struct Node {
     /// One entry for each configured resource, in the order of the configuration.
     resources: Box<[NodeResource]>,
     /// The number of stored pods on the node.
-    pods: usize,
-    /// Whether the API server has the node. The watch of pods may report a pod before the watch
-    /// of nodes reports its node, and still after the node was deleted.
+    pod_count: usize,
+    /// Whether the API server has the node. The watch of pods may report a pod before the watch of
+    /// nodes has reported its node, or after it has reported that the node was deleted.
     is_listed: bool,
 }
 
 /// The state of one resource on one node.
-
 #[derive(Debug, Clone, Default)]
 struct NodeResource {
     /// The number of units of healthy devices.
-    allocatable: u64,
-    /// The number of units that the pods on the node use.
-    in_use: u64,
-    /// The devices of the node, or `None` if no layout applies to the node, or if the node's
-    /// capacity is not a multiple of the layout's units.
-    devices: Option<DeviceSizes>,
-    /// The numbers of units that containers on the node use, each on a single device.
+    allocatable_units: u64,
+    /// The number of units that pods on the node use.
+    used_units: u64,
+    /// The sizes of the node's devices. `None` means that they are unknown: no layout applies to
+    /// the node, or the node's capacity is not a multiple of the layout's units.
+    device_sizes: Option<DeviceSizes>,
+    /// The number of units of each container on the node. All units of a container are on one
+    /// device.
     portions: Vec<u64>,
 }
 
-/// The number of devices of a node, and the number of units of each.
+/// The number of a node's devices, and the number of units of each device.
 #[derive(Debug, Clone, Copy)]
 struct DeviceSizes {
-    count: u64,
-    units: u64,
+    device_count: u64,
+    units_per_device: u64,
 }
 
 /// The nodes of the cluster and the pods on them, as the watches have reported them.
@@ -77,14 +78,15 @@ pub struct ClusterView {
 }
 
 impl PodRequest {
-    /// Computes the requests of a pod. Returns `None` if a quantity is not valid for devices.
+    /// Computes what a pod requests of the configured resources. Returns `None` if a quantity is
+    /// not valid for devices.
     pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
         let mut request = Vec::new();
-        for (resource, configured) in config.resources.iter().enumerate() {
-            let demand = compute_demand(pod, configured.name.as_str())?;
+        for (resource_index, configured_resource) in config.resources.iter().enumerate() {
+            let demand = compute_demand(pod, configured_resource.name.as_str())?;
             if demand.units > 0 {
                 request.push(ResourceRequest {
-                    resource,
+                    resource_index,
                     units: demand.units,
                     portions: demand.portions.into(),
                 });
@@ -100,19 +102,20 @@ impl PodRequest {
 }
 
 impl PlacedPod {
-    /// Returns the pod as it is stored. Returns `None` if the pod is not bound to a node, has
-    /// ended, or requests none of the configured resources.
+    /// Converts a pod to the form in which the view stores it. Returns `None` if the pod is not
+    /// bound to a node, has ended, or requests none of the configured resources.
     pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
-        let node = pod.spec.node_name.as_deref();
-        let node = node.filter(|name| !name.is_empty())?;
-        // The kubelet does not admit a pod with an invalid quantity, so such a pod uses nothing.
+        let node_name = pod.spec.node_name.as_deref();
+        let node_name = node_name.filter(|name| !name.is_empty())?;
+        // A pod with an invalid quantity uses no units, because the kubelet does not admit such a
+        // pod.
         let request = PodRequest::from_pod(pod, config).unwrap_or_default();
         if pod.is_terminal() || request.is_empty() {
             return None;
         }
         Some(Self {
             uid: pod.metadata.uid.as_deref()?.into(),
-            node: node.into(),
+            node: node_name.into(),
             request,
         })
     }
@@ -136,60 +139,63 @@ impl ClusterView {
     }
 
     /// Returns the number of nodes, and the number of pods that use configured resources.
-    pub fn size(&self) -> (usize, usize) {
+    pub fn count_objects(&self) -> (usize, usize) {
         let nodes = self.nodes.values().filter(|node| node.is_listed);
         (nodes.count(), self.pods.len())
     }
 
-    /// Returns the reason why no device of the node `name` can have room for a pod with this
-    /// request. Returns `None` if a device may have room, or if the sizes of the node's devices
-    /// are not known.
-    pub fn refusal(&self, request: &PodRequest, name: &str) -> Option<String> {
-        let node = self.nodes.get(name).filter(|node| node.is_listed)?;
+    /// Returns the reason why no device of the node `node_name` has room for a pod with this
+    /// request. Returns `None` if a device may have room, or if the sizes of the node's devices are
+    /// unknown.
+    pub fn find_refusal_reason(&self, request: &PodRequest, node_name: &str) -> Option<String> {
+        let node = self.nodes.get(node_name).filter(|node| node.is_listed)?;
         request.0.iter().find_map(|resource_request| {
-            let resource = &node.resources[resource_request.resource];
-            let DeviceSizes { count, units } = resource.devices?;
-            let name = &self.config.resources[resource_request.resource].name;
+            let resource = &node.resources[resource_request.resource_index];
+            let DeviceSizes {
+                device_count,
+                units_per_device,
+            } = resource.device_sizes?;
+            let name = &self.config.resources[resource_request.resource_index].name;
             if let Some(portion) = resource_request
                 .portions
                 .iter()
-                .find(|portion| **portion > units)
+                .find(|portion| **portion > units_per_device)
             {
                 return Some(format!(
-                    "no device has {portion} units of {name}, each has {units}"
+                    "no device has {portion} units of {name}, each has {units_per_device}"
                 ));
             }
             let portions = [&resource.portions, &*resource_request.portions].concat();
-            (min_devices(&portions, units) > count).then(|| {
-                let requested: Vec<String> = resource_request
+            (compute_min_devices(&portions, units_per_device) > device_count).then(|| {
+                let portion_texts: Vec<String> = resource_request
                     .portions
                     .iter()
                     .map(u64::to_string)
                     .collect();
-                let requested = requested.join(" + ");
-                format!("no device has {requested} free units of {name}")
+                let requested_units = portion_texts.join(" + ");
+                format!("no device has {requested_units} free units of {name}")
             })
         })
     }
 
-    /// Returns the score of the node `name` for a pod with this request. An unknown node has the
-    /// score 0.
-    pub fn score(&self, request: &PodRequest, name: &str) -> u8 {
-        let Some(node) = self.nodes.get(name).filter(|node| node.is_listed) else {
+    /// Returns the score of the node `node_name` for a pod with this request. An unknown node has
+    /// the score 0.
+    pub fn compute_score(&self, request: &PodRequest, node_name: &str) -> u8 {
+        let Some(node) = self.nodes.get(node_name).filter(|node| node.is_listed) else {
             return 0;
         };
         compute_score(request.0.iter().map(|resource_request| {
-            let resource = &node.resources[resource_request.resource];
+            let resource = &node.resources[resource_request.resource_index];
             ResourceUsage {
-                requested: resource_request.units,
-                in_use: resource.in_use,
-                total: resource.allocatable,
-                weight: self.config.resources[resource_request.resource].weight,
+                requested_units: resource_request.units,
+                used_units: resource.used_units,
+                total_units: resource.allocatable_units,
+                weight: self.config.resources[resource_request.resource_index].weight,
             }
         }))
     }
 
-    /// Adds a node, or updates it. A node without a name is ignored.
+    /// Adds or updates a node. A node without a name is ignored.
     pub fn apply_node(&mut self, object: &objects::Node) {
         let Some(name) = object.metadata.name.as_deref() else {
             return;
@@ -197,25 +203,26 @@ impl ClusterView {
         let config = Arc::clone(&self.config);
         let node = self.get_or_add_node(name);
         node.is_listed = true;
-        for (configured, resource) in config.resources.iter().zip(&mut node.resources) {
-            // A missing or invalid quantity counts as 0.
-            let parse_amount = |amounts: &objects::Amounts| {
-                let text = amounts.get(configured.name.as_str());
+        for (configured_resource, resource) in config.resources.iter().zip(&mut node.resources) {
+            // A quantity that is missing or invalid counts as 0 units.
+            let parse_quantity = |quantities: &objects::Quantities| {
+                let text = quantities.get(configured_resource.name.as_str());
                 text.map_or(0, |text| quantity::parse_units(text).unwrap_or(0))
             };
-            resource.allocatable = parse_amount(&object.status.allocatable);
-            let capacity = parse_amount(&object.status.capacity).max(resource.allocatable);
-            let units = configured.units_per_device(object.metadata.labels.as_ref());
-            resource.devices = units
-                .filter(|units| capacity.is_multiple_of(*units))
-                .map(|units| DeviceSizes {
-                    count: capacity / units,
-                    units,
-                });
+            resource.allocatable_units = parse_quantity(&object.status.allocatable);
+            let capacity = parse_quantity(&object.status.capacity).max(resource.allocatable_units);
+            let units = configured_resource.units_per_device(object.metadata.labels.as_ref());
+            resource.device_sizes =
+                units
+                    .filter(|units| capacity.is_multiple_of(*units))
+                    .map(|units| DeviceSizes {
+                        device_count: capacity / units,
+                        units_per_device: units,
+                    });
         }
     }
 
-    /// Removes a node. The pods of the node stay in the view until the watch of pods reports that
+    /// Removes a node. The pods of the node remain in the view until the watch of pods reports that
     /// they were deleted.
     pub fn remove_node(&mut self, name: &str) {
         if let Some(node) = self.nodes.get_mut(name) {
@@ -224,7 +231,7 @@ impl ClusterView {
         }
     }
 
-    /// Replaces all nodes by those of a complete list of the API server.
+    /// Replaces all nodes by a complete list of the nodes in the API server.
     pub fn replace_nodes(&mut self, objects: &[objects::Node]) {
         let listed_names: HashSet<&str> = objects
             .iter()
@@ -233,7 +240,8 @@ impl ClusterView {
         for (name, node) in &mut self.nodes {
             node.is_listed = listed_names.contains(&**name);
         }
-        self.nodes.retain(|_, node| node.is_listed || node.pods > 0);
+        self.nodes
+            .retain(|_, node| node.is_listed || node.pod_count > 0);
         for object in objects {
             self.apply_node(object);
         }
@@ -257,16 +265,17 @@ impl ClusterView {
             return;
         };
         let node = self.get_or_add_node(&pod.node);
-        node.pods -= 1;
+        node.pod_count -= 1;
         for resource_request in &pod.request.0 {
-            let resource = &mut node.resources[resource_request.resource];
-            resource.in_use = resource.in_use.saturating_sub(resource_request.units);
+            let resource = &mut node.resources[resource_request.resource_index];
+            resource.used_units = resource.used_units.saturating_sub(resource_request.units);
             for portion in &resource_request.portions {
-                // Portions of the same size are interchangeable, so any one of them is removed.
+                // Any portion of the same size can be removed, because portions of one size are
+                // interchangeable.
                 let index = resource
                     .portions
                     .iter()
-                    .position(|stored| stored == portion);
+                    .position(|stored_portion| stored_portion == portion);
                 if let Some(index) = index {
                     resource.portions.swap_remove(index);
                 }
@@ -275,9 +284,9 @@ impl ClusterView {
         self.remove_unused_node(&pod.node);
     }
 
-    /// Replaces all pods by those of a complete list of the API server.
-    pub fn replace_pods(&mut self, listed: Vec<PlacedPod>) {
-        let listed_uids: HashSet<&str> = listed.iter().map(|pod| &*pod.uid).collect();
+    /// Replaces all pods by a complete list of the pods in the API server.
+    pub fn replace_pods(&mut self, listed_pods: Vec<PlacedPod>) {
+        let listed_uids: HashSet<&str> = listed_pods.iter().map(|pod| &*pod.uid).collect();
         let removed_uids: Vec<Arc<str>> = self
             .pods
             .keys()
@@ -285,21 +294,21 @@ impl ClusterView {
             .cloned()
             .collect();
         removed_uids.iter().for_each(|uid| self.remove_pod(uid));
-        listed.into_iter().for_each(|pod| self.add_pod(pod));
+        listed_pods.into_iter().for_each(|pod| self.add_pod(pod));
         self.has_listed_pods = true;
     }
 
-    /// Adds a pod, unless the view already has it. A pod that the view has need not be updated,
-    /// because a pod's node and its requests for extended resources are immutable.
+    /// Adds a pod if the view does not have it yet. A pod that the view has is not updated, because
+    /// the node of a pod and its requests for extended resources are immutable.
     fn add_pod(&mut self, mut pod: PlacedPod) {
         if self.pods.contains_key(&pod.uid) {
             return;
         }
         let node = self.get_or_add_node(&pod.node);
-        node.pods += 1;
+        node.pod_count += 1;
         for resource_request in &pod.request.0 {
-            let resource = &mut node.resources[resource_request.resource];
-            resource.in_use = resource.in_use.saturating_add(resource_request.units);
+            let resource = &mut node.resources[resource_request.resource_index];
+            resource.used_units = resource.used_units.saturating_add(resource_request.units);
             resource.portions.extend(&resource_request.portions);
         }
         // All pods of a node share one allocation of the node's name, to save memory.
@@ -309,14 +318,14 @@ impl ClusterView {
         self.pods.insert(Arc::clone(&pod.uid), pod);
     }
 
-    /// Returns the node `name`. If the view does not have it, it is added as a node that the API
+    /// Returns the node `name`. If the view does not have this node, adds it as a node that the API
     /// server has not listed.
     fn get_or_add_node(&mut self, name: &str) -> &mut Node {
-        let existing = self.nodes.get_key_value(name);
-        let key = existing.map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
+        let existing_entry = self.nodes.get_key_value(name);
+        let key = existing_entry.map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         self.nodes.entry(key).or_insert_with(|| Node {
             resources: vec![NodeResource::default(); self.config.resources.len()].into(),
-            pods: 0,
+            pod_count: 0,
             is_listed: false,
         })
     }
@@ -324,7 +333,7 @@ impl ClusterView {
     /// Removes the node `name` if the API server does not have it and no stored pod is on it.
     fn remove_unused_node(&mut self, name: &str) {
         let node = self.nodes.get(name);
-        if node.is_some_and(|node| !node.is_listed && node.pods == 0) {
+        if node.is_some_and(|node| !node.is_listed && node.pod_count == 0) {
             self.nodes.remove(name);
         }
     }

@@ -1,7 +1,7 @@
-//! The messages between kube-scheduler and an extender (k8s.io/kube-scheduler/extender/v1). The
-//! keys of their JSON objects are the names of Go's fields, such as `NodeNames`. Before Kubernetes
-//! 1.18 they were in lower case. Answers need only one form, because Go ignores the case of keys
-//! when it parses JSON.
+//! Defines the messages between kube-scheduler and an extender (k8s.io/kube-scheduler/extender/v1).
+//! The keys of the JSON objects are the names of Go fields, such as `NodeNames`; before Kubernetes
+//! 1.18 the keys were in lower case. Answers need only one form, because Go ignores the case of
+//! keys when it parses JSON.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,17 @@ use serde::de::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::objects::{Pod, or_default};
+use super::objects::{Pod, deserialize_or_default};
 use crate::json::{BoundedList, Text};
 
 /// The maximum number of nodes in a request. Kubernetes supports clusters of up to 5,000 nodes.
 const MAX_NODES: usize = 100_000;
 
-/// The maximum length in bytes of a pod. The API server accepts no object of more than 3 MiB.
-const MAX_POD: usize = 4 << 20;
+/// The maximum length of a pod as JSON, in bytes. The API server accepts no object of more than 3
+/// MiB.
+const MAX_POD_BYTES: usize = 4 << 20;
 
-/// The arguments of `filter` and `prioritize`.
+/// The arguments of the calls `filter` and `prioritize`.
 #[derive(Debug)]
 pub struct Arguments<'a> {
     pub pod: Pod,
@@ -28,7 +29,7 @@ pub struct Arguments<'a> {
 /// The nodes of which kube-scheduler may choose one for a pod.
 #[derive(Debug)]
 pub enum Candidates<'a> {
-    /// The names of the nodes. kube-scheduler sends them if its configuration has
+    /// The names of the nodes. kube-scheduler sends only names if its configuration has
     /// `nodeCacheCapable: true` for the extender.
     Names(Vec<Text<'a>>),
     /// The names and the whole objects of the nodes. The objects are returned unchanged.
@@ -52,16 +53,16 @@ struct NodeList<'a> {
     items: Option<BoundedList<&'a RawValue, MAX_NODES>>,
 }
 
-/// The part of a node object that has the node's name.
+/// The only field of a node object that is read: the metadata with the node's name.
 #[derive(Deserialize)]
 struct NodeIdentity {
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "deserialize_or_default")]
     metadata: Metadata,
 }
 
 #[derive(Deserialize, Default)]
 struct Metadata {
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "deserialize_or_default")]
     name: String,
 }
 
@@ -82,8 +83,8 @@ impl<'a> Arguments<'a> {
             (None, None) => Candidates::None,
         };
         let pod_text = request.pod.map_or("null", RawValue::get);
-        if pod_text.len() > MAX_POD {
-            let reason = format!("the pod is longer than {MAX_POD} bytes");
+        if pod_text.len() > MAX_POD_BYTES {
+            let reason = format!("the pod is longer than {MAX_POD_BYTES} bytes");
             return Err(serde_json::Error::custom(reason));
         }
         let pod: Option<Pod> = serde_json::from_str(pod_text)?;
@@ -103,7 +104,7 @@ impl Candidates<'_> {
         }
     }
 
-    /// Keeps the nodes for which `keep` returns true.
+    /// Keeps the nodes whose names `keep` accepts, and removes the others.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         match self {
             Candidates::Names(names) => names.retain(|name| keep(&name.0)),
@@ -116,26 +117,26 @@ impl Candidates<'_> {
 /// The reasons why nodes were refused, by the names of the nodes.
 pub type RefusedNodes = BTreeMap<String, String>;
 
-/// Builds the answer to `filter`. kube-scheduler only sends nodes with enough units in total, so
-/// that preempting a pod on a refused node would not help. `FailedAndUnresolvableNodes` tells
-/// kube-scheduler this. Older versions of kube-scheduler only read `FailedNodes`, so the refused
-/// nodes are in both maps.
+/// Builds the answer to `filter`. The refused nodes are in `FailedAndUnresolvableNodes`, which
+/// tells kube-scheduler not to preempt pods on them: these nodes have enough units in total, so
+/// preemption may not help. Older versions of kube-scheduler only read `FailedNodes`, so the nodes
+/// are also in this map.
 pub fn build_filter_answer(
-    passed: &Candidates<'_>,
-    refused: &RefusedNodes,
+    accepted_nodes: &Candidates<'_>,
+    refused_nodes: &RefusedNodes,
 ) -> serde_json::Result<Vec<u8>> {
-    let (names, objects) = match passed {
+    let (names, objects) = match accepted_nodes {
         Candidates::Names(names) => (Some(&names[..]), None),
         Candidates::Objects(objects) => (None, Some(objects)),
         Candidates::None => (None, None),
     };
     serde_json::to_vec(&FilterResult {
         nodes: objects.map(|objects| AcceptedNodes {
-            items: objects.iter().map(|(_, raw)| *raw).collect(),
+            items: objects.iter().map(|(_, object)| *object).collect(),
         }),
         node_names: names,
-        failed_nodes: refused,
-        failed_and_unresolvable_nodes: refused,
+        failed_nodes: refused_nodes,
+        failed_and_unresolvable_nodes: refused_nodes,
         error: "",
     })
 }

@@ -1,5 +1,5 @@
-//! The messages between the API server and a webhook: AdmissionReview of admission.k8s.io/v1. Only
-//! the fields that the webhook needs are read.
+//! Defines the messages between the API server and a webhook: AdmissionReview of
+//! admission.k8s.io/v1, with only the fields that the webhook needs.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 pub const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// The maximum length in bytes of a warning. The API server may truncate longer ones
+/// The maximum length of a warning, in bytes. The API server may truncate longer warnings
 /// (documentation of `AdmissionResponse.warnings`).
-const MAX_WARNING: usize = 120;
+const MAX_WARNING_BYTES: usize = 120;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -28,7 +28,8 @@ pub struct AdmissionRequest<'a> {
     pub uid: String,
     pub resource: GroupResource,
     pub sub_resource: Option<String>,
-    /// The namespace of the object. The object itself may lack it when it is created.
+    /// The namespace of the object. It may be missing in the object itself when the object is
+    /// created.
     #[serde(default)]
     pub namespace: String,
     pub operation: String,
@@ -43,8 +44,8 @@ pub struct GroupResource {
     pub resource: String,
 }
 
-/// Builds the answer that admits an object, changed by `patch`. The user who created the object
-/// sees the warnings.
+/// Builds the answer that admits an object with the changes of `patch`. The warnings are shown to
+/// the user who creates the object.
 pub fn admit(uid: &str, patch: &Patch, warnings: Vec<String>) -> Value {
     let mut response = json!({"uid": uid, "allowed": true});
     if !patch.0.is_empty() {
@@ -57,9 +58,9 @@ pub fn admit(uid: &str, patch: &Patch, warnings: Vec<String>) -> Value {
     build_answer(response)
 }
 
-/// Builds the answer that refuses an object. `code` is an HTTP status.
-pub fn deny(uid: &str, code: u16, message: &str) -> Value {
-    let status = json!({"code": code, "message": message});
+/// Builds the answer that refuses an object. `status_code` is an HTTP status code.
+pub fn deny(uid: &str, status_code: u16, message: &str) -> Value {
+    let status = json!({"code": status_code, "message": message});
     build_answer(json!({"uid": uid, "allowed": false, "status": status}))
 }
 
@@ -68,7 +69,7 @@ fn build_answer(response: Value) -> Value {
 }
 
 fn truncate_warning(mut warning: String) -> String {
-    let mut end = warning.len().min(MAX_WARNING);
+    let mut end = warning.len().min(MAX_WARNING_BYTES);
     while !warning.is_char_boundary(end) {
         end -= 1;
     }

@@ -1,6 +1,6 @@
-//! The API of the vendor's own FPGA webhook: its objects, and its names of resources and
+//! Defines the API of the vendor's own FPGA webhook: its objects, and the names of resources and
 //! variables. The CustomResourceDefinitions of the chart are generated from these types. No other
-//! module of this crate names a vendor.
+//! module of this crate contains a vendor's name.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
@@ -8,15 +8,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The prefix of the names of all resources that the device plugin offers.
-pub const PREFIX: &str = "fpga.intel.com/";
+pub const RESOURCE_PREFIX: &str = "fpga.intel.com/";
 
-/// The prefix of the environment variables that have the interface ids of a container's regions:
+/// The prefix of the environment variables with the interface ids of a container's regions:
 /// `FPGA_REGION_1`, `FPGA_REGION_2` and so on.
-pub const REGION_VARIABLE: &str = "FPGA_REGION_";
+pub const REGION_VARIABLE_PREFIX: &str = "FPGA_REGION_";
 
-/// The prefix of the environment variables that have the ids of the functions with which a
-/// container's regions are programmed: `FPGA_AFU_1` for the region of `FPGA_REGION_1`.
-pub const FUNCTION_VARIABLE: &str = "FPGA_AFU_";
+/// The prefix of the environment variables with the ids of the functions with which a container's
+/// regions are programmed: `FPGA_AFU_1` for the region of `FPGA_REGION_1`.
+pub const FUNCTION_VARIABLE_PREFIX: &str = "FPGA_AFU_";
 
 /// A function with which a port of an FPGA is, or can be, programmed.
 #[derive(CustomResource, Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,8 @@ pub struct AcceleratorFunctionSpec {
     pub interface_id: String,
     /// `af`: ports that hold the function; `region`: ports that are programmed with it
     /// when a container starts
-    // No enum: one object with another mode must not stop all from being listed.
+    // This is not an enum, because one object with an unknown mode would make the list of all
+    // objects unreadable.
     #[schemars(regex(pattern = r"^(af|region)$"))]
     pub mode: String,
 }
@@ -66,12 +67,12 @@ pub struct FpgaRegionSpec {
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
 pub struct NoStatus {}
 
-/// Returns the resource definitions of both kinds.
+/// Returns the CustomResourceDefinitions of both kinds.
 pub fn definitions() -> [CustomResourceDefinition; 2] {
     [AcceleratorFunction::crd(), FpgaRegion::crd()]
 }
 
-/// Returns the resource definitions of both kinds as a stream of YAML documents.
+/// Returns the CustomResourceDefinitions of both kinds as a stream of YAML documents.
 pub fn definitions_yaml() -> anyhow::Result<String> {
     let mut text = String::new();
     for definition in definitions() {

@@ -1,5 +1,5 @@
-//! Replaces the friendly names in one container's resources by the device plugin's resources, and
-//! adds the variables that name regions and functions.
+//! Replaces the friendly names in a container's resources by the device plugin's resources, and
+//! adds environment variables with the ids of regions and functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,46 +11,46 @@ use serde_json::{Value, json};
 
 use device_class::name::excerpt;
 
-use super::api::{FUNCTION_VARIABLE, PREFIX, REGION_VARIABLE};
+use super::api::{FUNCTION_VARIABLE_PREFIX, REGION_VARIABLE_PREFIX, RESOURCE_PREFIX};
 use super::mappings::{Mapping, Namespace};
 use super::names::{self, Mode};
-use super::pod::{Amounts, Container};
+use super::pod::{Container, Quantities};
 use crate::json::Text;
 use crate::quantity;
 
-/// The maximum number of units of mapped resources that a container may request. The limit
-/// bounds the number of variables, of which each unit may need two.
-const MAX_UNITS: u64 = 64;
+/// The maximum number of units of mapped resources that a container may request. It limits the
+/// number of environment variables, because each unit may need two variables.
+const MAX_MAPPED_UNITS: u64 = 64;
 
-/// A container of a pod, and the JSON pointer to the container in the pod.
+/// A container of a pod, with the JSON pointer to the container in the pod.
 pub(super) struct PodContainer<'a> {
     pub(super) container: &'a Container<'a>,
-    pub(super) path: PointerBuf,
+    pub(super) pointer: PointerBuf,
 }
 
-/// The resources with the prefix that a container requests.
+/// The resources with the prefix [`RESOURCE_PREFIX`] that a container requests.
 struct FpgaRequest {
     /// The mapping and the requested number of units of each friendly name.
-    mapped: BTreeMap<String, (Mapping, u64)>,
+    mapped_resources: BTreeMap<String, (Mapping, u64)>,
     /// The modes of all resources, including those that are requested without a friendly name.
     modes: BTreeSet<Mode>,
 }
 
 impl PodContainer<'_> {
-    /// Returns the operations that replace the container's friendly names by the device plugin's
-    /// resources. The list is empty if the container uses no friendly name.
+    /// Returns the JSON patch operations that replace the container's friendly names by the device
+    /// plugin's resources. The list is empty if the container uses no friendly name.
     ///
     /// # Errors
-    /// Returns the reason why the container is refused. Messages that the vendor's webhook has,
-    /// too, have the same text.
+    /// Returns the reason why the container is refused. Error messages that the vendor's webhook
+    /// has too have the same text.
     pub(super) fn plan_operations(
         &self,
         namespace: &Namespace,
     ) -> anyhow::Result<Vec<PatchOperation>> {
         let fpga_request = self.parse_request(namespace)?;
-        if fpga_request.mapped.is_empty() {
-            // The API server may send a pod that this webhook has already changed, after other
-            // webhooks (`reinvocationPolicy`). Such a pod has no friendly names any more.
+        if fpga_request.mapped_resources.is_empty() {
+            // The webhook may have changed this pod before: the API server may call it again after
+            // other webhooks (`reinvocationPolicy`). Such a pod has no friendly names any longer.
             return Ok(Vec::new());
         }
         ensure!(
@@ -58,13 +58,13 @@ impl PodContainer<'_> {
             "container cannot be scheduled as it requires resources operated in different modes"
         );
         let units = fpga_request
-            .mapped
+            .mapped_resources
             .values()
             .map(|(_, units)| *units)
             .fold(0_u64, u64::saturating_add);
         ensure!(
-            units <= MAX_UNITS,
-            "{units} units of FPGA resources are requested, but at most {MAX_UNITS} can be mapped"
+            units <= MAX_MAPPED_UNITS,
+            "{units} units of FPGA resources are requested, but at most {MAX_MAPPED_UNITS} can be mapped"
         );
         let mut operations = Vec::new();
         for section in ["limits", "requests"] {
@@ -75,90 +75,93 @@ impl PodContainer<'_> {
     }
 
     fn parse_request(&self, namespace: &Namespace) -> anyhow::Result<FpgaRequest> {
-        let sections = ["limits", "requests"].map(|section| self.container.amounts(section));
+        let sections = ["limits", "requests"].map(|section| self.container.quantities(section));
         let [limits, requests] = sections;
         let keys: BTreeSet<_> = sections
             .into_iter()
             .flatten()
-            .flat_map(|amounts| amounts.0.keys())
+            .flat_map(|quantities| quantities.0.keys())
             .collect();
         let mut fpga_request = FpgaRequest {
-            mapped: BTreeMap::new(),
+            mapped_resources: BTreeMap::new(),
             modes: BTreeSet::new(),
         };
         for key in keys {
-            let name = &key.0[PREFIX.len()..];
+            let name = &key.0[RESOURCE_PREFIX.len()..];
             if let Some(mode) = names::parse_mode(name) {
                 fpga_request.modes.insert(mode);
                 continue;
             }
             let mapping = namespace.look_up(name)?;
-            let parse_amount = |amounts: Option<&Amounts<'_>>| {
-                let value = amounts.and_then(|amounts| amounts.0.get(key));
+            let parse_quantity = |quantities: Option<&Quantities<'_>>| {
+                let value = quantities.and_then(|quantities| quantities.0.get(key));
                 value.map(|value| parse_units(name, value)).transpose()
             };
-            let (limit, request) = (parse_amount(limits)?, parse_amount(requests)?);
-            // A missing request is valid, because the API server later sets it to the limit.
-            let Some(units) = limit.filter(|limit| request.is_none_or(|other| other == *limit))
+            let (limit, request) = (parse_quantity(limits)?, parse_quantity(requests)?);
+            // A missing request is valid, because the API server sets it to the limit later.
+            let Some(units) = limit.filter(|limit| request.is_none_or(|request| request == *limit))
             else {
                 bail!(
-                    "'limits' and 'requests' for \"{PREFIX}{}\" must be equal as extended resources \
+                    "'limits' and 'requests' for \"{RESOURCE_PREFIX}{}\" must be equal as extended resources \
                      cannot be overcommitted",
                     excerpt(name)
                 );
             };
             fpga_request.modes.insert(mapping.mode);
             fpga_request
-                .mapped
+                .mapped_resources
                 .insert(key.0.to_string(), (mapping, units));
         }
         Ok(fpga_request)
     }
 
-    /// Returns the operations that replace the friendly names in one `section` of the container's
-    /// resources, `limits` or `requests`. The units of names with the same resource are added up.
+    /// Returns the operations that replace the friendly names in one section of the container's
+    /// resources. `section` is `limits` or `requests`. The units of names that map to the same
+    /// resource are added.
     fn replace_resources(
         &self,
         section: &str,
         fpga_request: &FpgaRequest,
     ) -> anyhow::Result<Vec<PatchOperation>> {
-        let Some(amounts) = self.container.amounts(section) else {
+        let Some(quantities) = self.container.quantities(section) else {
             return Ok(Vec::new());
         };
-        let path = |key: &str| {
-            let mut path = self.path.clone();
+        let build_pointer = |key: &str| {
+            let mut pointer = self.pointer.clone();
             for token in ["resources", section, key] {
-                path.push_back(token);
+                pointer.push_back(token);
             }
-            path
+            pointer
         };
         let mut operations = Vec::new();
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-        for (key, (mapping, units)) in &fpga_request.mapped {
-            if amounts.0.contains_key(&text(key)) {
-                operations.push(PatchOperation::Remove(RemoveOperation { path: path(key) }));
+        for (key, (mapping, units)) in &fpga_request.mapped_resources {
+            if quantities.0.contains_key(&to_text(key)) {
+                operations.push(PatchOperation::Remove(RemoveOperation {
+                    path: build_pointer(key),
+                }));
                 let sum = sums.entry(&mapping.resource).or_default();
                 *sum = sum.saturating_add(*units);
             }
         }
         for (resource, sum) in sums {
-            let existing = amounts.0.get(&text(resource));
-            let name = resource.trim_start_matches(PREFIX);
-            let existing_units = existing.map_or(Ok(0), |value| parse_units(name, value))?;
+            let existing_value = quantities.0.get(&to_text(resource));
+            let name = resource.trim_start_matches(RESOURCE_PREFIX);
+            let existing_units = existing_value.map_or(Ok(0), |value| parse_units(name, value))?;
             operations.push(PatchOperation::Add(AddOperation {
-                path: path(resource),
+                path: build_pointer(resource),
                 value: existing_units.saturating_add(sum).to_string().into(),
             }));
         }
         Ok(operations)
     }
 
-    /// Returns the operations that add the variables with the ids of regions and functions, one
-    /// pair of variables for each unit. The container's own variables keep their order and come
-    /// first.
+    /// Returns the operations that add the environment variables with the ids of regions and
+    /// functions: one pair of variables for each unit. They are added after the container's own
+    /// variables.
     fn add_variables(&self, fpga_request: &FpgaRequest) -> anyhow::Result<Vec<PatchOperation>> {
         let programs: Vec<_> = fpga_request
-            .mapped
+            .mapped_resources
             .values()
             .filter_map(|(mapping, units)| {
                 let program = mapping.program.as_ref()?;
@@ -170,15 +173,15 @@ impl PodContainer<'_> {
             return Ok(Vec::new());
         }
         let env = self.container.env.as_ref();
-        if let Some(name) = env.and_then(|env| env.reserved.as_ref()) {
+        if let Some(name) = env.and_then(|env| env.reserved_name.as_ref()) {
             bail!(
-                "variable {} is set, but {REGION_VARIABLE}* and {FUNCTION_VARIABLE}* are set by the \
+                "variable {} is set, but {REGION_VARIABLE_PREFIX}* and {FUNCTION_VARIABLE_PREFIX}* are set by the \
                  webhook for the requested resources: remove it",
                 excerpt(&name.0)
             );
         }
-        let add = |tokens: &[&str], value: Value| {
-            let mut path = self.path.clone();
+        let build_addition = |tokens: &[&str], value: Value| {
+            let mut path = self.pointer.clone();
             for token in tokens {
                 path.push_back(*token);
             }
@@ -186,31 +189,31 @@ impl PodContainer<'_> {
         };
         let mut operations = Vec::new();
         if env.is_none() {
-            operations.push(add(&["env"], json!([])));
+            operations.push(build_addition(&["env"], json!([])));
         }
         for (index, program) in programs.into_iter().enumerate() {
             for (prefix, id) in [
-                (REGION_VARIABLE, &program.interface),
-                (FUNCTION_VARIABLE, &program.function),
+                (REGION_VARIABLE_PREFIX, &program.interface),
+                (FUNCTION_VARIABLE_PREFIX, &program.function),
             ] {
                 let variable = json!({"name": format!("{prefix}{}", index + 1), "value": id});
-                operations.push(add(&["env", "-"], variable));
+                operations.push(build_addition(&["env", "-"], variable));
             }
         }
         Ok(operations)
     }
 }
 
-fn text(name: &str) -> Text<'_> {
+fn to_text(name: &str) -> Text<'_> {
     Text(name.into())
 }
 
-/// Parses the quantity of the resource `name`. The quantity may be a JSON string or a number.
+/// Parses the quantity of the resource `name`. The quantity may be a JSON string or a JSON number.
 fn parse_units(name: &str, value: &RawValue) -> anyhow::Result<u64> {
     let string = serde_json::from_str::<Text<'_>>(value.get());
     let quantity = string.map_or_else(|_| value.get().to_owned(), |text| text.0.into_owned());
     quantity::parse_units(&quantity).with_context(|| {
         let name = excerpt(name);
-        format!("resource quantity isn't of integral type for \"{PREFIX}{name}\"")
+        format!("resource quantity isn't of integral type for \"{RESOURCE_PREFIX}{name}\"")
     })
 }

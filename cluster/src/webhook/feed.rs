@@ -1,4 +1,4 @@
-//! Watches the objects that define friendly names, AcceleratorFunctions and FpgaRegions, and keeps
+//! Watches the AcceleratorFunction and FpgaRegion objects, which define friendly names, and keeps
 //! the webhook's mappings up to date. Objects that cannot be used are logged.
 
 use std::collections::BTreeSet;
@@ -15,22 +15,22 @@ use super::mappings::{Kind, Object};
 use super::review::Reviewer;
 use crate::watch;
 
-/// A kind of object that defines friendly names.
+/// A kind of Kubernetes object that defines friendly names.
 pub trait MappedObject:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
     const KIND: Kind;
-    /// The name of the kind in URLs and log messages.
+    /// The plural name of the kind, as in URLs and log messages.
     const PLURAL: &'static str;
-    /// Returns the object without its metadata.
-    fn object(&self) -> Object;
+    /// Returns the object in the form in which the mappings store it, without metadata.
+    fn to_object(&self) -> Object;
 }
 
 impl MappedObject for AcceleratorFunction {
     const KIND: Kind = Kind::Function;
     const PLURAL: &'static str = "acceleratorfunctions";
 
-    fn object(&self) -> Object {
+    fn to_object(&self) -> Object {
         Object::Function(self.spec.clone())
     }
 }
@@ -39,49 +39,59 @@ impl MappedObject for FpgaRegion {
     const KIND: Kind = Kind::Region;
     const PLURAL: &'static str = "fpgaregions";
 
-    fn object(&self) -> Object {
+    fn to_object(&self) -> Object {
         Object::Region(self.spec.clone())
     }
 }
 
-/// Watches all objects of one kind, and never returns. A failed watch is repeated after one of the
-/// `delays`.
+/// Watches all objects of one kind and updates the mappings. Never returns: a failed watch is
+/// repeated after the next of the `retry_delays`.
 pub async fn watch_mappings<K: MappedObject>(
     client: Client,
     reviewer: Arc<Reviewer>,
-    delays: ExponentialBuilder,
+    retry_delays: ExponentialBuilder,
 ) {
-    let mut listed: Vec<K> = Vec::new();
-    let apply = |event| match event {
-        Event::Init => listed.clear(),
-        Event::InitApply(object) => listed.push(object),
+    let mut initial_objects: Vec<K> = Vec::new();
+    let apply_event = |event| match event {
+        Event::Init => initial_objects.clear(),
+        Event::InitApply(object) => initial_objects.push(object),
         Event::InitDone => {
-            let keys: BTreeSet<_> = listed.iter().map(key).collect();
+            let keys: BTreeSet<_> = initial_objects.iter().map(object_key).collect();
             // All objects are stored before `keep_only` marks the kind as listed, because the
-            // webhook answers reviews from then on.
-            listed.iter().for_each(|object| set(&reviewer, object));
+            // webhook answers reviews from that moment on.
+            initial_objects
+                .iter()
+                .for_each(|object| store_object(&reviewer, object));
             reviewer.change_mappings(|mappings| mappings.keep_only(K::KIND, &keys));
-            listed = Vec::new();
+            initial_objects = Vec::new();
         }
-        Event::Apply(object) => set(&reviewer, &object),
+        Event::Apply(object) => store_object(&reviewer, &object),
         Event::Delete(object) => {
-            let (namespace, name) = key(&object);
+            let (namespace, name) = object_key(&object);
             reviewer.change_mappings(|mappings| mappings.remove(&namespace, &name, K::KIND));
         }
     };
-    let errors = &reviewer.metrics().watch_errors;
-    watch::watch_objects(K::PLURAL, client, Config::default(), errors, delays, apply).await;
+    let error_counters = &reviewer.metrics().watch_errors;
+    watch::watch_objects(
+        K::PLURAL,
+        client,
+        Config::default(),
+        error_counters,
+        retry_delays,
+        apply_event,
+    )
+    .await;
 }
 
-/// Returns the namespace and the name of an object.
-fn key<K: MappedObject>(object: &K) -> (String, String) {
+/// Returns the namespace and the name of an object, which identify it within its kind.
+fn object_key<K: MappedObject>(object: &K) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-fn set<K: MappedObject>(reviewer: &Reviewer, object: &K) {
-    let (namespace, name) = key(object);
+fn store_object<K: MappedObject>(reviewer: &Reviewer, object: &K) {
+    let (namespace, name) = object_key(object);
     let problem =
-        reviewer.change_mappings(|mappings| mappings.set(&namespace, &name, object.object()));
+        reviewer.change_mappings(|mappings| mappings.set(&namespace, &name, object.to_object()));
     if let Some(problem) = problem {
         tracing::warn!("{} {namespace}/{name}: {problem}", K::PLURAL);
     }

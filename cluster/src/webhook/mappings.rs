@@ -1,5 +1,5 @@
-//! The mappings from friendly names to the device plugin's resources. AcceleratorFunction and
-//! FpgaRegion objects define them, and each namespace has its own.
+//! Stores the mappings from friendly names to the device plugin's resources. AcceleratorFunction
+//! and FpgaRegion objects define the mappings, and each namespace has its own mappings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,26 +9,27 @@ use device_class::name::excerpt;
 use super::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
 use super::names::{self, Mode, is_id};
 
-/// The resource that the webhook puts in the place of a friendly name.
+/// The resource by which the webhook replaces a friendly name, with its mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     /// The name of the device plugin's resource.
     pub resource: String,
-    /// The mode in which the device plugin offers the ports of the resource.
+    /// The mode in which the device plugin offers the FPGA ports of the resource.
     pub mode: Mode,
     /// The function with which each unit is programmed when the container starts, if the mode is
     /// `Region`.
     pub program: Option<Program>,
 }
 
-/// The ids of a region's interface, and of the function with which the region is programmed.
+/// The program of a region: the id of the region's interface, and the id of the function with which
+/// the region is programmed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     pub interface: String,
     pub function: String,
 }
 
-/// The objects of one namespace, by name. A name has one object, or one of each kind.
+/// The objects of one namespace, by name. A name has one object, or one object of each kind.
 #[derive(Debug, Clone, Default)]
 pub struct Namespace(BTreeMap<String, Vec<Object>>);
 
@@ -55,12 +56,12 @@ impl Object {
 }
 
 impl Namespace {
-    /// Returns the mapping of a friendly name, which is passed without the prefix.
+    /// Returns the mapping of a friendly name. `name` does not contain the prefix.
     ///
     /// # Errors
-    /// Returns an error if the namespace has no object with the name or one of each kind, or if
-    /// the object's id or mode is invalid. Messages that the vendor's webhook has, too, have the
-    /// same text.
+    /// Returns an error if the namespace has no object with the name, or one of each kind, or if
+    /// the object's id or mode is invalid. Error messages that the vendor's webhook has too have
+    /// the same text.
     pub fn look_up(&self, name: &str) -> anyhow::Result<Mapping> {
         match self.0.get(name).map_or(&[][..], Vec::as_slice) {
             [] => bail!("no such resource: \"{}\"", excerpt(name)),
@@ -117,12 +118,12 @@ fn describe_bad_id(name: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Mappings {
     namespaces: BTreeMap<String, Namespace>,
-    /// The kinds of which all objects were read at least once.
+    /// The kinds of which all objects have been read at least once.
     listed_kinds: BTreeSet<Kind>,
 }
 
 impl Mappings {
-    /// Returns whether all objects of both kinds were read at least once.
+    /// Returns whether all objects of both kinds have been read at least once.
     pub fn is_complete(&self) -> bool {
         self.listed_kinds.len() == 2
     }
@@ -137,8 +138,8 @@ impl Mappings {
         self.namespaces.values().map(|names| names.0.len()).sum()
     }
 
-    /// Adds an object, or updates the object of the same kind and name. Returns `None` if pods can
-    /// use the name now, and otherwise the reason why they cannot, for the log.
+    /// Adds an object, or replaces the object of the same kind and name. Returns the reason why
+    /// pods cannot use the name, for the log, or `None` if they can use the name.
     pub fn set(&mut self, namespace: &str, name: &str, object: Object) -> Option<String> {
         let names = self.namespaces.entry(namespace.to_owned()).or_default();
         let objects = names.0.entry(name.to_owned()).or_default();
@@ -159,11 +160,11 @@ impl Mappings {
         });
     }
 
-    /// Removes the objects of a kind whose namespace and name are not in `listed`, the complete
-    /// list of the API server, and records that the kind was listed.
-    pub fn keep_only(&mut self, kind: Kind, listed: &BTreeSet<(String, String)>) {
+    /// Removes the objects of a kind whose namespace and name are not in `listed_keys`, the
+    /// complete list of the API server. Also records that the kind has been listed.
+    pub fn keep_only(&mut self, kind: Kind, listed_keys: &BTreeSet<(String, String)>) {
         self.retain(|namespace, name, object| {
-            object.kind() != kind || listed.contains(&(namespace.to_owned(), name.to_owned()))
+            object.kind() != kind || listed_keys.contains(&(namespace.to_owned(), name.to_owned()))
         });
         self.listed_kinds.insert(kind);
     }

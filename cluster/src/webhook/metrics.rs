@@ -8,14 +8,14 @@ use prometheus_client::registry::Registry;
 
 use crate::watch::Label;
 
-/// The webhook's metrics. All clones of a value count together.
+/// The webhook's metrics. All clones share the same values.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    /// The number of reviews, by result: `mapped`, `unchanged`, `denied` or `invalid`.
+    /// The number of admission reviews, by result: `mapped`, `unchanged`, `denied` or `invalid`.
     pub reviews: Family<[Label; 1], Counter>,
     /// The number of friendly names in all namespaces.
     pub known_names: Gauge,
-    /// The number of failures of watches, by kind.
+    /// The number of failures of the watches, by kind of object.
     pub watch_errors: Family<[Label; 1], Counter>,
 }
 
@@ -28,14 +28,14 @@ impl Metrics {
             "The program and its version",
             Info::new([("program", "boathook-webhook"), ("version", version)]),
         );
-        let own = registry.sub_registry_with_prefix("boathook_webhook");
-        own.register("reviews", "Reviews of pods", self.reviews.clone());
-        own.register(
+        let program_metrics = registry.sub_registry_with_prefix("boathook_webhook");
+        program_metrics.register("reviews", "Reviews of pods", self.reviews.clone());
+        program_metrics.register(
             "known_names",
             "Names of AcceleratorFunctions and FpgaRegions",
             self.known_names.clone(),
         );
-        own.register(
+        program_metrics.register(
             "watch_errors",
             "Failures of watches",
             self.watch_errors.clone(),

@@ -1,5 +1,5 @@
-//! The mutating webhook. Pods request FPGAs under friendly names, which objects of the API server
-//! define, and the webhook replaces them by the device plugin's resources.
+//! Implements the mutating webhook. Pods request FPGAs by friendly names, which objects of the API
+//! server define. The webhook replaces these names by the names of the device plugin's resources.
 
 pub mod admission;
 pub mod api;

@@ -1,4 +1,4 @@
-//! The mutation of a pod: a pure function of the pod and its namespace's mappings.
+//! Plans the changes of a pod as a pure function of the pod and of its namespace's mappings.
 
 use anyhow::{anyhow, ensure};
 use json_patch::Patch;
@@ -6,37 +6,37 @@ use json_patch::jsonptr::PointerBuf;
 
 use device_class::name::excerpt;
 
-use super::api::FUNCTION_VARIABLE;
+use super::api::FUNCTION_VARIABLE_PREFIX;
 use super::container::PodContainer;
 use super::mappings::Namespace;
 use super::pod::Pod;
 
-/// The maximum number of operations that change one pod. It bounds the memory for one review. A
-/// pod that a node can run needs fewer.
+/// The maximum number of patch operations for one pod. It limits the memory for one review. A pod
+/// that a node can run needs fewer operations.
 const MAX_OPERATIONS: usize = 4096;
 
-/// The changes of a pod that is admitted.
+/// The changes of a pod that is admitted, and warnings for the user who created the pod.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Mutation {
     pub patch: Patch,
     pub warnings: Vec<String>,
 }
 
-/// Plans the changes of a pod: the friendly names in the resources of its containers, init
-/// containers and sidecars are replaced.
+/// Plans the changes of a pod. They replace the friendly names in the resources of its containers,
+/// init containers and sidecars.
 ///
 /// # Errors
-/// Returns the reason why the pod is refused, which names the container.
+/// Returns the reason why the pod is refused. The reason contains the name of the container.
 pub fn plan_mutation(pod: &Pod<'_>, namespace: &Namespace) -> anyhow::Result<Mutation> {
     let mut mutation = Mutation::default();
-    for (list, index, container) in pod.containers() {
-        let mut path = PointerBuf::new();
-        path.push_back("spec");
-        path.push_back(list);
-        path.push_back(index);
+    for (list_name, index, container) in pod.containers() {
+        let mut pointer = PointerBuf::new();
+        pointer.push_back("spec");
+        pointer.push_back(list_name);
+        pointer.push_back(index);
         let name = container.name.as_ref();
         let name = name.map_or("?".to_owned(), |name| excerpt(&name.0));
-        let operations = PodContainer { container, path }
+        let operations = PodContainer { container, pointer }
             .plan_operations(namespace)
             .map_err(|reason| anyhow!("container {name}: {reason}"))?;
         let sets_variables = operations
@@ -45,7 +45,7 @@ pub fn plan_mutation(pod: &Pod<'_>, namespace: &Namespace) -> anyhow::Result<Mut
         let env_from = container.env_from.as_ref();
         if sets_variables && env_from.is_some_and(|sources| !sources.is_empty()) {
             mutation.warnings.push(format!(
-                "container {name}: {FUNCTION_VARIABLE}* in envFrom is not checked"
+                "container {name}: {FUNCTION_VARIABLE_PREFIX}* in envFrom is not checked"
             ));
         }
         mutation.patch.0.extend(operations);

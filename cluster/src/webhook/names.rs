@@ -3,13 +3,13 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::api::PREFIX;
+use super::api::RESOURCE_PREFIX;
 
 /// The mode in which the device plugin offers the ports of an FPGA. A node offers each port in
 /// one mode, and all ports of a container must have the same mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// The port was programmed with a function before the container starts.
+    /// The port has been programmed with a function before the container starts.
     Function,
     /// The port is programmed with a function when the container starts.
     Region,
@@ -17,26 +17,27 @@ pub enum Mode {
     RegionDevelopment,
 }
 
-/// Returns the mode of a device plugin's resource, whose name is passed without the prefix.
+/// Returns the mode of a device plugin's resource from its name, which does not contain the prefix.
 /// Returns `None` if the name does not have the form of such a resource.
 pub fn parse_mode(name: &str) -> Option<Mode> {
-    let is_hex_of = |digits: std::ops::RangeInclusive<usize>, text: &str| {
-        digits.contains(&text.len()) && is_hex(text)
+    let is_hex_id = |length: std::ops::RangeInclusive<usize>, text: &str| {
+        length.contains(&text.len()) && is_hex(text)
     };
     if let Some(interface) = name.strip_prefix("regiondevel-") {
-        return is_hex_of(8..=32, interface).then_some(Mode::RegionDevelopment);
+        return is_hex_id(8..=32, interface).then_some(Mode::RegionDevelopment);
     }
     if let Some(interface) = name.strip_prefix("region-") {
-        return is_hex_of(8..=32, interface).then_some(Mode::Region);
+        return is_hex_id(8..=32, interface).then_some(Mode::Region);
     }
-    let rest = name.strip_prefix("af-")?;
-    let parts: Vec<&str> = rest.split('.').collect();
-    let is_function = match parts[..] {
-        // The vendor's plugin before version 0.12 used names with the whole id of the function.
-        [function] => is_hex_of(8..=40, function),
+    let ids = name.strip_prefix("af-")?;
+    let fields: Vec<&str> = ids.split('.').collect();
+    let is_function = match fields[..] {
+        // The vendor's plugin before version 0.12 used names that contain only the whole id of the
+        // function.
+        [function] => is_hex_id(8..=40, function),
         [interface, function, both_ids] => {
-            is_hex_of(3..=3, interface)
-                && is_hex_of(3..=3, function)
+            is_hex_id(3..=3, interface)
+                && is_hex_id(3..=3, function)
                 && URL_SAFE_NO_PAD.decode(both_ids).is_ok()
         }
         _ => false,
@@ -44,9 +45,10 @@ pub fn parse_mode(name: &str) -> Option<Mode> {
     is_function.then_some(Mode::Function)
 }
 
-/// Returns the name of the resource whose ports were programmed with a function. The name has the
-/// first three digits of both ids for people, and both whole ids in Base64. Returns `None` if the
-/// ids are not hexadecimal, shorter than three digits, or together have an odd number of digits.
+/// Returns the name of the resource whose ports have been programmed with a function. The name
+/// consists of the first three digits of both ids, for people, and of both whole ids in Base64.
+/// Returns `None` if an id is not hexadecimal or shorter than three digits, or if the ids together
+/// have an odd number of digits.
 pub fn name_function_resource(interface: &str, function: &str) -> Option<String> {
     let digits = format!("{interface}{function}");
     let has_valid_length = interface.len() >= 3 && function.len() >= 3 && digits.len() % 2 == 0;
@@ -59,26 +61,26 @@ pub fn name_function_resource(interface: &str, function: &str) -> Option<String>
         .collect();
     let both_ids = URL_SAFE_NO_PAD.encode(bytes?);
     Some(format!(
-        "{PREFIX}af-{}.{}.{both_ids}",
+        "{RESOURCE_PREFIX}af-{}.{}.{both_ids}",
         &interface[..3],
         &function[..3]
     ))
 }
 
-/// Returns the name of the resource whose ports are programmed when a container starts. All these
-/// ports are in regions with the same interface id.
+/// Returns the name of the resource whose ports are programmed when a container starts. All ports
+/// of the resource are in regions with this interface id.
 pub fn name_region_resource(interface: &str) -> String {
-    format!("{PREFIX}region-{interface}")
+    format!("{RESOURCE_PREFIX}region-{interface}")
 }
 
-/// Returns the name of the resource whose ports the container itself programs. All these ports
-/// are in regions with the same interface id.
+/// Returns the name of the resource whose ports the container itself programs. All ports of the
+/// resource are in regions with this interface id.
 pub fn name_development_resource(interface: &str) -> String {
-    format!("{PREFIX}regiondevel-{interface}")
+    format!("{RESOURCE_PREFIX}regiondevel-{interface}")
 }
 
 /// Returns whether a text is an id of 8 to `max_digits` hexadecimal digits in lower case. The
-/// resource definitions allow only such ids, but objects may be older than the definitions.
+/// CustomResourceDefinitions allow only such ids, but an object may be older than its definition.
 pub fn is_id(text: &str, max_digits: usize) -> bool {
     (8..=max_digits).contains(&text.len()) && is_hex(text)
 }

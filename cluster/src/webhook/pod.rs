@@ -1,5 +1,6 @@
-//! The fields of a pod that the webhook reads. They are borrowed from the body of a review, and
-//! may have any value of the right type: the API server validates a pod only after the webhooks.
+//! Defines the fields of a pod that the webhook reads. The values are borrowed from the body of a
+//! review. They may be invalid, because the API server validates a pod only after it has called the
+//! webhooks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,13 +9,14 @@ use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::api::{FUNCTION_VARIABLE, PREFIX, REGION_VARIABLE};
+use super::api::{FUNCTION_VARIABLE_PREFIX, REGION_VARIABLE_PREFIX, RESOURCE_PREFIX};
 use crate::json::{BoundedList, Text};
 
-/// The maximum number of containers in each of a pod's two lists.
+/// The maximum number of entries in each of a pod's two lists of containers.
 const MAX_CONTAINERS: usize = 1024;
 
-/// The maximum number of resources with the prefix that a container may request.
+/// The maximum number of resources with the prefix [`RESOURCE_PREFIX`] that a container may
+/// request.
 const MAX_RESOURCES: usize = 64;
 
 #[derive(Debug, Default, Deserialize)]
@@ -33,8 +35,8 @@ struct Spec<'a> {
     containers: Option<BoundedList<Container<'a>, MAX_CONTAINERS>>,
 }
 
-/// A container, init container or sidecar. Ephemeral containers are not read, because Kubernetes
-/// does not let them request resources.
+/// A container, init container or sidecar. Ephemeral containers are not read, because they cannot
+/// request resources.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Container<'a> {
@@ -44,7 +46,8 @@ pub(super) struct Container<'a> {
     pub(super) resources: Option<Resources<'a>>,
     #[serde(borrow)]
     pub(super) env: Option<Variables<'a>>,
-    /// The sources of further environment variables. Their content is skipped, to save memory.
+    /// The sources of further environment variables (`envFrom`). Their content is skipped, to save
+    /// memory.
     pub(super) env_from: Option<Vec<IgnoredAny>>,
 }
 
@@ -52,51 +55,56 @@ pub(super) struct Container<'a> {
 #[serde(default)]
 pub(super) struct Resources<'a> {
     #[serde(borrow)]
-    pub(super) limits: Option<Amounts<'a>>,
+    pub(super) limits: Option<Quantities<'a>>,
     #[serde(borrow)]
-    pub(super) requests: Option<Amounts<'a>>,
+    pub(super) requests: Option<Quantities<'a>>,
 }
 
-/// The quantities of resources whose names have the prefix, by the whole names. The quantities
-/// are not parsed yet.
+/// The quantities of the resources whose names have the prefix [`RESOURCE_PREFIX`], by the
+/// resources' full names. The quantities are not parsed yet.
 #[derive(Debug, Default)]
-pub(super) struct Amounts<'a>(pub(super) BTreeMap<Text<'a>, &'a RawValue>);
+pub(super) struct Quantities<'a>(pub(super) BTreeMap<Text<'a>, &'a RawValue>);
 
-/// The environment variables of a container.
+/// The environment variables of a container, of which only reserved ones are stored.
 #[derive(Debug, Default)]
 pub(super) struct Variables<'a> {
-    /// The name of the first variable that only the webhook may set. No other variable is stored.
-    pub(super) reserved: Option<Text<'a>>,
+    /// The name of the first variable that only the webhook may set, if the container sets one.
+    pub(super) reserved_name: Option<Text<'a>>,
 }
 
 impl<'a> Pod<'a> {
-    /// Returns the containers of both lists, each with the name of its list and its index there.
+    /// Returns the containers of both lists, each with the name of its list and its index in the
+    /// list.
     pub(super) fn containers(&self) -> impl Iterator<Item = (&'static str, usize, &Container<'a>)> {
         let spec = self.spec.as_ref();
-        let init = spec.and_then(|spec| spec.init_containers.as_ref());
-        let main = spec.and_then(|spec| spec.containers.as_ref());
-        let lists = [("initContainers", init), ("containers", main)];
+        let init_containers = spec.and_then(|spec| spec.init_containers.as_ref());
+        let main_containers = spec.and_then(|spec| spec.containers.as_ref());
+        let lists = [
+            ("initContainers", init_containers),
+            ("containers", main_containers),
+        ];
         lists.into_iter().flat_map(|(name, list)| {
             let containers = list.into_iter().flat_map(|list| list.0.iter().enumerate());
             containers.map(move |(index, container)| (name, index, container))
         })
     }
 
-    /// Returns whether a container of the pod requests a resource whose name has the prefix.
+    /// Returns whether a container of the pod requests a resource whose name has the prefix
+    /// [`RESOURCE_PREFIX`].
     pub fn requests_mapped_resources(&self) -> bool {
         self.containers().any(|(_, _, container)| {
             ["limits", "requests"]
                 .iter()
-                .filter_map(|section| container.amounts(section))
-                .any(|amounts| !amounts.0.is_empty())
+                .filter_map(|section| container.quantities(section))
+                .any(|quantities| !quantities.0.is_empty())
         })
     }
 }
 
 impl<'a> Container<'a> {
-    /// Returns the quantities in a `section` of the container's resources, `limits` or
+    /// Returns the quantities in a section of the container's resources. `section` is `limits` or
     /// `requests`.
-    pub(super) fn amounts(&self, section: &str) -> Option<&Amounts<'a>> {
+    pub(super) fn quantities(&self, section: &str) -> Option<&Quantities<'a>> {
         let resources = self.resources.as_ref()?;
         match section {
             "limits" => resources.limits.as_ref(),
@@ -105,34 +113,37 @@ impl<'a> Container<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Amounts<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for Quantities<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
+        struct MapVisitor;
 
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Amounts<'de>;
+        impl<'de> Visitor<'de> for MapVisitor {
+            type Value = Quantities<'de>;
 
-            fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(text, "at most {MAX_RESOURCES} resources {PREFIX}…")
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(
+                    formatter,
+                    "at most {MAX_RESOURCES} resources {RESOURCE_PREFIX}…"
+                )
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut amounts = Amounts::default();
+                let mut quantities = Quantities::default();
                 while let Some(name) = map.next_key::<Text<'de>>()? {
-                    if name.0.starts_with(PREFIX) {
-                        amounts.0.insert(name, map.next_value()?);
+                    if name.0.starts_with(RESOURCE_PREFIX) {
+                        quantities.0.insert(name, map.next_value()?);
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }
-                    if amounts.0.len() > MAX_RESOURCES {
-                        return Err(A::Error::invalid_length(amounts.0.len(), &self));
+                    if quantities.0.len() > MAX_RESOURCES {
+                        return Err(A::Error::invalid_length(quantities.0.len(), &self));
                     }
                 }
-                Ok(amounts)
+                Ok(quantities)
             }
         }
 
-        deserializer.deserialize_map(Entries)
+        deserializer.deserialize_map(MapVisitor)
     }
 }
 
@@ -144,29 +155,29 @@ impl<'de: 'a, 'a> Deserialize<'de> for Variables<'a> {
             name: Option<Text<'a>>,
         }
 
-        struct Items;
+        struct ListVisitor;
 
-        impl<'de> Visitor<'de> for Items {
+        impl<'de> Visitor<'de> for ListVisitor {
             type Value = Variables<'de>;
 
-            fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-                text.write_str("a list of variables")
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list of variables")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
                 let mut variables = Variables::default();
                 while let Some(Variable { name }) = items.next_element()? {
-                    let reserved = name.filter(|name| {
-                        let prefixes = [REGION_VARIABLE, FUNCTION_VARIABLE];
+                    let reserved_name = name.filter(|name| {
+                        let prefixes = [REGION_VARIABLE_PREFIX, FUNCTION_VARIABLE_PREFIX];
                         prefixes.iter().any(|prefix| name.0.starts_with(prefix))
                     });
-                    variables.reserved = variables.reserved.or(reserved);
+                    variables.reserved_name = variables.reserved_name.or(reserved_name);
                 }
                 Ok(variables)
             }
         }
 
-        deserializer.deserialize_seq(Items)
+        deserializer.deserialize_seq(ListVisitor)
     }
 }
 
@@ -190,7 +201,7 @@ mod tests {
         let reason = parse_error(&containers(MAX_CONTAINERS)).unwrap();
         assert!(reason.contains("a list of at most 1024 items"), "{reason}");
         let resources = |count: usize| {
-            let names = (0..count).map(|at| format!("\"{PREFIX}{at}\":\"1\""));
+            let names = (0..count).map(|at| format!("\"{RESOURCE_PREFIX}{at}\":\"1\""));
             let limits = names.collect::<Vec<_>>().join(",");
             format!(
                 "{{\"spec\":{{\"initContainers\":[{{\"resources\":{{\"limits\":{{{limits}}}}}}}]}}}}"

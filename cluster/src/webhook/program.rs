@@ -1,4 +1,5 @@
-//! The command line of `boathook-webhook`, and its tasks: two watches, and two HTTP servers.
+//! Defines the command line of `boathook-webhook`, and runs its tasks: two watches, and two HTTP
+//! servers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -81,17 +82,17 @@ async fn serve(run: Run) -> anyhow::Result<()> {
         move || reviewer.not_ready_reason()
     };
     let registry = reviewer.metrics().registry();
-    let functions =
+    let function_watch =
         watch_mappings::<AcceleratorFunction>(client.clone(), Arc::clone(&reviewer), RETRY_DELAYS);
-    let regions = watch_mappings::<FpgaRegion>(client, Arc::clone(&reviewer), RETRY_DELAYS);
+    let region_watch = watch_mappings::<FpgaRegion>(client, Arc::clone(&reviewer), RETRY_DELAYS);
     let handler = reviewer.handler();
-    let identity_of_server = Arc::clone(&identity);
-    pages::start(run.http, registry, not_ready_reason)?;
+    let server_identity = Arc::clone(&identity);
+    pages::start_server(run.http, registry, not_ready_reason)?;
     tracing::info!("listening on {}", run.listen);
     tokio::select! {
-        () = functions => {}
-        () = regions => {}
-        () = http_server::serve_tls(listener, LIMITS, handler, identity_of_server) => {}
+        () = function_watch => {}
+        () = region_watch => {}
+        () = http_server::serve_tls(listener, LIMITS, handler, server_identity) => {}
         () = tls::reload_on_change(identity, run.tls_dir) => {}
     }
     anyhow::bail!("a task ended unexpectedly")

@@ -13,20 +13,20 @@ use super::metrics::Metrics;
 use super::mutate::plan_mutation;
 use super::pod::Pod;
 
-/// The maximum length in bytes of a request's body. The API server accepts no request of more
-/// than 3 MiB.
-pub const MAX_BODY: usize = 8 << 20;
+/// The maximum length of a request's body, in bytes. A review contains an object, and the API
+/// server accepts no object of more than 3 MiB.
+pub const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// The limits of the server that answers the API server.
+/// The limits of the HTTP server that answers the API server.
 pub const LIMITS: Limits = Limits {
     connections: 1024,
-    body: MAX_BODY,
+    body: MAX_BODY_BYTES,
     memory: 16 << 20,
     keep_alive: true,
 };
 
-/// The mappings and metrics of the webhook, shared by the threads that answer reviews and the
-/// tasks that watch the mappings' objects.
+/// The mappings and the metrics of the webhook. The threads that answer reviews and the tasks that
+/// watch the objects of mappings share them.
 #[derive(Debug, Default)]
 pub struct Reviewer {
     mappings: RwLock<Mappings>,
@@ -38,7 +38,8 @@ impl Reviewer {
         &self.metrics
     }
 
-    /// Returns the reason why the webhook cannot answer reviews yet, or `None` if it can.
+    /// Returns the reason why the webhook cannot answer reviews yet, or `None` if it can answer
+    /// them.
     pub fn not_ready_reason(&self) -> Option<&'static str> {
         let is_complete = self.mappings().is_complete();
         (!is_complete).then_some("the mappings have not been listed yet")
@@ -48,7 +49,7 @@ impl Reviewer {
         self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the mappings, and the metric of the number of friendly names.
+    /// Changes the mappings, and updates the metric of the number of friendly names.
     pub fn change_mappings<T>(&self, change: impl FnOnce(&mut Mappings) -> T) -> T {
         let mut mappings = self
             .mappings
@@ -60,7 +61,7 @@ impl Reviewer {
         result
     }
 
-    /// Returns a handler that answers reviews under the path `/pods`.
+    /// Returns an HTTP handler that answers reviews under the path `/pods`.
     pub fn handler(self: &Arc<Self>) -> impl Handler + use<> {
         let reviewer = Arc::clone(self);
         move |method: &Method, path: &str, body: &[u8]| {
@@ -80,11 +81,11 @@ impl Reviewer {
         }
     }
 
-    /// Answers one review. A pod that requests no FPGA is admitted unchanged, even before the
-    /// mappings have been listed.
+    /// Answers one admission review. A pod that requests no FPGA is admitted without a change, even
+    /// before the mappings have been listed.
     ///
     /// # Errors
-    /// Returns the reason if the body is not a review that the webhook can parse.
+    /// Returns the reason why the webhook cannot parse the body as a review.
     pub fn review(&self, body: &[u8]) -> Result<Value, String> {
         let review: AdmissionReview<'_> = serde_json::from_slice(body)
             .map_err(|error| format!("not an admission review: {error}"))?;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use cluster::scheduler::extender::{Extender, LIMITS, MAX_BODY};
+use cluster::scheduler::extender::{Extender, LIMITS, MAX_BODY_BYTES};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -76,7 +76,7 @@ async fn bodies_over_the_limit_are_refused() {
     let address = start_extender().await;
     let announced = format!(
         "POST /filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-        MAX_BODY + 1
+        MAX_BODY_BYTES + 1
     );
     let answer = exchange(address, announced.as_bytes(), false).await;
     assert_eq!(split_answer(&answer).0, 413, "{answer}");

@@ -1,5 +1,5 @@
 //! Reads the allocation result of a ResourceClaim: the devices of this driver that the scheduler
-//! allocated to it.
+//! allocated to the claim.
 
 use device_class::name::excerpt;
 use k8s_openapi::api::resource::v1::{
@@ -12,16 +12,16 @@ use serde::Deserialize;
 use super::parameters::Parameters;
 use super::record::ClaimUid;
 use crate::names::DRIVER;
-use crate::names::SHARES;
+use crate::names::SHARES_CAPACITY;
 
-/// The maximum number of this driver's devices in one claim, four times as many as Kubernetes 1.34
-/// allows (`AllocationResultsMaxSize`). A larger claim would hold the lock of all claims for too
+/// The maximum number of this driver's devices in one claim: four times the limit of Kubernetes
+/// 1.34 (`AllocationResultsMaxSize`). A larger claim would hold the lock of the claim store for too
 /// long.
-const MAX_DEVICES: usize = 128;
+const MAX_CLAIM_DEVICES: usize = 128;
 
-/// The maximum number of `config` entries, four times as many as Kubernetes allows. Each device
-/// searches all of them for its parameters.
-const MAX_CONFIGS: usize = 256;
+/// The maximum number of `config` entries of a claim: four times the limit of Kubernetes. All
+/// entries are searched for the parameters of each device.
+const MAX_CONFIG_ENTRIES: usize = 256;
 
 /// The reason why the claim in the API server cannot be prepared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,14 +37,14 @@ pub enum AllocationError {
     #[error("the claim has {count} {items} of {DRIVER}; the limit of this driver is {max}")]
     TooMany {
         count: usize,
-        /// The items that are too many, as a plural noun.
+        /// The name of the items of which there are too many, in the plural.
         items: &'static str,
         max: usize,
     },
-    #[error("the parameters for {DRIVER} in `config` of the {of}: {error}")]
+    #[error("the parameters for {DRIVER} in `config` of the {source_object}: {error}")]
     Parameters {
-        /// Where the parameters come from: the claim or its DeviceClass.
-        of: &'static str,
+        /// The object with the invalid parameters: the claim or its DeviceClass.
+        source_object: &'static str,
         error: String,
     },
 }
@@ -60,60 +60,65 @@ impl AllocationError {
     }
 }
 
-/// One device of an allocation result.
+/// One device of an allocation result, with the parameters of its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocatedRequest {
-    /// The name of the request. A subrequest is cut off, because the kubelet does not know it.
+    /// The name of the request, without the name of a subrequest, which the kubelet does not know.
     pub request: String,
     pub pool: String,
     pub device: String,
-    pub share: Option<String>,
-    /// The number of shares that the claim consumes, if the device is shared.
-    pub shares: u64,
-    pub admin: bool,
+    pub share_id: Option<String>,
+    /// The number of shares that the claim consumes. It has a meaning only for a shared device.
+    pub share_count: u64,
+    pub has_admin_access: bool,
     pub parameters: Parameters,
 }
 
-/// Returns the devices of this driver that are allocated to the claim with this uid.
+/// Returns the devices of this driver that are allocated to the claim. Fails if the uid of the
+/// claim in the API server is not `uid`, or if no pod may use the claim.
 pub fn allocated_requests(
     claim: &ResourceClaim,
     uid: &ClaimUid,
 ) -> Result<Vec<AllocatedRequest>, AllocationError> {
-    let recorded_uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    if recorded_uid != uid.as_str() {
-        let recorded_uid = excerpt(recorded_uid);
-        return Err(AllocationError::Replaced(recorded_uid));
+    let current_uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    if current_uid != uid.as_str() {
+        let current_uid = excerpt(current_uid);
+        return Err(AllocationError::Replaced(current_uid));
     }
     let status = claim.status.as_ref();
     let allocation = status.and_then(|status| status.allocation.as_ref());
     let allocation = allocation.ok_or(AllocationError::NotAllocated)?;
-    let reserved = status.and_then(|status| status.reserved_for.as_ref());
-    if reserved.is_none_or(Vec::is_empty) {
+    let consumers = status.and_then(|status| status.reserved_for.as_ref());
+    if consumers.is_none_or(Vec::is_empty) {
         return Err(AllocationError::NotReserved);
     }
-    check_count(driver_results(allocation).count(), "devices", MAX_DEVICES)?;
     check_count(
-        driver_configs(allocation).count(),
-        "entries of `config`",
-        MAX_CONFIGS,
+        list_driver_results(allocation).count(),
+        "devices",
+        MAX_CLAIM_DEVICES,
     )?;
-    let requests = driver_results(allocation).map(|result| {
+    check_count(
+        list_driver_configs(allocation).count(),
+        "entries of `config`",
+        MAX_CONFIG_ENTRIES,
+    )?;
+    let requests = list_driver_results(allocation).map(|result| {
         Ok(AllocatedRequest {
             request: main_request(&result.request).to_owned(),
             pool: result.pool.clone(),
             device: result.device.clone(),
-            share: result.share_id.clone(),
-            shares: consumed_shares(result),
-            admin: result.admin_access == Some(true),
+            share_id: result.share_id.clone(),
+            share_count: parse_consumed_shares(result),
+            has_admin_access: result.admin_access == Some(true),
             parameters: find_parameters(allocation, &result.request)?,
         })
     });
     requests.collect()
 }
 
-/// Returns the uids of the pods that may use the claim. Returns `None` if the claim is reserved for
-/// something else, such as a group of pods, too.
-pub(super) fn reserving_pods(claim: &ResourceClaim) -> Option<Vec<String>> {
+/// Returns the uids of the pods for which the claim is reserved. Returns `None` if the claim is
+/// also reserved for another kind of object, such as a group of pods.
+pub(super) fn list_reserving_pods(claim: &ResourceClaim) -> Option<Vec<String>> {
     let status = claim.status.as_ref();
     let consumers = status.and_then(|status| status.reserved_for.as_ref());
     let consumers = consumers.into_iter().flatten();
@@ -124,7 +129,7 @@ pub(super) fn reserving_pods(claim: &ResourceClaim) -> Option<Vec<String>> {
     pods.collect()
 }
 
-fn driver_results(
+fn list_driver_results(
     allocation: &AllocationResult,
 ) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
     let devices = allocation.devices.as_ref();
@@ -135,9 +140,9 @@ fn driver_results(
         .filter(|result| result.driver == DRIVER)
 }
 
-/// Returns the `config` entries for this driver. Those of the DeviceClass come before those of the
-/// claim.
-fn driver_configs(
+/// Returns the `config` entries for this driver. The entries of the DeviceClass come before those
+/// of the claim.
+fn list_driver_configs(
     allocation: &AllocationResult,
 ) -> impl Iterator<Item = (&DeviceAllocationConfiguration, &OpaqueDeviceConfiguration)> {
     let devices = allocation.devices.as_ref();
@@ -156,45 +161,46 @@ fn check_count(count: usize, items: &'static str, max: usize) -> Result<(), Allo
     }
 }
 
-/// Returns the number of shares that a result consumes. A capacity that cannot be parsed counts as
-/// all shares.
-fn consumed_shares(result: &DeviceRequestAllocationResult) -> u64 {
-    let consumed = result.consumed_capacity.iter().flatten();
-    let mut consumed = consumed.filter(|(name, _)| name.rsplit('/').next() == Some(SHARES));
-    let Some((_, Quantity(text))) = consumed.next() else {
+/// Returns the number of shares that an allocated device consumes. A number that cannot be parsed
+/// counts as the largest possible one.
+fn parse_consumed_shares(result: &DeviceRequestAllocationResult) -> u64 {
+    let capacities = result.consumed_capacity.iter().flatten();
+    let mut share_capacities =
+        capacities.filter(|(name, _)| name.rsplit('/').next() == Some(SHARES_CAPACITY));
+    let Some((_, Quantity(text))) = share_capacities.next() else {
         return 1;
     };
-    // The scheduler writes 2000 as `2k`.
-    let (number, unit) = match text.strip_suffix('k') {
+    // A suffix `k` is accepted, because the scheduler writes 2000 as `2k`.
+    let (digits, factor) = match text.strip_suffix('k') {
         Some(thousands) => (thousands, 1000),
         None => (text.as_str(), 1),
     };
-    number
+    digits
         .parse::<u64>()
-        .map_or(u64::MAX, |number| number.saturating_mul(unit))
+        .map_or(u64::MAX, |number| number.saturating_mul(factor))
 }
 
 fn main_request(request: &str) -> &str {
     request.split_once('/').map_or(request, |(main, _)| main)
 }
 
-/// Returns the parameters of a request. An entry applies to the named requests with all their
-/// subrequests, to a single subrequest, or to all requests if it names none. The last entry that
-/// applies wins, because the entries of the DeviceClass come first.
+/// Returns the parameters of a request. A `config` entry applies to the requests or subrequests
+/// that it names, or to all requests if it names none. The last entry that applies is used, so that
+/// the claim overrides its DeviceClass.
 fn find_parameters(
     allocation: &AllocationResult,
     request: &str,
 ) -> Result<Parameters, AllocationError> {
     let mut parameters = Parameters::default();
-    for (config, opaque) in driver_configs(allocation) {
+    for (config, opaque) in list_driver_configs(allocation) {
         let requests = config.requests.as_deref().unwrap_or_default();
         let mut request_names = requests.iter().map(String::as_str);
         let is_for_request = requests.is_empty()
             || request_names.any(|name| [request, main_request(request)].contains(&name));
         if is_for_request {
-            let parsed = Parameters::deserialize(&opaque.parameters.0);
-            parameters = parsed.map_err(|error| AllocationError::Parameters {
-                of: match config.source.as_str() {
+            let result = Parameters::deserialize(&opaque.parameters.0);
+            parameters = result.map_err(|error| AllocationError::Parameters {
+                source_object: match config.source.as_str() {
                     "FromClass" => "device class",
                     _ => "claim",
                 },

@@ -1,5 +1,5 @@
-//! ResourceClaims on this node: their allocation results in the API server, the claim records, and
-//! the CDI specifications by which engines find their devices.
+//! Prepares the ResourceClaims of this node: reads their allocation results, writes claim records,
+//! and writes the CDI specifications by which engines find the devices.
 
 mod allocation;
 mod conflicts;

@@ -1,4 +1,4 @@
-//! The opaque parameters that a claim or its DeviceClass sets for the devices of a request.
+//! Parses the opaque parameters that a claim or its DeviceClass sets for the devices of a request.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use device_class::DeviceClass;
 use device_class::name::{CapabilityName, ClassName, ListName};
 use serde::{Deserialize, Serialize};
 
-/// The opaque parameters that this driver accepts.
+/// The opaque parameters of a request for devices, as a claim or its DeviceClass sets them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
-    /// The requested capabilities. They replace the class's default ones.
+    /// The requested capabilities, which replace the default capabilities of the class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<CapabilityName>,
-    /// The requested lists of files. They replace the class's default ones.
+    /// The names of the requested file lists, which replace the default lists of the class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<ListName>,
 }
@@ -40,8 +40,9 @@ pub enum ParameterError {
 }
 
 impl Parameters {
-    /// Returns the environment variables by which a container would request the same.
-    pub(super) fn variables(
+    /// Returns the environment variables with which a container requests the same capabilities and
+    /// lists.
+    pub(super) fn to_variables(
         &self,
         class: &DeviceClass,
     ) -> Result<Vec<(String, String)>, ParameterError> {
@@ -67,23 +68,22 @@ impl Parameters {
                 }
             }
         }
-        let switched = request.switchable_capabilities();
-        let mut capabilities: BTreeSet<CapabilityName> = class.spec.capabilities();
-        capabilities.retain(|name| !switched.contains(name));
-        capabilities.extend(class.spec.exceptions());
+        let switchable = request.switchable_capabilities();
+        let mut allowed: BTreeSet<CapabilityName> = class.spec.capabilities();
+        allowed.retain(|name| !switchable.contains(name));
+        allowed.extend(class.spec.exceptions());
         for name in &self.capabilities {
             let implied = request.with_implied(&BTreeSet::from([name.clone()]));
             let is_trusted = |name| request.trusted_capabilities.contains(name);
             if implied.iter().any(is_trusted) {
                 return Err(ParameterError::Trusted(name.clone()));
             }
-            if !capabilities.contains(name) && name.as_str() != "all" {
-                let capabilities: Vec<&str> =
-                    capabilities.iter().map(CapabilityName::as_str).collect();
+            if !allowed.contains(name) && name.as_str() != "all" {
+                let allowed_names: Vec<&str> = allowed.iter().map(CapabilityName::as_str).collect();
                 return Err(ParameterError::Unknown {
                     name: name.clone(),
                     class: class.name.clone(),
-                    capabilities: format!("all, {}", capabilities.join(", ")),
+                    capabilities: format!("all, {}", allowed_names.join(", ")),
                 });
             }
         }

@@ -1,9 +1,9 @@
-//! Creates a part of a device, such as a MIG instance, when a claim that has it allocated is
-//! prepared. A part that no claim has any more is kept until another part needs its capacity.
+//! Creates a part of a device, such as a MIG instance, when a claim to which the part is allocated
+//! is prepared. A part that no claim has any longer is kept until another part needs its capacity.
 //!
-//! A part exists if the class finds it on the host; the exit status of a program does not decide
-//! it. So a part is recognised whoever created it, and an incomplete part of a killed process is
-//! removed and created again.
+//! A part exists if discovery finds it on the host. The exit status of the program that creates it
+//! is not decisive. Therefore a part is recognised whichever program created it, and an incomplete
+//! part that a killed process left is removed and created again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,8 +24,8 @@ use super::store::UnreadableRecords;
 use crate::class_devices::{ClassDevices, DivisibleDevice, NamedDevice};
 use crate::plugin_allocations::PluginAllocations;
 
-/// The time limit within which a new part must appear, and a removed part must disappear.
-const APPEAR_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time within which discovery must find a new part, or no longer find a removed part.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The reason why a claim does not get a part, or a whole device that is divided.
@@ -44,33 +44,36 @@ pub enum PartError {
     InTheWay { part: String, reason: String },
     #[error("what was made of the part {device} cannot be removed: {reason}")]
     NotRemoved { device: String, reason: String },
-    #[error("{} cannot be searched for devices: {error}", root.display())]
-    Host { root: PathBuf, error: io::Error },
+    #[error("{} cannot be searched for devices: {error}", host_root.display())]
+    Host {
+        host_root: PathBuf,
+        error: io::Error,
+    },
 }
 
-/// Creates and removes parts of devices on one host.
+/// The service that creates and removes parts of devices on one host.
 #[derive(Debug, Clone)]
 pub struct PartMaker {
     /// The path at which this process sees the host's root directory.
-    pub root: PathBuf,
+    pub host_root: PathBuf,
     pub allocations: PluginAllocations,
 }
 
-/// The records of all other claims, which say which devices and parts are in use.
+/// The records of all other claims. They tell which devices and parts are in use.
 #[derive(Debug)]
-pub(super) struct ClaimedParts {
+pub(super) struct OtherClaims {
     pub(super) records: Vec<Record>,
     pub(super) unreadable: UnreadableRecords,
 }
 
-impl ClaimedParts {
-    /// Returns whether a claim has the part with this name or id, or whether the part is being
-    /// created for a claim.
+impl OtherClaims {
+    /// Returns whether another claim has the part with this name or id, or whether the part is
+    /// being created for another claim.
     fn has_part(&self, class: &ClassName, name: &str, part_id: Option<&DeviceId>) -> bool {
         self.records.iter().any(|record| {
-            let mut pending = record.making.iter();
+            let mut pending_devices = record.making.iter();
             let mut devices = record.devices.iter();
-            pending.any(|device| device.class == *class && device.device == name)
+            pending_devices.any(|device| device.class == *class && device.device == name)
                 || devices.any(|device| {
                     device.class == *class && (device.device == name || Some(&device.id) == part_id)
                 })
@@ -79,262 +82,295 @@ impl ClaimedParts {
 }
 
 impl PartMaker {
-    /// Looks up the class's devices on the host.
-    pub(super) fn look_up_devices(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
+    /// Discovers the class's devices on the host.
+    pub(super) fn discover_devices(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
         class
-            .rediscover(&self.root)
+            .rediscover_devices(&self.host_root)
             .map_err(|error| PartError::Host {
-                root: self.root.clone(),
+                host_root: self.host_root.clone(),
                 error,
             })
     }
 
-    /// Looks up the class's devices after programs have run. The driver facts are read again
-    /// first, because the programs may have changed them.
+    /// Discovers the class's devices after programs have run. Reads the driver facts again first,
+    /// because the programs may have changed them.
     fn refresh_devices(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
-        let spec = &class.class;
-        if !spec.spec.facts.is_empty()
-            && spec.settings.uses_facts()
-            && let Ok(host) = RealHost::open(&self.root)
+        let device_class = &class.class;
+        if !device_class.spec.facts.is_empty()
+            && device_class.settings.uses_facts()
+            && let Ok(host) = RealHost::open(&self.host_root)
         {
-            let start = |program: &Path, arguments: &[String]| {
-                host_program::command(&self.root, program, arguments)
+            let build_command = |program: &Path, arguments: &[String]| {
+                host_program::command(&self.host_root, program, arguments)
             };
-            let reported = ReportedFacts::run_programs(spec, &self.root, start);
-            if let Err(error) = reported.write(spec, &self.root, &host) {
-                tracing::warn!("{}: facts cannot be written: {error}", spec.name);
+            let reported_facts =
+                ReportedFacts::run_programs(device_class, &self.host_root, build_command);
+            if let Err(error) = reported_facts.write(device_class, &self.host_root, &host) {
+                tracing::warn!("{}: facts cannot be written: {error}", device_class.name);
             }
         }
-        self.look_up_devices(class)
+        self.discover_devices(class)
     }
 
-    /// Looks up the class's devices until the condition holds, which may be some time after the
-    /// last step, or until [`APPEAR_TIMEOUT`]. Returns the devices and whether the condition
-    /// holds.
-    fn look_up_until(
+    /// Discovers the class's devices repeatedly until the condition holds, or until
+    /// [`DISCOVERY_TIMEOUT`]. Does not wait if the steps failed. Returns the devices and whether
+    /// the condition holds.
+    fn discover_until(
         &self,
         class: &ClassDevices,
-        steps: &StepsResult,
+        steps_result: &StepsResult,
         condition: impl Fn(&ClassDevices) -> bool,
     ) -> Result<(ClassDevices, bool), PartError> {
-        let deadline = Instant::now() + APPEAR_TIMEOUT;
+        let deadline = Instant::now() + DISCOVERY_TIMEOUT;
         loop {
-            let class_now = self.refresh_devices(class)?;
-            let is_met = condition(&class_now);
-            if is_met || !steps.is_success() || Instant::now() >= deadline {
-                return Ok((class_now, is_met));
+            let current_class = self.refresh_devices(class)?;
+            let is_met = condition(&current_class);
+            if is_met || !steps_result.is_success() || Instant::now() >= deadline {
+                return Ok((current_class, is_met));
             }
             sleep(POLL_INTERVAL);
         }
     }
 
-    /// Frees capacity of a device for the part or whole device with this name in slices, and
-    /// creates the part. Returns the class's devices afterwards, and the id of the part or device.
-    pub(super) fn make_ready(
+    /// Makes the part or the whole device with this name in slices usable: frees capacity of the
+    /// device, and creates the part if it does not exist. Returns the class's devices after these
+    /// steps, and the id of the part or device.
+    pub(super) fn ensure_ready(
         &self,
         class: &ClassDevices,
         name: &str,
-        claimed: &ClaimedParts,
+        other_claims: &OtherClaims,
     ) -> Result<(ClassDevices, DeviceId), PartError> {
-        let current = self.look_up_devices(class)?;
-        let (parent, part) = find_device_or_part(&current, name)?;
+        let current_class = self.discover_devices(class)?;
+        let (parent, part) = find_device_or_part(&current_class, name)?;
         match part {
             Some(PossiblePart { made: Some(id), .. }) => {
                 let id = id.clone();
-                Ok((current, id))
+                Ok((current_class, id))
             }
             Some(part) => {
-                let room = self.make_room(&current, parent, name, &part.takes, claimed)?;
-                self.make_with_retry(room.as_ref().unwrap_or(&current), name, claimed)
+                let updated_class =
+                    self.free_capacity(&current_class, parent, name, &part.takes, other_claims)?;
+                self.create_with_retry(
+                    updated_class.as_ref().unwrap_or(&current_class),
+                    name,
+                    other_claims,
+                )
             }
             None => {
                 let (counters, id) = (
                     &parent.divisible.counters,
                     parent.divisible.whole.id.clone(),
                 );
-                let room = self.make_room(&current, parent, name, counters, claimed)?;
-                Ok((room.unwrap_or(current), id))
+                let updated_class =
+                    self.free_capacity(&current_class, parent, name, counters, other_claims)?;
+                Ok((updated_class.unwrap_or(current_class), id))
             }
         }
     }
 
-    /// Removes unclaimed parts whose capacity is needed. Returns the class's devices afterwards if
-    /// any part was removed.
-    fn make_room(
+    /// Removes parts that no claim has, as far as their capacity is needed for `name`. Returns the
+    /// class's new devices if a part was removed.
+    fn free_capacity(
         &self,
         class: &ClassDevices,
         parent: &DivisibleDevice,
         name: &str,
-        counters: &BTreeMap<String, u64>,
-        claimed: &ClaimedParts,
+        needed_counters: &BTreeMap<String, u64>,
+        other_claims: &OtherClaims,
     ) -> Result<Option<ClassDevices>, PartError> {
         let class_name = &class.class.name;
         let (claimed_parts, unclaimed_parts): (Vec<_>, Vec<_>) = parent
             .parts()
             .filter(|(part_name, _)| *part_name != name)
             .partition(|(part_name, part)| {
-                claimed.has_part(class_name, part_name, part.made.as_ref())
+                other_claims.has_part(class_name, part_name, part.made.as_ref())
             });
-        let mut used = counters.clone();
+        let mut used_counters = needed_counters.clone();
         for (_, part) in claimed_parts {
-            add_amounts(&mut used, &part.takes);
+            add_amounts(&mut used_counters, &part.takes);
         }
-        let total = &parent.divisible.counters;
-        if !fits_within(&used, total) {
+        let total_counters = &parent.divisible.counters;
+        if !fits_within(&used_counters, total_counters) {
             let device = name.to_owned();
             return Err(PartError::NoRoom { device });
         }
-        let mut room: Option<ClassDevices> = None;
-        for (part, unclaimed) in unclaimed_parts
+        let mut updated_class: Option<ClassDevices> = None;
+        for (part_name, unclaimed_part) in unclaimed_parts
             .into_iter()
             .filter(|(_, part)| part.made.is_some())
         {
-            // This part was already removed together with another part of its `together` group.
-            if room.as_ref().is_some_and(|room| !part_exists(room, part)) {
+            // The part was removed together with another part of its group (`together` in the class
+            // file).
+            if updated_class
+                .as_ref()
+                .is_some_and(|updated| !part_exists(updated, part_name))
+            {
                 continue;
             }
-            let mut with_unclaimed = used.clone();
-            add_amounts(&mut with_unclaimed, &unclaimed.takes);
-            if fits_within(&with_unclaimed, total) {
-                used = with_unclaimed;
+            let mut counters_with_part = used_counters.clone();
+            add_amounts(&mut counters_with_part, &unclaimed_part.takes);
+            if fits_within(&counters_with_part, total_counters) {
+                used_counters = counters_with_part;
                 continue;
             }
-            let in_the_way = |reason| PartError::InTheWay {
-                part: part.to_owned(),
+            let to_error = |reason| PartError::InTheWay {
+                part: part_name.to_owned(),
                 reason,
             };
-            // The steps that remove this part also remove the other parts of its `together` group.
-            let is_removed_too =
-                |other: &&PossiblePart| other.made == unclaimed.made || unclaimed.together;
+            // If the class file sets `together`, the steps that remove this part also remove the
+            // other parts of its group.
+            let is_removed_by_steps = |other: &&PossiblePart| {
+                other.made == unclaimed_part.made || unclaimed_part.together
+            };
             let existing_parts = parent
                 .divisible
                 .parts
                 .iter()
-                .filter(|existing| existing.made.is_some());
-            for existing in existing_parts.filter(is_removed_too) {
-                self.check_unused(class, existing, claimed)
-                    .map_err(in_the_way)?;
+                .filter(|existing_part| existing_part.made.is_some());
+            for existing_part in existing_parts.filter(is_removed_by_steps) {
+                self.check_unused(class, existing_part, other_claims)
+                    .map_err(to_error)?;
             }
-            tracing::info!("removing the part {part} of {class_name}, whose room {name} needs");
-            let steps = run_steps(&self.root, &unclaimed.remove, unclaimed.timeout, false);
-            let (current, is_removed) =
-                self.look_up_until(class, &steps, |current| !part_exists(current, part))?;
+            tracing::info!(
+                "removing the part {part_name} of {class_name}, whose room {name} needs"
+            );
+            let steps_result = run_steps(
+                &self.host_root,
+                &unclaimed_part.remove,
+                unclaimed_part.timeout,
+                false,
+            );
+            let (current_class, is_removed) =
+                self.discover_until(class, &steps_result, |current_class| {
+                    !part_exists(current_class, part_name)
+                })?;
             if !is_removed {
-                return Err(in_the_way(steps.reason()));
+                return Err(to_error(steps_result.describe_failure()));
             }
-            room = Some(current);
+            updated_class = Some(current_class);
         }
-        Ok(room)
+        Ok(updated_class)
     }
 
-    /// Checks that no container uses a part that no known claim has.
+    /// Checks that no container uses a part that no readable claim record lists.
     fn check_unused(
         &self,
         class: &ClassDevices,
         part: &PossiblePart,
-        claimed: &ClaimedParts,
+        other_claims: &OtherClaims,
     ) -> Result<(), String> {
-        if let Some((uid, reason)) = claimed.unreadable.first() {
+        if let Some((uid, reason)) = other_claims.unreadable.first() {
             let uid = uid.as_str();
             return Err(format!(
                 "the claim {uid} may have it, whose record cannot be read: {reason}"
             ));
         }
         let device = part.made.as_ref().and_then(|id| class.find_by_id(id));
-        let allocated = Handle::current().block_on(self.allocations.read());
-        let allocated = allocated.map_err(|error| format!("a container may have it: {error}"))?;
-        if device.is_some_and(|device| allocated.contains_device(device)) {
+        let read_result = Handle::current().block_on(self.allocations.read());
+        let allocated_ids =
+            read_result.map_err(|error| format!("a container may have it: {error}"))?;
+        if device.is_some_and(|device| allocated_ids.contains_device(device)) {
             Err("a container still has it by the device plugin".to_owned())
         } else {
             Ok(())
         }
     }
 
-    /// Creates a part. After a failure its remains are removed and the creation is tried once
-    /// more, because remains of an earlier failure may have caused this one.
-    fn make_with_retry(
+    /// Creates a part. After a failure, removes the incomplete remains of this and other parts and
+    /// tries once more, because remains of an earlier failure may have caused this failure.
+    fn create_with_retry(
         &self,
         class: &ClassDevices,
         name: &str,
-        claimed: &ClaimedParts,
+        other_claims: &OtherClaims,
     ) -> Result<(ClassDevices, DeviceId), PartError> {
-        let mut latest = None;
-        let mut is_second_try = false;
+        let mut latest_class = None;
+        let mut is_second_attempt = false;
         loop {
-            let current = latest.as_ref().unwrap_or(class);
-            let (_, Some(part)) = find_device_or_part(current, name)? else {
+            let current_class = latest_class.as_ref().unwrap_or(class);
+            let (_, Some(part)) = find_device_or_part(current_class, name)? else {
                 return Err(part_gone_error(class, name));
             };
-            let steps = run_steps(&self.root, &part.make, part.timeout, true);
-            let (found, _) =
-                self.look_up_until(class, &steps, |latest| part_exists(latest, name))?;
+            let steps_result = run_steps(&self.host_root, &part.make, part.timeout, true);
+            let (discovered, _) =
+                self.discover_until(class, &steps_result, |latest| part_exists(latest, name))?;
             if let (_, Some(PossiblePart { made: Some(id), .. })) =
-                find_device_or_part(&found, name)?
+                find_device_or_part(&discovered, name)?
             {
                 let id = id.clone();
-                return Ok((found, id));
+                return Ok((discovered, id));
             }
-            self.remove_remains(&found, name);
-            if is_second_try || steps.is_killed() {
-                let (device, reason) = (name.to_owned(), steps.reason());
+            self.remove_remains(&discovered, name);
+            if is_second_attempt || steps_result.is_killed() {
+                let (device, reason) = (name.to_owned(), steps_result.describe_failure());
                 return Err(PartError::NotMade { device, reason });
             }
-            tracing::info!("making the part {name} once more: {}", steps.reason());
-            self.remove_other_remains(&found, name, claimed);
-            (latest, is_second_try) = (Some(found), true);
+            tracing::info!(
+                "making the part {name} once more: {}",
+                steps_result.describe_failure()
+            );
+            self.remove_other_remains(&discovered, name, other_claims);
+            (latest_class, is_second_attempt) = (Some(discovered), true);
         }
     }
 
-    /// Removes incomplete remains of other unclaimed parts. A failed removal may leave remains
-    /// that the class does not find and that still occupy capacity.
-    fn remove_other_remains(&self, class: &ClassDevices, name: &str, claimed: &ClaimedParts) {
+    /// Removes incomplete remains of other parts that no claim has. A failed removal may leave
+    /// remains that discovery does not find and that still occupy capacity.
+    fn remove_other_remains(&self, class: &ClassDevices, name: &str, other_claims: &OtherClaims) {
         let Ok((parent, Some(part))) = find_device_or_part(class, name) else {
             return;
         };
-        for (other_name, other) in parent.parts().filter(|(other_name, _)| *other_name != name) {
-            let mut sum = part.takes.clone();
-            add_amounts(&mut sum, &other.takes);
-            // All parts of a `together` group share the same steps, which already ran.
-            let may_have_remains = other.made.is_none()
-                && other.remove != part.remove
-                && !claimed.has_part(&class.class.name, other_name, None);
-            if may_have_remains && !fits_within(&sum, &parent.divisible.counters) {
+        for (other_name, other_part) in parent.parts().filter(|(other_name, _)| *other_name != name)
+        {
+            let mut needed_counters = part.takes.clone();
+            add_amounts(&mut needed_counters, &other_part.takes);
+            // Parts with the same removal steps are skipped, because the steps of their group have
+            // already run.
+            let may_have_remains = other_part.made.is_none()
+                && other_part.remove != part.remove
+                && !other_claims.has_part(&class.class.name, other_name, None);
+            if may_have_remains && !fits_within(&needed_counters, &parent.divisible.counters) {
                 self.remove_remains(class, other_name);
             }
         }
     }
 
-    /// Removes the incomplete part that an interrupted [`Self::make_ready`] may have left.
+    /// Removes the incomplete remains of a part that an interrupted call of [`Self::ensure_ready`]
+    /// may have left.
     pub(super) fn roll_back(&self, class: &ClassDevices, name: &str) -> Result<(), PartError> {
-        // The known driver facts may be older than the interrupted call.
-        let current = self.refresh_devices(class)?;
-        match self.remove_remains(&current, name) {
-            // A program that finds nothing to remove may exit with an error status.
-            steps if !steps.is_killed() => Ok(()),
-            steps => Err(PartError::NotRemoved {
+        // The driver facts are read again, because they may be older than the interrupted call.
+        let current_class = self.refresh_devices(class)?;
+        match self.remove_remains(&current_class, name) {
+            // An error status is ignored, because a program that finds nothing to remove may return
+            // one.
+            steps_result if !steps_result.is_killed() => Ok(()),
+            steps_result => Err(PartError::NotRemoved {
                 device: name.to_owned(),
-                reason: steps.reason(),
+                reason: steps_result.describe_failure(),
             }),
         }
     }
 
-    /// Removes the incomplete remains of a part. Nothing is done if the part itself or an
-    /// overlapping part exists, because the steps could remove that part.
+    /// Removes the incomplete remains of a part. Does nothing if the part or an overlapping part
+    /// exists, because the steps could remove the existing part.
     fn remove_remains(&self, class: &ClassDevices, name: &str) -> StepsResult {
         let Ok((parent, Some(part))) = find_device_or_part(class, name) else {
             return StepsResult::Success;
         };
         let mut parts = parent.divisible.parts.iter();
-        let is_in_its_place = |other: &PossiblePart| part.together || other.overlaps(part);
-        if parts.any(|other| other.made.is_some() && is_in_its_place(other)) {
+        let conflicts_with_part =
+            |other_part: &PossiblePart| part.together || other_part.overlaps(part);
+        if parts.any(|other_part| other_part.made.is_some() && conflicts_with_part(other_part)) {
             StepsResult::Success
         } else {
-            run_steps(&self.root, &part.remove, part.timeout, false)
+            run_steps(&self.host_root, &part.remove, part.timeout, false)
         }
     }
 }
 
-/// Finds the divisible device, or the part of one, with this name in slices.
+/// Finds the divisible device or the part with this name in slices. Returns the divisible device
+/// and, if the name is that of a part, the part.
 fn find_device_or_part<'a>(
     class: &'a ClassDevices,
     name: &str,
@@ -364,12 +400,19 @@ fn part_gone_error(class: &ClassDevices, name: &str) -> PartError {
 
 fn add_amounts(sum: &mut BTreeMap<String, u64>, amounts: &BTreeMap<String, u64>) {
     for (name, amount) in amounts {
-        let so_far = sum.entry(name.clone()).or_default();
-        *so_far = so_far.saturating_add(*amount);
+        let total = sum.entry(name.clone()).or_default();
+        *total = total.saturating_add(*amount);
     }
 }
 
-fn fits_within(used: &BTreeMap<String, u64>, total: &BTreeMap<String, u64>) -> bool {
-    let mut used = used.iter();
-    used.all(|(name, amount)| total.get(name).is_some_and(|total| amount <= total))
+fn fits_within(
+    used_counters: &BTreeMap<String, u64>,
+    total_counters: &BTreeMap<String, u64>,
+) -> bool {
+    let mut used_counters = used_counters.iter();
+    used_counters.all(|(name, amount)| {
+        total_counters
+            .get(name)
+            .is_some_and(|total_counters| amount <= total_counters)
+    })
 }

@@ -1,4 +1,4 @@
-//! Executes the steps that create and remove parts: programs, and writes to sysfs.
+//! Executes the steps that create and remove parts of devices: programs, and writes to sysfs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,8 +14,8 @@ use device_class::ownership;
 use host_inventory::host_program;
 use injection_plan::program_output;
 
-/// The number of bytes of a program's output that are read.
-const MAX_OUTPUT: usize = 64 * 1024;
+/// The maximum number of bytes that are read of a program's output.
+const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// The result of a sequence of steps.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ impl StepsResult {
         matches!(self, StepsResult::Killed(_))
     }
 
-    /// Describes why the steps had no effect.
-    pub(super) fn reason(&self) -> String {
+    /// Describes why the steps did not have the intended effect on the devices.
+    pub(super) fn describe_failure(&self) -> String {
         match self {
             StepsResult::Success => {
                 "each step succeeded, but the devices are as before (`found` in \
@@ -47,27 +47,28 @@ impl StepsResult {
     }
 }
 
-/// Executes steps in order on the host with the root directory `root`. If `until_failure` is set,
-/// the first failure ends the sequence. A step that exceeds the timeout always ends it.
+/// Executes steps in order on the host with the root directory `host_root`. With
+/// `stops_at_failure`, the first failed step ends the sequence. A step that exceeds the timeout
+/// always ends it.
 pub(super) fn run_steps(
-    root: &Path,
+    host_root: &Path,
     steps: &[Step],
     timeout: Duration,
-    until_failure: bool,
+    stops_at_failure: bool,
 ) -> StepsResult {
     let mut result = StepsResult::Success;
     for step in steps {
-        let result_of_step = match step {
+        let step_result = match step {
             Step::Run {
                 command,
                 library_path,
-            } => run_program(root, command, library_path, timeout),
-            Step::Write(file, text) => write_file(root, file, text, timeout),
+            } => run_program(host_root, command, library_path, timeout),
+            Step::Write(file, text) => write_file(host_root, file, text, timeout),
         };
-        if !result_of_step.is_success() {
-            tracing::warn!("{}", result_of_step.reason());
-            result = result_of_step;
-            if until_failure || result.is_killed() {
+        if !step_result.is_success() {
+            tracing::warn!("{}", step_result.describe_failure());
+            result = step_result;
+            if stops_at_failure || result.is_killed() {
                 break;
             }
         }
@@ -75,52 +76,55 @@ pub(super) fn run_steps(
     result
 }
 
-/// The files with a write that exceeded its timeout and has not ended.
+/// The paths of files with a pending write: it runs, possibly beyond its timeout.
 static PENDING_WRITES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-fn pending_writes() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+fn lock_pending_writes() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     PENDING_WRITES
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes a text to a sysfs file with one call. A driver may block the call for ever, and nothing
-/// can end a thread with such a call. The thread is then abandoned, and no other write to the file
-/// starts.
+/// Writes a text to a sysfs file with one call of write(2). A driver may block this call for ever,
+/// and a blocked thread cannot be ended. After the timeout the thread is abandoned, and no other
+/// write to the file is started.
 #[expect(
     clippy::disallowed_methods,
     reason = "a file of a driver; nobody waits for the thread"
 )]
-fn write_file(root: &Path, file: &Path, text: &str, timeout: Duration) -> StepsResult {
-    let path = root.join(file.strip_prefix("/").unwrap_or(file));
-    let step = format!("writing `{}` to {}", excerpt(text), file.display());
-    if !pending_writes().insert(path.clone()) {
-        return StepsResult::Killed(format!("{step}: an earlier write has not ended"));
+fn write_file(host_root: &Path, file: &Path, text: &str, timeout: Duration) -> StepsResult {
+    let path = host_root.join(file.strip_prefix("/").unwrap_or(file));
+    let step_text = format!("writing `{}` to {}", excerpt(text), file.display());
+    if !lock_pending_writes().insert(path.clone()) {
+        return StepsResult::Killed(format!("{step_text}: an earlier write has not ended"));
     }
-    let (text, (sender, written)) = (text.to_owned(), mpsc::channel());
+    let (text, (sender, receiver)) = (text.to_owned(), mpsc::channel());
     thread::spawn(move || {
-        let write = || -> io::Result<()> {
-            // `create` is not set: a missing file must not be created.
+        let write_text = || -> io::Result<()> {
+            // The file is opened without `create`, because a missing file must not be created.
             let mut file = File::options().write(true).open(&path)?;
             match file.write(text.as_bytes())? {
                 count if count == text.len() => Ok(()),
                 _ => Err(io::Error::other("the driver took a part of the text")),
             }
         };
-        let result = write();
-        pending_writes().remove(&path);
-        // The receiver may have given up after the timeout.
+        let result = write_text();
+        lock_pending_writes().remove(&path);
+        // The receiver may have been dropped after the timeout, so an error is ignored.
         let _ = sender.send(result);
     });
-    match written.recv_timeout(timeout) {
+    match receiver.recv_timeout(timeout) {
         Ok(Ok(())) => StepsResult::Success,
-        Ok(Err(error)) => StepsResult::Failed(format!("{step} failed: {error}")),
-        Err(_) => StepsResult::Killed(format!("{step} takes longer than {} s", timeout.as_secs())),
+        Ok(Err(error)) => StepsResult::Failed(format!("{step_text} failed: {error}")),
+        Err(_) => StepsResult::Killed(format!(
+            "{step_text} takes longer than {} s",
+            timeout.as_secs()
+        )),
     }
 }
 
 fn run_program(
-    root: &Path,
+    host_root: &Path,
     command: &[String],
     library_path: &[PathBuf],
     timeout: Duration,
@@ -128,24 +132,26 @@ fn run_program(
     let Some((program, arguments)) = command.split_first() else {
         return StepsResult::Success;
     };
-    let (text, program) = (excerpt(&command.join(" ")), Path::new(program));
-    if let Err(error) = ownership::program(root, program) {
-        return StepsResult::Failed(format!("`{text}` cannot be run: {error}"));
+    let (command_text, program) = (excerpt(&command.join(" ")), Path::new(program));
+    if let Err(error) = ownership::program(host_root, program) {
+        return StepsResult::Failed(format!("`{command_text}` cannot be run: {error}"));
     }
-    let mut start = host_program::command(root, program, arguments);
-    program_output::set_library_path(&mut start, library_path);
-    match program_output::run_program(start, timeout, MAX_OUTPUT) {
-        Err(error) => StepsResult::Failed(format!("`{text}` cannot be run: {error}")),
+    let mut program_command = host_program::command(host_root, program, arguments);
+    program_output::set_library_path(&mut program_command, library_path);
+    match program_output::run_program(program_command, timeout, MAX_OUTPUT_BYTES) {
+        Err(error) => StepsResult::Failed(format!("`{command_text}` cannot be run: {error}")),
         Ok(None) => StepsResult::Killed(format!(
-            "`{text}` took longer than {} s and was killed",
+            "`{command_text}` took longer than {} s and was killed",
             timeout.as_secs()
         )),
         Ok(Some((status, _))) if status.success() => StepsResult::Success,
         Ok(Some((status, output))) => {
             let mut lines = output.lines().map(str::trim);
-            let last = lines.rfind(|line| !line.is_empty()).unwrap_or("nothing");
-            let last = excerpt(last);
-            StepsResult::Failed(format!("`{text}` failed ({status}), and printed: {last}"))
+            let last_line = lines.rfind(|line| !line.is_empty()).unwrap_or("nothing");
+            let last_line = excerpt(last_line);
+            StepsResult::Failed(format!(
+                "`{command_text}` failed ({status}), and printed: {last_line}"
+            ))
         }
     }
 }

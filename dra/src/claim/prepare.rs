@@ -15,10 +15,12 @@ use injection_plan::cdi::{Description, ThinHook};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kubelet_api::dra::v1::Device;
 
-use super::allocation::{AllocatedRequest, AllocationError, allocated_requests, reserving_pods};
+use super::allocation::{
+    AllocatedRequest, AllocationError, allocated_requests, list_reserving_pods,
+};
 use super::conflicts;
 use super::parameters::ParameterError;
-use super::part_maker::{ClaimedParts, PartError, PartMaker};
+use super::part_maker::{OtherClaims, PartError, PartMaker};
 use super::record::{ClaimUid, PendingDevice, PreparedDevice, Record};
 use super::specification::{self, SpecificationError};
 use super::store::{ClaimStore, RecordFile, StoreError, StoreLock, UnreadableRecords};
@@ -40,8 +42,8 @@ pub enum PrepareError {
          [[parts]] of the class, or delete the pod, so that it is scheduled again"
     )]
     NoDevice { pool: String, device: String },
-    /// Another claim still has the device. The scheduler allocates a device to one claim only,
-    /// unless it is shared.
+    /// Another claim still has the device, which is not shared. This should not happen, because the
+    /// scheduler allocates such a device to one claim only.
     #[error(
         "device {device} of pool {pool} is still prepared for the claim {holder}: end the pod of \
          that, or delete this one, so that it is scheduled again"
@@ -49,7 +51,7 @@ pub enum PrepareError {
     InUse {
         pool: String,
         device: String,
-        /// The claim that has the device, as `NAMESPACE/NAME`.
+        /// The name of the claim that has the device, as `NAMESPACE/NAME`.
         holder: String,
         uids: Vec<ClaimUid>,
     },
@@ -63,7 +65,7 @@ pub enum PrepareError {
         device: String,
         total: u16,
         used: u64,
-        /// The claims that have the device, each as `NAMESPACE/NAME`.
+        /// The names of the claims that have shares of the device, each as `NAMESPACE/NAME`.
         holders: Vec<String>,
         uids: Vec<ClaimUid>,
     },
@@ -84,34 +86,35 @@ pub enum UnprepareError {
     ClaimStore(#[from] StoreError),
 }
 
-/// Prepares and unprepares the claims of this node.
+/// The claims of this node: the settings with which they are prepared and unprepared.
 #[derive(Debug, Clone)]
 pub struct NodeClaims {
-    pub node: String,
+    pub node_name: String,
     /// The records of prepared claims.
     pub store: ClaimStore,
-    /// The directory of CDI specifications.
-    pub cdi: PathBuf,
+    /// The directory from which engines read CDI specifications.
+    pub cdi_directory: PathBuf,
     /// The path of the hook on the host.
-    pub hook: PathBuf,
+    pub hook_path: PathBuf,
     /// The host's root directory, as engines see it.
     pub host_root: PathBuf,
     pub part_maker: PartMaker,
 }
 
-/// A device of an allocation result, together with its class on this node.
+/// A device of an allocation result, with its class on this node.
 pub(super) struct AllocatedDevice<'a> {
-    pub(super) allocated: &'a AllocatedRequest,
+    pub(super) request: &'a AllocatedRequest,
     pub(super) class: &'a ClassDevices,
-    /// The entry for the claim record. `None` means that the part must be created first.
-    pub(super) device: Option<PreparedDevice>,
+    /// The device's entry in the claim record. `None` means that the device is not ready yet, for
+    /// example because the part must be created first.
+    pub(super) prepared_device: Option<PreparedDevice>,
 }
 
 impl AllocatedDevice<'_> {
-    fn pending_device(&self) -> PendingDevice {
+    fn to_pending_device(&self) -> PendingDevice {
         PendingDevice {
-            pool: self.allocated.pool.clone(),
-            device: self.allocated.device.clone(),
+            pool: self.request.pool.clone(),
+            device: self.request.device.clone(),
             class: self.class.class.name.clone(),
         }
     }
@@ -121,7 +124,7 @@ impl NodeClaims {
     fn description(&self) -> Description<'_> {
         Description {
             hook: Some(ThinHook {
-                program: &self.hook,
+                program: &self.hook_path,
                 timeout: runtime_config::HOOK_TIMEOUT,
                 config: None,
             }),
@@ -129,115 +132,132 @@ impl NodeClaims {
         }
     }
 
-    /// Prepares the claim that the API server returned. The call is idempotent: a prepared claim
-    /// is prepared again.
+    /// Prepares the claim that the API server returned, and returns its devices for the kubelet. A
+    /// claim that is already prepared is prepared again, with the same result.
     pub fn prepare(
         &self,
         uid: &ClaimUid,
         claim: &ResourceClaim,
         inventory: &[ClassDevices],
     ) -> Result<Vec<Device>, PrepareError> {
-        let allocated = allocated_requests(claim, uid)?;
-        let devices = allocated
+        let requests = allocated_requests(claim, uid)?;
+        let devices: Vec<AllocatedDevice<'_>> = requests
             .iter()
-            .map(|device| self.find_device(device, inventory));
-        let devices: Vec<AllocatedDevice<'_>> = devices.collect::<Result<_, _>>()?;
-        // No part is created for a request with admin access.
-        let missing_parts = devices
+            .map(|request| self.find_device(request, inventory))
+            .collect::<Result<_, _>>()?;
+        // No part is created for a request with admin access, which gets only existing parts.
+        let unready_devices = devices
             .iter()
-            .filter(|device| device.device.is_none() && !device.allocated.admin);
-        let missing_parts: Vec<&AllocatedDevice<'_>> = missing_parts.collect();
+            .filter(|device| device.prepared_device.is_none() && !device.request.has_admin_access);
+        let unready_devices: Vec<&AllocatedDevice<'_>> = unready_devices.collect();
         let mut record = Record {
             version: Record::VERSION,
             uid: uid.clone(),
             namespace: claim.metadata.namespace.clone().unwrap_or_default(),
             name: claim.metadata.name.clone().unwrap_or_default(),
-            pods: reserving_pods(claim),
+            pods: list_reserving_pods(claim),
             devices: devices
                 .iter()
-                .filter_map(|device| device.device.clone())
+                .filter_map(|device| device.prepared_device.clone())
                 .collect(),
-            making: missing_parts
+            making: unready_devices
                 .iter()
-                .map(|device| device.pending_device())
+                .map(|device| device.to_pending_device())
                 .collect(),
         };
         let _class_locks = self.lock_classes(&record)?;
-        let mut locked = self.store.lock()?;
-        let (mut other_records, unreadable) = self.store.read_all()?;
-        let previous = other_records
+        let mut store_lock = self.store.lock_records()?;
+        let (mut other_records, unreadable_records) = self.store.read_all_records()?;
+        let previous_index = other_records
             .iter()
-            .position(|other| other.uid == record.uid);
-        let previous = previous.map(|index| other_records.remove(index));
-        // A pod that was deleted by force may use the claim, and is not among the reserving pods.
-        let known = previous.as_ref().and_then(|previous| previous.pods.clone());
-        record.pods = merge_pods(known, record.pods, |_| true);
-        conflicts::check_conflicts(&devices, previous.as_ref(), &other_records)?;
-        self.store.write(&record)?;
+            .position(|other_record| other_record.uid == record.uid);
+        let previous_record = previous_index.map(|index| other_records.remove(index));
+        // The pods of the previous record are kept, because a pod that was deleted by force may
+        // still use the claim although the claim is no longer reserved for it.
+        let previous_pods = previous_record
+            .as_ref()
+            .and_then(|record| record.pods.clone());
+        record.pods = merge_pods(previous_pods, record.pods, |_| true);
+        conflicts::check_conflicts(&devices, previous_record.as_ref(), &other_records)?;
+        self.store.write_record(&record)?;
         let mut inventory = Cow::Borrowed(inventory);
-        if !missing_parts.is_empty() {
-            drop(locked);
+        if !unready_devices.is_empty() {
+            drop(store_lock);
             other_records.push(record.clone());
-            let claimed = ClaimedParts {
+            let other_claims = OtherClaims {
                 records: other_records,
-                unreadable,
+                unreadable: unreadable_records,
             };
-            for device in missing_parts {
-                let (current, id) =
-                    self.part_maker
-                        .make_ready(device.class, &device.allocated.device, &claimed)?;
+            for device in unready_devices {
+                let (current_class, id) = self.part_maker.ensure_ready(
+                    device.class,
+                    &device.request.device,
+                    &other_claims,
+                )?;
                 record
                     .devices
-                    .push(prepared_device(device.allocated, &current, id));
-                // The latest lookup includes every part that was created so far.
-                let mut class = inventory.to_mut().iter_mut();
-                if let Some(class) = class.find(|class| class.class.name == current.class.name) {
-                    *class = current;
+                    .push(build_prepared_device(device.request, &current_class, id));
+                // The class of the inventory is replaced, because the latest discovery includes all
+                // parts that were created so far.
+                let mut classes = inventory.to_mut().iter_mut();
+                if let Some(class) =
+                    classes.find(|class| class.class.name == current_class.class.name)
+                {
+                    *class = current_class;
                 }
             }
             record.making.clear();
-            locked = self.store.lock()?;
-            self.store.write(&record)?;
+            store_lock = self.store.lock_records()?;
+            self.store.write_record(&record)?;
         }
-        specification::write(&self.cdi, self.description(), &record, &inventory)?;
-        drop(locked);
-        Ok(prepare_response(&record))
+        specification::write_specification(
+            &self.cdi_directory,
+            self.description(),
+            &record,
+            &inventory,
+        )?;
+        drop(store_lock);
+        Ok(build_prepare_response(&record))
     }
 
-    /// Finds an allocated device on this node.
+    /// Finds an allocated device among the classes of this node, and checks its parameters.
     fn find_device<'a>(
         &self,
-        allocated: &'a AllocatedRequest,
+        request: &'a AllocatedRequest,
         inventory: &'a [ClassDevices],
     ) -> Result<AllocatedDevice<'a>, PrepareError> {
         let has_pool = |class: &&ClassDevices| {
-            names::pool_name(&self.node, &class.class.name) == allocated.pool
+            names::build_pool_name(&self.node_name, &class.class.name) == request.pool
         };
-        let class = inventory.iter().find(has_pool);
-        let class = class.ok_or_else(|| PrepareError::NoPool(allocated.pool.clone()))?;
-        let device_or_part = class.find_by_name(&allocated.device);
-        let device_or_part = device_or_part.ok_or_else(|| PrepareError::NoDevice {
-            pool: allocated.pool.clone(),
-            device: allocated.device.clone(),
+        let found_class = inventory.iter().find(has_pool);
+        let class = found_class.ok_or_else(|| PrepareError::NoPool(request.pool.clone()))?;
+        let named_device = class.find_by_name(&request.device);
+        let named_device = named_device.ok_or_else(|| PrepareError::NoDevice {
+            pool: request.pool.clone(),
+            device: request.device.clone(),
         })?;
-        allocated.parameters.variables(&class.class)?;
+        request.parameters.to_variables(&class.class)?;
         let mut divisible_devices = class.divisible_devices.iter();
-        let id = match device_or_part {
-            NamedDevice::Part(_, part) => allocated.admin.then(|| part.made.clone()).flatten(),
+        let id = match named_device {
+            NamedDevice::Part(_, part) => request
+                .has_admin_access
+                .then(|| part.made.clone())
+                .flatten(),
             NamedDevice::Device(device) => {
-                let is_whole =
-                    divisible_devices.any(|divisible| divisible.name == allocated.device);
-                (allocated.admin || !is_whole).then(|| device.id.clone())
+                let is_divisible =
+                    divisible_devices.any(|divisible| divisible.name == request.device);
+                (request.has_admin_access || !is_divisible).then(|| device.id.clone())
             }
         };
         Ok(AllocatedDevice {
-            allocated,
+            request,
             class,
-            device: id.map(|id| prepared_device(allocated, class, id)),
+            prepared_device: id.map(|id| build_prepared_device(request, class, id)),
         })
     }
 
-    /// Locks the classes of all parts that must be created for a claim.
+    /// Takes the locks of the classes whose parts must be created for a claim. The order of the
+    /// locks is always the same, which avoids deadlocks.
     fn lock_classes(&self, record: &Record) -> Result<Vec<StoreLock>, StoreError> {
         let classes: BTreeSet<&ClassName> =
             record.making.iter().map(|device| &device.class).collect();
@@ -247,8 +267,8 @@ impl NodeClaims {
         locks.collect()
     }
 
-    /// Unprepares a claim that no container of the node uses any more. An unknown claim is not an
-    /// error. The claim's parts are kept until their capacity is needed.
+    /// Unprepares a claim that no container of the node uses any longer. It is not an error if the
+    /// claim is not prepared. The claim's parts are kept until their capacity is needed.
     pub fn unprepare(
         &self,
         uid: &ClaimUid,
@@ -257,183 +277,198 @@ impl NodeClaims {
         self.unprepare_if(uid, || true, inventory).map(drop)
     }
 
-    /// Unprepares a claim if its record file is still `earlier`. A different file means that a
-    /// pod, which the API server did not know when it was asked, had the claim prepared again.
-    /// Returns whether the claim was unprepared.
+    /// Unprepares a claim if its record is still the file `earlier_file`. Another file means that
+    /// the claim was prepared again meanwhile, for a new pod. Returns whether the claim was
+    /// unprepared.
     pub(crate) fn unprepare_unchanged(
         &self,
         uid: &ClaimUid,
-        earlier: &RecordFile,
+        earlier_file: &RecordFile,
         inventory: &[ClassDevices],
     ) -> Result<bool, UnprepareError> {
-        self.unprepare_if(uid, || self.store.is_unchanged(uid, earlier), inventory)
+        self.unprepare_if(
+            uid,
+            || self.store.is_unchanged(uid, earlier_file),
+            inventory,
+        )
     }
 
-    /// Unprepares a claim if the condition holds. The condition is evaluated again under each
-    /// lock.
+    /// Unprepares a claim if the condition holds, and returns whether it did. The condition is
+    /// evaluated under each of the two locks.
     fn unprepare_if(
         &self,
         uid: &ClaimUid,
         condition: impl Fn() -> bool,
         inventory: &[ClassDevices],
     ) -> Result<bool, UnprepareError> {
-        let read_record = || self.store.read(uid).ok().flatten();
-        // The record is read again under the lock, because another call may have been preparing
-        // the claim.
+        let read_record = || self.store.read_record(uid).ok().flatten();
+        // The record is read again after the classes were locked, because another call may have
+        // prepared the claim in between.
         let mut class_locks = Vec::new();
         if let Some(record) = read_record().filter(|record| !record.making.is_empty()) {
             class_locks = self.lock_classes(&record)?;
-            let interrupted = read_record().filter(|_| condition());
-            for pending in interrupted.into_iter().flat_map(|record| record.making) {
+            let interrupted_record = read_record().filter(|_| condition());
+            for pending_device in interrupted_record
+                .into_iter()
+                .flat_map(|record| record.making)
+            {
                 let class = inventory
                     .iter()
-                    .find(|class| class.class.name == pending.class);
+                    .find(|class| class.class.name == pending_device.class);
                 match class {
-                    Some(class) => self.part_maker.roll_back(class, &pending.device)?,
+                    Some(class) => self.part_maker.roll_back(class, &pending_device.device)?,
                     None => tracing::warn!(
                         "{} was perhaps made by half, and class {} is not served any more: look \
                          at the host whether something is left",
-                        pending.device,
-                        pending.class
+                        pending_device.device,
+                        pending_device.class
                     ),
                 }
             }
         }
-        let _locked = self.store.lock()?;
-        let holds = condition();
-        if holds {
-            specification::remove(&self.cdi, uid)?;
-            self.store.remove(uid)?;
+        let _store_lock = self.store.lock_records()?;
+        let is_condition_met = condition();
+        if is_condition_met {
+            specification::remove_specification(&self.cdi_directory, uid)?;
+            self.store.remove_record(uid)?;
         }
         drop(class_locks);
-        Ok(holds)
+        Ok(is_condition_met)
     }
 
-    /// Adds the pods for which `claim` is reserved now to the record of the claim, and removes those
-    /// that are not among the `running` pods of this node either. `None` means that the running
-    /// pods are not known.
+    /// Updates the pods in the record of a claim. Adds the pods for which `claim` is reserved now.
+    /// Removes a pod if the claim is not reserved for it and it is not in `running_pods`, the
+    /// running pods of this node; `None` means that these are unknown.
     pub(crate) fn update_pods(
         &self,
         uid: &ClaimUid,
         claim: &ResourceClaim,
-        running: Option<&BTreeSet<PodUid>>,
+        running_pods: Option<&BTreeSet<PodUid>>,
     ) -> Result<(), StoreError> {
-        let _locked = self.store.lock()?;
-        // A record that cannot be read is written when the claim is prepared again.
-        let Some(record) = self.store.read(uid).ok().flatten() else {
+        let _store_lock = self.store.lock_records()?;
+        // A record that cannot be read is not updated. It is written again when the kubelet
+        // prepares the claim again.
+        let Some(record) = self.store.read_record(uid).ok().flatten() else {
             return Ok(());
         };
-        let may_run = |pod: &str| running.is_none_or(|running| running.contains(&PodUid::new(pod)));
-        let pods = merge_pods(record.pods.clone(), reserving_pods(claim), may_run);
+        let may_run = |pod: &str| running_pods.is_none_or(|pods| pods.contains(&PodUid::new(pod)));
+        let pods = merge_pods(record.pods.clone(), list_reserving_pods(claim), may_run);
         if pods == record.pods {
             return Ok(());
         }
-        self.store.write(&Record { pods, ..record })
+        self.store.write_record(&Record { pods, ..record })
     }
 
-    /// Opens the record file of a claim.
+    /// Opens the record file of a claim. Returns `None` if the claim has no record.
     pub(crate) fn open_record(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
         self.store.open_record(uid)
     }
 
-    /// Reads the records of all prepared claims. Also returns the errors of those that cannot be
+    /// Reads the records of all prepared claims. Also returns the errors of records that cannot be
     /// read.
     pub fn read_records(&self) -> Result<(Vec<Record>, UnreadableRecords), StoreError> {
-        self.store.read_all()
+        self.store.read_all_records()
     }
 
     /// Returns whether every claim with a record has its CDI specification.
-    pub fn have_specifications(&self) -> bool {
-        let claims_with_files = specification::claims_with_files(&self.cdi);
-        let recorded = self.store.uids();
-        recorded.is_ok_and(|recorded| recorded.iter().all(|uid| claims_with_files.contains(uid)))
+    pub fn have_all_specifications(&self) -> bool {
+        let claims_with_files = specification::list_claims_with_files(&self.cdi_directory);
+        let recorded_uids = self.store.list_uids();
+        recorded_uids.is_ok_and(|uids| uids.iter().all(|uid| claims_with_files.contains(uid)))
     }
 
-    /// Writes the CDI specifications of all records, and removes specifications without a record.
-    /// There are none after the node has restarted, because their directory is a tmpfs. Returns
-    /// one line for each error.
+    /// Writes the CDI specifications of all claims with records, and removes the specifications of
+    /// other claims. All specifications are missing after a restart of the node, because their
+    /// directory is a tmpfs. Returns one line for each error.
     pub fn restore_specifications(
         &self,
         inventory: &[ClassDevices],
     ) -> Result<Vec<String>, StoreError> {
-        let locked = self.store.lock()?;
-        self.store.remove_unfinished(&locked)?;
-        let (records, unreadable) = self.store.read_all()?;
-        let mut problems: Vec<String> = unreadable
+        let store_lock = self.store.lock_records()?;
+        self.store.remove_unfinished_files(&store_lock)?;
+        let (records, unreadable_records) = self.store.read_all_records()?;
+        let mut problems: Vec<String> = unreadable_records
             .into_iter()
             .map(|(uid, reason)| format!("the record of claim {}: {reason}", uid.as_str()))
             .collect();
-        // The kubelet repeats a call that was interrupted, which then writes the specification.
+        // A claim whose preparation was interrupted is skipped. The kubelet repeats its call, which
+        // writes the specification.
         for record in records.iter().filter(|record| record.making.is_empty()) {
-            let result = specification::write(&self.cdi, self.description(), record, inventory);
+            let result = specification::write_specification(
+                &self.cdi_directory,
+                self.description(),
+                record,
+                inventory,
+            );
             if let Err(error) = result {
                 let error = anyhow::Error::from(error);
                 problems.push(format!("claim {}: {error:#}", record.title()));
             }
         }
-        for uid in specification::claims_with_files(&self.cdi) {
-            // The claim of an unreadable record may be in use by a container.
+        for uid in specification::list_claims_with_files(&self.cdi_directory) {
+            // The specification of an unreadable record is kept, because a container may use the
+            // claim.
             let is_known = records.iter().any(|record| record.uid == uid)
                 || problems.iter().any(|line| line.contains(uid.as_str()));
             if !is_known {
-                specification::remove(&self.cdi, &uid)?;
+                specification::remove_specification(&self.cdi_directory, &uid)?;
             }
         }
         Ok(problems)
     }
 }
 
-fn prepared_device(
-    allocated: &AllocatedRequest,
+fn build_prepared_device(
+    request: &AllocatedRequest,
     class: &ClassDevices,
     id: DeviceId,
 ) -> PreparedDevice {
     PreparedDevice {
-        request: allocated.request.clone(),
-        pool: allocated.pool.clone(),
-        device: allocated.device.clone(),
+        request: request.request.clone(),
+        pool: request.pool.clone(),
+        device: request.device.clone(),
         class: class.class.name.clone(),
         id,
-        share: allocated.share.clone(),
-        shares: allocated.shares,
-        admin: allocated.admin,
-        parameters: allocated.parameters.clone(),
+        share: request.share_id.clone(),
+        shares: request.share_count,
+        admin: request.has_admin_access,
+        parameters: request.parameters.clone(),
     }
 }
 
-/// Builds the kubelet's answer. One CDI device stands for all devices of a request. It is named in
-/// the entry of the first device only, because a container that has one device of a request has
-/// all of them.
-fn prepare_response(record: &Record) -> Vec<Device> {
-    let mut names = specification::cdi_device_names(record);
-    let mut answer = Vec::new();
+/// Builds the answer to the kubelet. One CDI device represents all devices of a request. Its name
+/// is only in the entry of the first device, because a container that has one device of a request
+/// has all of them.
+fn build_prepare_response(record: &Record) -> Vec<Device> {
+    let mut cdi_names = specification::build_cdi_device_names(record);
+    let mut devices = Vec::new();
     for device in &record.devices {
-        let name = names.remove(&(device.request.as_str(), &device.class));
-        answer.push(Device {
+        let cdi_name = cdi_names.remove(&(device.request.as_str(), &device.class));
+        devices.push(Device {
             request_names: vec![device.request.clone()],
             pool_name: device.pool.clone(),
             device_name: device.device.clone(),
-            cdi_device_ids: name.into_iter().collect(),
+            cdi_device_ids: cdi_name.into_iter().collect(),
             share_id: device.share.clone(),
         });
     }
-    answer
+    devices
 }
 
-/// Returns the pods that can use a claim: those that it is reserved for, and the known ones that may
-/// run. Returns `None` if the claim is not reserved for pods alone.
+/// Returns the uids of the pods that can use a claim: `reserving_pods`, and those of
+/// `previous_pods` that may still run. Returns `None` if `reserving_pods` is unknown.
 fn merge_pods(
-    known: Option<Vec<String>>,
-    reserving: Option<Vec<String>>,
+    previous_pods: Option<Vec<String>>,
+    reserving_pods: Option<Vec<String>>,
     may_run: impl Fn(&str) -> bool,
 ) -> Option<Vec<String>> {
-    let mut pods = reserving?;
-    for pod in known.into_iter().flatten() {
+    let mut pods = reserving_pods?;
+    for pod in previous_pods.into_iter().flatten() {
         if !pods.contains(&pod) && may_run(&pod) {
             pods.push(pod);
         }
     }
-    // The order of the reservations may change.
+    // The list is sorted, because the order of the reservations may change.
     pods.sort();
     Some(pods)
 }

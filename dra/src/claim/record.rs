@@ -1,4 +1,4 @@
-//! The claim record with this driver's parameters, which other programs do not read.
+//! Defines the claim record with this driver's parameters, which other programs do not read.
 
 use injection_plan::claim_record::ClaimRecord;
 

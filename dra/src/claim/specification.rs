@@ -1,5 +1,5 @@
-//! Writes one CDI specification file for each claim. It has only device nodes and the hook, which
-//! finds the libraries when a container starts.
+//! Writes one CDI specification file for each claim. The specification contains only device nodes
+//! and the hook. The hook finds the libraries when a container starts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,14 +14,14 @@ use super::parameters::{ParameterError, Parameters};
 use super::record::{ClaimUid, Record};
 use super::store::{StoreError, remove_file};
 use crate::class_devices::ClassDevices;
-use crate::names::{DRIVER, dns_label};
+use crate::names::{DRIVER, to_dns_label};
 
-/// The prefix of the file names. It differs from that of the device plugin, which removes the
-/// files of its own earlier run.
-const PREFIX: &str = "boathook.dev-claim-";
+/// The prefix of the file names. It differs from the prefix of the device plugin's files, because
+/// the plugin removes obsolete files with its own prefix.
+const FILE_NAME_PREFIX: &str = "boathook.dev-claim-";
 
-/// The maximum length of a CDI device's name.
-const MAX_NAME: usize = 63;
+/// The maximum length of the name of a CDI device, in bytes.
+const MAX_DEVICE_NAME_BYTES: usize = 63;
 
 /// The reason why a claim's specification cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -44,15 +44,16 @@ pub enum SpecificationError {
 
 /// The devices of a claim, grouped by request and class. Each group is one CDI device, because
 /// several CDI devices would overwrite each other's environment variables.
-type Groups<'a> = BTreeMap<(&'a str, &'a ClassName), (&'a Parameters, Vec<&'a DeviceId>)>;
+type DeviceGroups<'a> = BTreeMap<(&'a str, &'a ClassName), (&'a Parameters, Vec<&'a DeviceId>)>;
 
-fn group_devices(record: &Record) -> Groups<'_> {
-    let mut groups = Groups::new();
+fn group_devices(record: &Record) -> DeviceGroups<'_> {
+    let mut groups = DeviceGroups::new();
     for device in &record.devices {
         let key = (device.request.as_str(), &device.class);
-        // All devices of a request have the same parameters.
-        let group = groups.entry(key);
-        let (_, ids) = group.or_insert_with(|| (&device.parameters, Vec::new()));
+        // The parameters of the first device are used, because all devices of a request have the
+        // same ones.
+        let entry = groups.entry(key);
+        let (_, ids) = entry.or_insert_with(|| (&device.parameters, Vec::new()));
         if !ids.contains(&&device.id) {
             ids.push(&device.id);
         }
@@ -60,54 +61,55 @@ fn group_devices(record: &Record) -> Groups<'_> {
     groups
 }
 
-/// Names the CDI device of each group of a claim.
-pub(super) fn cdi_device_names(record: &Record) -> BTreeMap<(&str, &ClassName), String> {
+/// Returns the qualified name of the CDI device for each group of a claim, by request and class.
+pub(super) fn build_cdi_device_names(record: &Record) -> BTreeMap<(&str, &ClassName), String> {
     let groups = group_devices(record).into_keys().enumerate();
-    let name = |(number, key): (usize, (&str, &ClassName))| {
-        // The pod's status shows this name.
-        let mut name = format!("{}-{number}-{}", record.uid.as_str(), dns_label(key.0));
-        name.truncate(MAX_NAME);
+    let build_name = |(number, key): (usize, (&str, &ClassName))| {
+        // The name contains the request for people, because the status of the pod shows it.
+        let mut name = format!("{}-{number}-{}", record.uid.as_str(), to_dns_label(key.0));
+        name.truncate(MAX_DEVICE_NAME_BYTES);
         name
     };
     groups
         .map(|group| {
             (
                 group.1,
-                format!("{DRIVER}/claim={}", name(group).trim_end_matches('-')),
+                format!("{DRIVER}/claim={}", build_name(group).trim_end_matches('-')),
             )
         })
         .collect()
 }
 
-/// Writes the CDI specification of a claim, if it has changed.
-pub(super) fn write(
-    cdi: &Path,
+/// Writes the CDI specification of a claim to its file, if the content has changed.
+pub(super) fn write_specification(
+    cdi_directory: &Path,
     description: Description<'_>,
     record: &Record,
     inventory: &[ClassDevices],
 ) -> Result<(), SpecificationError> {
-    let names = cdi_device_names(record);
+    let names = build_cdi_device_names(record);
     let mut devices = Vec::new();
     for ((request, class), (parameters, ids)) in group_devices(record) {
         let class_devices = inventory
             .iter()
             .find(|devices| devices.class.name == *class)
             .ok_or_else(|| SpecificationError::NoClass(class.clone()))?;
-        let find = |id: &&DeviceId| {
+        let find_device = |id: &&DeviceId| {
             let device = class_devices.find_by_id(id);
             device.ok_or_else(|| SpecificationError::NoDevice {
                 class: class.clone(),
                 id: (**id).clone(),
             })
         };
-        let claimed: Vec<&Device> = ids.iter().map(find).collect::<Result<_, _>>()?;
-        let claim = record.uid.as_str();
-        let variables = parameters.variables(&class_devices.class)?;
+        let claimed_devices: Vec<&Device> =
+            ids.iter().map(find_device).collect::<Result<_, _>>()?;
+        let claim_uid = record.uid.as_str();
+        let variables = parameters.to_variables(&class_devices.class)?;
         let edits = description.describe_claim(
             &class_devices.class,
-            &class_devices.found,
-            &claimed,
-            claim,
+            &class_devices.found_class,
+            &claimed_devices,
+            claim_uid,
             &variables,
         );
         let container_edits = edits.map_err(|error| SpecificationError::Description {
@@ -121,31 +123,34 @@ pub(super) fn write(
             container_edits,
         });
     }
-    let path = specification_path(cdi, &record.uid);
+    let path = specification_path(cdi_directory, &record.uid);
     if devices.is_empty() {
         return Ok(());
     }
     let specification = Specification::new(format!("{DRIVER}/claim"), devices);
-    directory::write_if_changed(cdi, &path, &specification)?;
+    directory::write_if_changed(cdi_directory, &path, &specification)?;
     Ok(())
 }
 
 /// Removes the CDI specification of a claim, if it exists.
-pub(super) fn remove(cdi: &Path, uid: &ClaimUid) -> Result<(), StoreError> {
-    remove_file(&specification_path(cdi, uid))
+pub(super) fn remove_specification(cdi_directory: &Path, uid: &ClaimUid) -> Result<(), StoreError> {
+    remove_file(&specification_path(cdi_directory, uid))
 }
 
 /// Returns the uids of the claims that have a CDI specification.
-pub(super) fn claims_with_files(cdi: &Path) -> Vec<ClaimUid> {
-    let entries = fs::read_dir(cdi).into_iter().flatten().flatten();
+pub(super) fn list_claims_with_files(cdi_directory: &Path) -> Vec<ClaimUid> {
+    let entries = fs::read_dir(cdi_directory).into_iter().flatten().flatten();
     let uids = entries.filter_map(|entry| {
         let name = entry.file_name();
-        let uid = name.to_str()?.strip_prefix(PREFIX)?.strip_suffix(".json")?;
+        let uid = name
+            .to_str()?
+            .strip_prefix(FILE_NAME_PREFIX)?
+            .strip_suffix(".json")?;
         ClaimUid::try_from(uid.to_owned()).ok()
     });
     uids.collect()
 }
 
-fn specification_path(cdi: &Path, uid: &ClaimUid) -> PathBuf {
-    cdi.join(format!("{PREFIX}{}.json", uid.as_str()))
+fn specification_path(cdi_directory: &Path, uid: &ClaimUid) -> PathBuf {
+    cdi_directory.join(format!("{FILE_NAME_PREFIX}{}.json", uid.as_str()))
 }

@@ -24,7 +24,8 @@ pub enum StoreError {
     },
 }
 
-/// The directory of claim records. Two instances of this program share it during an update.
+/// The directory with the claim records, and its locks. Two instances of this program share them
+/// during an update.
 #[derive(Debug, Clone)]
 pub struct ClaimStore {
     directory: PathBuf,
@@ -32,21 +33,22 @@ pub struct ClaimStore {
     driver_directory: PathBuf,
 }
 
-/// A held lock. Dropping this value releases it.
+/// A file lock that is held. Dropping this value releases the lock.
 #[derive(Debug)]
 pub(crate) struct StoreLock(#[expect(dead_code)] Flock<File>);
 
-/// The open file of a record, which identifies one preparation: every preparation creates a new
-/// file, even with the same text. While the file is open, no other file can get its inode number.
+/// The open file of a claim record. It identifies one preparation of the claim, because each
+/// preparation creates a new file. No other file can get the same inode number while this file is
+/// open.
 #[derive(Debug)]
 pub(crate) struct RecordFile(File);
 
-/// The claims with unreadable records, each with the error.
+/// The uids of the claims whose records cannot be read, each with the error.
 pub type UnreadableRecords = Vec<(ClaimUid, String)>;
 
 impl ClaimStore {
-    /// Opens the directory of records in the driver's directory, and creates both if they are
-    /// missing.
+    /// Opens the directory of records below `driver_directory`. Creates both directories if they
+    /// are missing.
     pub fn open(driver_directory: &Path) -> Result<Self, StoreError> {
         let directory = records_directory(driver_directory);
         let mut builder = fs::DirBuilder::new();
@@ -65,59 +67,63 @@ impl ClaimStore {
         })
     }
 
-    /// Takes the lock that protects records and specifications. Waits for other threads and
-    /// instances.
-    pub(super) fn lock(&self) -> Result<StoreLock, StoreError> {
+    /// Takes the lock that protects the records and CDI specifications of all claims. Waits until
+    /// other threads and instances release it.
+    pub(super) fn lock_records(&self) -> Result<StoreLock, StoreError> {
         let path = self.driver_directory.join("serialize.lock");
-        lock(&path, FlockArg::LockExclusive)
+        take_lock(&path, FlockArg::LockExclusive)
     }
 
-    /// Takes the lock that protects the parts of a class. Waits for other threads and instances.
-    /// Each class has its own lock, because programs may run for long and claims for other devices
-    /// should not wait for them.
+    /// Takes the lock that protects the parts of a class. Waits until other threads and instances
+    /// release it. Each class has its own lock, because the programs that create parts may run for
+    /// a long time.
     pub(super) fn lock_class(&self, class: &ClassName) -> Result<StoreLock, StoreError> {
-        lock(&self.parts_lock(class), FlockArg::LockExclusive)
+        take_lock(&self.parts_lock_path(class), FlockArg::LockExclusive)
     }
 
-    /// Takes the lock that protects the parts of a class, or returns `None` if another thread or
-    /// instance holds it.
+    /// Takes the lock that protects the parts of a class. Returns `None` if another thread or
+    /// instance holds the lock.
     pub(crate) fn try_lock_class(&self, class: &ClassName) -> Option<StoreLock> {
-        lock(&self.parts_lock(class), FlockArg::LockExclusiveNonblock).ok()
+        take_lock(
+            &self.parts_lock_path(class),
+            FlockArg::LockExclusiveNonblock,
+        )
+        .ok()
     }
 
-    fn parts_lock(&self, class: &ClassName) -> PathBuf {
+    fn parts_lock_path(&self, class: &ClassName) -> PathBuf {
         self.driver_directory.join(format!("parts-{class}.lock"))
     }
 
-    /// Reads the records of all claims. Also returns the errors of unreadable records. The
-    /// kubelet's next call prepares such a claim again.
-    pub fn read_all(&self) -> Result<(Vec<Record>, UnreadableRecords), StoreError> {
-        let (mut records, mut unreadable) = (Vec::new(), Vec::new());
-        for uid in self.uids()? {
-            match self.read(&uid) {
+    /// Reads the records of all claims, sorted by uid. Also returns the errors of unreadable
+    /// records.
+    pub fn read_all_records(&self) -> Result<(Vec<Record>, UnreadableRecords), StoreError> {
+        let (mut records, mut unreadable_records) = (Vec::new(), Vec::new());
+        for uid in self.list_uids()? {
+            match self.read_record(&uid) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {}
-                Err(reason) => unreadable.push((uid, reason)),
+                Err(reason) => unreadable_records.push((uid, reason)),
             }
         }
         records.sort_by(|a, b| a.uid.cmp(&b.uid));
-        Ok((records, unreadable))
+        Ok((records, unreadable_records))
     }
 
     /// Returns the uids of the claims that have records.
-    pub(super) fn uids(&self) -> Result<Vec<ClaimUid>, StoreError> {
+    pub(super) fn list_uids(&self) -> Result<Vec<ClaimUid>, StoreError> {
         let mut uids = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(self.io_error())? {
-            let name = entry.map_err(self.io_error())?.file_name();
+        for entry in fs::read_dir(&self.directory).map_err(self.to_store_error())? {
+            let name = entry.map_err(self.to_store_error())?.file_name();
             let uid = uid_in_file_name(&name);
             uids.extend(uid.and_then(|uid| ClaimUid::try_from(uid.to_owned()).ok()));
         }
         Ok(uids)
     }
 
-    /// Reads the record of a claim. Returns `None` if it does not exist.
-    pub(super) fn read(&self, uid: &ClaimUid) -> Result<Option<Record>, String> {
-        let text = match read_own_text(&self.path(uid), MAX_RECORD) {
+    /// Reads the record of a claim. Returns `None` if the claim has no record.
+    pub(super) fn read_record(&self, uid: &ClaimUid) -> Result<Option<Record>, String> {
+        let text = match read_own_text(&self.record_path(uid), MAX_RECORD) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| error.to_string())?,
         };
@@ -131,7 +137,7 @@ impl ClaimStore {
 
     /// Opens the record of a claim. Returns `None` if it does not exist.
     pub(super) fn open_record(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
-        let path = self.path(uid);
+        let path = self.record_path(uid);
         match open_own_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StoreError::Io { path, error }),
@@ -139,28 +145,28 @@ impl ClaimStore {
         }
     }
 
-    /// Returns whether the record of a claim is still the file `earlier`.
-    pub(super) fn is_unchanged(&self, uid: &ClaimUid, earlier: &RecordFile) -> bool {
-        let device_and_inode = |metadata: Metadata| (metadata.dev(), metadata.ino());
-        let current = fs::symlink_metadata(self.path(uid)).map(device_and_inode);
-        current.is_ok_and(|current| {
-            earlier
+    /// Returns whether the record of a claim is still the file `earlier_file`.
+    pub(super) fn is_unchanged(&self, uid: &ClaimUid, earlier_file: &RecordFile) -> bool {
+        let to_file_id = |metadata: Metadata| (metadata.dev(), metadata.ino());
+        let current_id = fs::symlink_metadata(self.record_path(uid)).map(to_file_id);
+        current_id.is_ok_and(|current_id| {
+            earlier_file
                 .0
                 .metadata()
-                .map(device_and_inode)
-                .is_ok_and(|earlier_number| earlier_number == current)
+                .map(to_file_id)
+                .is_ok_and(|earlier_id| earlier_id == current_id)
         })
     }
 
-    /// Writes a record by replacing its file as a whole.
-    pub(super) fn write(&self, record: &Record) -> Result<(), StoreError> {
-        let path = self.path(&record.uid);
+    /// Writes a record. The file is replaced atomically.
+    pub(super) fn write_record(&self, record: &Record) -> Result<(), StoreError> {
+        let path = self.record_path(&record.uid);
         let text = serde_json::to_string_pretty(record).map_err(|error| StoreError::Json {
             path: path.clone(),
             error,
         })?;
-        // A record beyond the size limit could not be read again, and the devices of its claim
-        // would seem free.
+        // A record beyond the size limit is refused. It could not be read again, and the devices of
+        // its claim would seem to be free.
         let result = if text.len() as u64 <= MAX_RECORD {
             replace_file(&path, 0o640, text.as_bytes())
         } else {
@@ -169,33 +175,33 @@ impl ClaimStore {
         result.map_err(|error| StoreError::Io { path, error })
     }
 
-    /// Removes the temporary files that killed processes left. Earlier builds named them
-    /// `UID.tmp`. The caller holds the lock, so that no other process is writing a record.
-    pub(super) fn remove_unfinished(&self, _: &StoreLock) -> Result<(), StoreError> {
-        for entry in fs::read_dir(&self.directory).map_err(self.io_error())? {
-            let name = entry.map_err(self.io_error())?.file_name();
+    /// Removes temporary files that killed processes have left. Earlier versions named these files
+    /// `UID.tmp`. The caller must hold the lock, so that no other process is writing a record.
+    pub(super) fn remove_unfinished_files(&self, _: &StoreLock) -> Result<(), StoreError> {
+        for entry in fs::read_dir(&self.directory).map_err(self.to_store_error())? {
+            let name = entry.map_err(self.to_store_error())?.file_name();
             let text = name.to_string_lossy();
             if text.starts_with(UNFINISHED_PREFIX) || text.ends_with(".tmp") {
-                // An error is ignored, because an unfinished file does no harm.
+                // An error is ignored, because a temporary file does no harm.
                 let _ = fs::remove_file(self.directory.join(&name));
             }
         }
         Ok(())
     }
 
-    /// Removes a record, if it exists.
-    pub(super) fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
-        remove_file(&self.path(uid))
+    /// Removes the record of a claim, if it exists.
+    pub(super) fn remove_record(&self, uid: &ClaimUid) -> Result<(), StoreError> {
+        remove_file(&self.record_path(uid))
     }
 
-    fn io_error(&self) -> impl Fn(io::Error) -> StoreError {
+    fn to_store_error(&self) -> impl Fn(io::Error) -> StoreError {
         |error| StoreError::Io {
             path: self.directory.clone(),
             error,
         }
     }
 
-    fn path(&self, uid: &ClaimUid) -> PathBuf {
+    fn record_path(&self, uid: &ClaimUid) -> PathBuf {
         self.directory.join(uid.file_name())
     }
 }
@@ -211,13 +217,13 @@ pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn lock(path: &Path, mode: FlockArg) -> Result<StoreLock, StoreError> {
+fn take_lock(path: &Path, mode: FlockArg) -> Result<StoreLock, StoreError> {
     let io_error = |error: io::Error| StoreError::Io {
         path: path.to_owned(),
         error,
     };
-    let locked = Flock::lock(open_lock_file(path).map_err(io_error)?, mode);
-    locked
+    let lock_result = Flock::lock(open_lock_file(path).map_err(io_error)?, mode);
+    lock_result
         .map(StoreLock)
         .map_err(|(_, error)| io_error(error.into()))
 }

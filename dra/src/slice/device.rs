@@ -1,100 +1,102 @@
-//! Converts devices to entries of ResourceSlices.
+//! Builds the entries of ResourceSlices for devices, shares and parts.
 
 use std::collections::BTreeMap;
 
 use device_class::discover::{Device, Health};
 use k8s_openapi::api::resource::v1::{
-    CapacityRequestPolicy, CapacityRequestPolicyRange, Counter, CounterSet, Device as SliceDevices,
+    CapacityRequestPolicy, CapacityRequestPolicyRange, Counter, CounterSet, Device as SliceDevice,
     DeviceCapacity, DeviceCounterConsumption, DeviceTaint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::attributes;
 use crate::class_devices::{ClassDevices, DivisibleDevice};
-use crate::names::{self, DRIVER, SHARES};
+use crate::names::{self, DRIVER, SHARES_CAPACITY};
 
-/// The optional features of ResourceSlices that the API server supports. They depend on its
-/// feature gates: it drops the fields of a disabled feature without an error.
+/// The optional features of ResourceSlices that the API server supports. The features depend on its
+/// feature gates: the API server drops the fields of a disabled feature without an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SliceFeatures {
-    /// Whether the API server stores taints. If not, unhealthy devices are omitted.
-    pub taints: bool,
-    /// Whether the API server stores that several claims may share a device. If not, each share is
-    /// listed as a device.
-    pub shares: bool,
-    /// Whether the API server stores counters, by which overlapping parts exclude each other. If
-    /// not, only existing parts are listed.
-    pub parts: bool,
-    /// The effect of the taint of unhealthy devices.
-    pub effect: String,
+    /// Whether the API server stores taints of devices. Without taints, unhealthy devices are
+    /// omitted.
+    pub has_taints: bool,
+    /// Whether the API server stores that several claims may share a device. Otherwise each share
+    /// is listed as a separate device.
+    pub has_shares: bool,
+    /// Whether the API server stores counters, by which overlapping parts exclude each other.
+    /// Otherwise only existing parts are listed.
+    pub has_parts: bool,
+    /// The value of `effect` in the taints of unhealthy devices.
+    pub taint_effect: String,
 }
 
-/// Builds the entry of a device, or one entry for each of its shares.
+/// Builds the entries of a device: one, or one for each share if slices cannot describe shared
+/// devices. Returns none if the device must be omitted.
 pub(super) fn build_devices(
     class: &ClassDevices,
     device: &Device,
     name: &str,
     features: &SliceFeatures,
-) -> Vec<SliceDevices> {
-    let Some(taints) = health_taints(class, &device.health, features) else {
+) -> Vec<SliceDevice> {
+    let Some(taints) = build_health_taints(class, &device.health, features) else {
         return Vec::new();
     };
-    let build = |name: String| SliceDevices {
+    let build_entry = |name: String| SliceDevice {
         name,
         attributes: Some(attributes::build_attributes(class, device)),
         taints: taints.clone(),
-        ..SliceDevices::default()
+        ..SliceDevice::default()
     };
     match device.replicas {
-        None => vec![build(name.to_owned())],
-        Some(count) if features.shares => vec![SliceDevices {
+        None => vec![build_entry(name.to_owned())],
+        Some(count) if features.has_shares => vec![SliceDevice {
             allow_multiple_allocations: Some(true),
             capacity: Some(BTreeMap::from([(
-                SHARES.to_owned(),
-                share_capacity(class, count),
+                SHARES_CAPACITY.to_owned(),
+                build_share_capacity(class, count),
             )])),
-            ..build(name.to_owned())
+            ..build_entry(name.to_owned())
         }],
         Some(count) => (0..count)
-            .map(|n| build(names::share_name(name, n)))
+            .map(|n| build_entry(names::build_share_name(name, n)))
             .collect(),
     }
 }
 
-/// Builds the entries of a divisible device and its possible parts. Each part consumes some of the
-/// device's counters, and the device consumes all of them.
+/// Builds the entries of a divisible device and of its possible parts. A part consumes some of the
+/// device's counters, and the whole device consumes all of them.
 pub(super) fn build_divisible_device(
     class: &ClassDevices,
     parent: &DivisibleDevice,
     features: &SliceFeatures,
-) -> Vec<SliceDevices> {
-    let consumes = |amounts: &BTreeMap<String, u64>| {
-        let consumed = DeviceCounterConsumption {
+) -> Vec<SliceDevice> {
+    let build_consumption = |amounts: &BTreeMap<String, u64>| {
+        let consumption = DeviceCounterConsumption {
             counter_set: parent.name.clone(),
             counters: to_counters(amounts),
             ..DeviceCounterConsumption::default()
         };
-        Some(vec![consumed])
+        Some(vec![consumption])
     };
-    let mut devices = build_devices(class, &parent.divisible.whole, &parent.name, features);
-    for device in &mut devices {
-        device.consumes_counters = consumes(&parent.divisible.counters);
+    let mut entries = build_devices(class, &parent.divisible.whole, &parent.name, features);
+    for entry in &mut entries {
+        entry.consumes_counters = build_consumption(&parent.divisible.counters);
     }
     for (name, part) in parent.parts() {
-        let taints = health_taints(class, class.part_health(parent, part), features);
-        devices.extend(taints.map(|taints| SliceDevices {
+        let taints = build_health_taints(class, class.part_health(parent, part), features);
+        entries.extend(taints.map(|taints| SliceDevice {
             name: name.to_owned(),
             attributes: Some(attributes::build_part_attributes(class, parent, part)),
-            consumes_counters: consumes(&part.takes),
+            consumes_counters: build_consumption(&part.takes),
             taints,
-            ..SliceDevices::default()
+            ..SliceDevice::default()
         }));
     }
-    devices
+    entries
 }
 
-/// Builds the counter set of a device, which its parts consume.
-pub(super) fn counter_set(device: &DivisibleDevice) -> CounterSet {
+/// Builds the counter set of a divisible device, whose counters the device or its parts consume.
+pub(super) fn build_counter_set(device: &DivisibleDevice) -> CounterSet {
     CounterSet {
         name: device.name.clone(),
         counters: to_counters(&device.divisible.counters),
@@ -109,18 +111,21 @@ fn to_counters(amounts: &BTreeMap<String, u64>) -> BTreeMap<String, Counter> {
     amounts.iter().map(counter).collect()
 }
 
-/// Builds the taints of a device. Returns `None` if the device must be omitted.
-fn health_taints(
+/// Builds the taints of a device; a device that may be allocated has none. Returns `None` if the
+/// device needs a taint but the API server does not store taints, so that the device must be
+/// omitted.
+fn build_health_taints(
     class: &ClassDevices,
     health: &Health,
     features: &SliceFeatures,
 ) -> Option<Option<Vec<DeviceTaint>>> {
     let effect = if !health.is_healthy() {
-        &features.effect
+        &features.taint_effect
     } else if class.are_allocations_known {
         return Some(None);
     } else {
-        // This effect does not evict pods that already use the device.
+        // It is not known whether a container has the device, so this effect is used, which does
+        // not evict pods.
         "NoSchedule"
     };
     let taint = || DeviceTaint {
@@ -128,23 +133,23 @@ fn health_taints(
         effect: effect.to_owned(),
         ..DeviceTaint::default()
     };
-    features.taints.then(|| Some(vec![taint()]))
+    features.has_taints.then(|| Some(vec![taint()]))
 }
 
-fn share_capacity(class: &ClassDevices, count: u16) -> DeviceCapacity {
-    let quantity = |number: u16| Quantity(number.to_string());
+fn build_share_capacity(class: &ClassDevices, count: u16) -> DeviceCapacity {
+    let to_quantity = |number: u16| Quantity(number.to_string());
     let max_per_container = class.class.settings.max_per_container;
     DeviceCapacity {
-        value: quantity(count),
-        // Without this policy, a request that gives no number would consume all shares.
+        value: to_quantity(count),
+        // Without this policy, a request without a number would consume all shares.
         request_policy: Some(CapacityRequestPolicy {
-            default: Some(quantity(1)),
+            default: Some(to_quantity(1)),
             valid_range: Some(CapacityRequestPolicyRange {
-                min: quantity(1),
-                max: Some(quantity(
+                min: to_quantity(1),
+                max: Some(to_quantity(
                     max_per_container.map_or(count, |max| max.get().min(count)),
                 )),
-                step: (count > 1).then(|| quantity(1)),
+                step: (count > 1).then(|| to_quantity(1)),
             }),
             valid_values: None,
         }),

@@ -1,4 +1,4 @@
-//! Keeps the slices in the API server equal to the planned ones.
+//! Keeps the ResourceSlices in the API server equal to the planned ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,79 +22,89 @@ use crate::inventory::Inventory;
 use crate::metrics::Metrics;
 use crate::names::DRIVER;
 
-/// The delay after a change of devices, in which further changes are collected.
+/// The delay between a change of devices and the update of the slices, in which further changes are
+/// collected.
 const CHANGE_DELAY: Duration = Duration::from_millis(200);
 
-/// Publishes the slices of one node.
+/// The task that publishes the ResourceSlices of one node.
 pub struct Publisher {
-    node: String,
+    node_name: String,
     client: Client,
     features: SliceFeatures,
     metrics: Metrics,
-    present: BTreeMap<String, ResourceSlice>,
-    /// For each slice that the API server changed: the devices as sent and as stored.
-    changed_by_server: BTreeMap<String, (Vec<Device>, Vec<Device>)>,
+    existing_slices: BTreeMap<String, ResourceSlice>,
+    /// The devices of each slice that the API server changed when it stored the slice: as they were
+    /// sent, and as they are stored.
+    server_changed_devices: BTreeMap<String, (Vec<Device>, Vec<Device>)>,
 }
 
 impl Publisher {
-    /// Creates a publisher. `effect` is the effect of the taint on unhealthy devices.
-    pub fn new(client: Client, node: String, effect: &str, metrics: Metrics) -> Self {
+    /// Creates a publisher. `taint_effect` is the value of `effect` in the taints of unhealthy
+    /// devices.
+    pub fn new(client: Client, node_name: String, taint_effect: &str, metrics: Metrics) -> Self {
         Publisher {
-            node,
+            node_name,
             client,
             features: SliceFeatures {
-                taints: true,
-                shares: true,
-                parts: true,
-                effect: effect.to_owned(),
+                has_taints: true,
+                has_shares: true,
+                has_parts: true,
+                taint_effect: taint_effect.to_owned(),
             },
             metrics,
-            present: BTreeMap::new(),
-            changed_by_server: BTreeMap::new(),
+            existing_slices: BTreeMap::new(),
+            server_changed_devices: BTreeMap::new(),
         }
     }
 
-    /// Publishes the slices whenever the devices change, and when another program changes the
-    /// slices. The kubelet, for example, deletes all slices when it starts.
+    /// Publishes the slices whenever the devices change, and whenever another program changes the
+    /// slices. For example, the kubelet deletes all slices when it starts.
     ///
-    /// Nothing is published before the kubelet has registered the driver. The scheduler would
-    /// place pods that the kubelet cannot start yet, and would retry only after a minute.
+    /// Nothing is published before the kubelet has registered the driver. Otherwise the scheduler
+    /// would place pods on the node that the kubelet cannot start yet and retries only after a
+    /// minute.
     pub async fn run(
         mut self,
         mut inventory: watch::Receiver<Inventory>,
-        mut is_registered: watch::Receiver<bool>,
+        mut registration_state: watch::Receiver<bool>,
     ) {
-        if is_registered.wait_for(|it| *it).await.is_err() {
+        if registration_state
+            .wait_for(|is_registered| *is_registered)
+            .await
+            .is_err()
+        {
             return;
         }
         let api = Api::<ResourceSlice>::all(self.client.clone());
-        let selected = format!("spec.nodeName={},spec.driver={DRIVER}", self.node);
-        let config = watcher::Config::default().fields(&selected);
+        let field_selector = format!("spec.nodeName={},spec.driver={DRIVER}", self.node_name);
+        let config = watcher::Config::default().fields(&field_selector);
         let mut events = watcher(api, config).default_backoff().boxed();
-        let (mut listed, mut is_listed) = (BTreeMap::new(), false);
-        let mut failures = 0;
-        let (mut due, mut delay) = (None, RevertDelay::new());
-        // Whether the inventory may have changed since the last write.
-        let mut is_new = true;
+        let (mut initial_slices, mut has_listed) = (BTreeMap::new(), false);
+        let mut failure_count = 0;
+        let (mut update_time, mut revert_delay) = (None, RevertDelay::new());
+        // Whether the inventory may have changed since the slices were last updated.
+        let mut is_inventory_new = true;
         loop {
             tokio::select! {
                 event = events.next() => match event {
-                    Some(Ok(Event::Init)) => listed.clear(),
+                    Some(Ok(Event::Init)) => initial_slices.clear(),
                     Some(Ok(Event::InitApply(slice))) => {
-                        listed.insert(slice.name_any(), slice);
+                        initial_slices.insert(slice.name_any(), slice);
                     }
                     Some(Ok(Event::InitDone)) => {
-                        self.present = std::mem::take(&mut listed);
-                        is_listed = true;
-                        due = Some(delay.earliest_revert(Instant::now()));
+                        self.existing_slices = std::mem::take(&mut initial_slices);
+                        has_listed = true;
+                        update_time = Some(revert_delay.earliest_revert_time(Instant::now()));
                     }
                     Some(Ok(Event::Apply(slice))) => {
-                        self.present.insert(slice.name_any(), slice);
-                        due = due.or(Some(delay.earliest_revert(Instant::now())));
+                        self.existing_slices.insert(slice.name_any(), slice);
+                        let revert_time = revert_delay.earliest_revert_time(Instant::now());
+                        update_time = update_time.or(Some(revert_time));
                     }
                     Some(Ok(Event::Delete(slice))) => {
-                        self.present.remove(&slice.name_any());
-                        due = due.or(Some(delay.earliest_revert(Instant::now())));
+                        self.existing_slices.remove(&slice.name_any());
+                        let revert_time = revert_delay.earliest_revert_time(Instant::now());
+                        update_time = update_time.or(Some(revert_time));
                     }
                     Some(Err(error)) => {
                         let error = anyhow::Error::from(error);
@@ -107,32 +117,39 @@ impl Publisher {
                         return;
                     }
                     sleep(CHANGE_DELAY).await;
-                    is_new = true;
-                    // A change of devices does not shorten the delay after a failure.
-                    due = due.filter(|_| failures > 0).or(Some(Instant::now()));
+                    is_inventory_new = true;
+                    // After a failure the update time is kept, so that a change of devices does not
+                    // shorten the delay.
+                    let kept_time = update_time.filter(|_| failure_count > 0);
+                    update_time = kept_time.or(Some(Instant::now()));
                 }
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if is_listed && due.is_some() => {
-                    is_new |= inventory.has_changed().unwrap_or(false);
-                    let wanted = inventory.borrow_and_update().clone();
-                    due = match self.reconcile(&wanted).await {
-                        Ok(wrote) => {
-                            failures = 0;
-                            let is_revert = !std::mem::take(&mut is_new);
-                            if wrote && let Some(longer) = delay.record_write(Instant::now(), is_revert) {
+                () = sleep_until(update_time.unwrap_or_else(Instant::now)),
+                    if has_listed && update_time.is_some() =>
+                {
+                    is_inventory_new |= inventory.has_changed().unwrap_or(false);
+                    let current_inventory = inventory.borrow_and_update().clone();
+                    update_time = match self.reconcile(&current_inventory).await {
+                        Ok(has_written) => {
+                            failure_count = 0;
+                            let is_revert = !std::mem::take(&mut is_inventory_new);
+                            if has_written
+                                && let Some(longer_delay) =
+                                    revert_delay.record_write(Instant::now(), is_revert)
+                            {
                                 tracing::warn!(
                                     "somebody else changes resource slices that were just \
                                      written, perhaps another version of this driver: the next \
-                                     answer not before {longer:?}"
+                                     answer not before {longer_delay:?}"
                                 );
                             }
                             None
                         }
                         Err(error) => {
-                            let wait = (MIN_DELAY * (1 << failures)).min(MAX_DELAY);
-                            failures = (failures + 1).min(6);
-                            let error = api_error::describe(error);
-                            tracing::warn!("cannot write resource slices, retrying in {wait:?}: {error}");
-                            Some(Instant::now() + wait)
+                            let retry_delay = (MIN_DELAY * (1 << failure_count)).min(MAX_DELAY);
+                            failure_count = (failure_count + 1).min(6);
+                            let error = api_error::describe_error(error);
+                            tracing::warn!("cannot write resource slices, retrying in {retry_delay:?}: {error}");
+                            Some(Instant::now() + retry_delay)
                         }
                     };
                 }
@@ -140,56 +157,58 @@ impl Publisher {
         }
     }
 
-    /// Makes the slices in the API server equal to the planned ones. Returns whether anything was
-    /// written.
+    /// Makes the slices in the API server equal to those planned for `inventory`. Returns whether a
+    /// slice was changed.
     async fn reconcile(&mut self, inventory: &Inventory) -> Result<bool, kube::Error> {
-        let mut wrote = false;
-        // If the API server drops a field, the slices are planned and written once more without
-        // it. Other changes by the API server are accepted.
+        let mut has_written = false;
+        // If the API server drops the field of a feature, the slices are planned and written again
+        // without the feature. Other changes by the API server are accepted.
         for _ in 0..3 {
-            let wanted = plan_pools(&self.node, inventory, &self.features);
-            let present_slices: Vec<_> = self
-                .present
+            let pools = plan_pools(&self.node_name, inventory, &self.features);
+            let comparable_slices: Vec<_> = self
+                .existing_slices
                 .values()
                 .map(|slice| self.with_sent_devices(slice))
                 .collect();
             let features = self.features.clone();
-            for action in plan_actions(&self.node, &wanted, &present_slices) {
+            for action in plan_actions(&self.node_name, &pools, &comparable_slices) {
                 self.apply(action).await?;
-                wrote = true;
-                // The remaining actions were planned with a field that the API server drops.
+                has_written = true;
+                // The remaining actions were planned with a field that the API server drops, so
+                // they are planned again.
                 if self.features != features {
                     break;
                 }
             }
             if self.features == features {
-                self.report_published(&wanted);
-                return Ok(wrote);
+                self.report_published(&pools);
+                return Ok(has_written);
             }
         }
-        Ok(wrote)
+        Ok(has_written)
     }
 
     fn report_published(&self, pools: &[Pool]) {
-        for pool in pools.iter().filter(|pool| pool.left_out > 0) {
-            let (name, left_out) = (&pool.name, pool.left_out);
-            tracing::warn!("{left_out} devices of {name} are left out: a pool has too many");
+        for pool in pools.iter().filter(|pool| pool.omitted_count > 0) {
+            let (name, omitted_count) = (&pool.name, pool.omitted_count);
+            tracing::warn!("{omitted_count} devices of {name} are left out: a pool has too many");
         }
         self.metrics.clear_devices();
         for pool in pools {
             let devices = || pool.slices.iter().flat_map(|slice| &slice.devices);
-            let unhealthy = devices().filter(|device| device.taints.is_some()).count();
+            let unhealthy_count = devices().filter(|device| device.taints.is_some()).count();
             self.metrics
-                .set_devices(&pool.name, devices().count(), unhealthy);
+                .set_devices(&pool.name, devices().count(), unhealthy_count);
         }
     }
 
-    /// Returns a slice with its devices as sent, if the slice still has what the API server stored
-    /// for them. So a change that the API server itself makes is not reverted.
+    /// Returns a slice with its devices as they were sent, if the slice still has the devices that
+    /// the API server stored instead. Therefore a change that the API server itself makes is not
+    /// reverted.
     fn with_sent_devices(&self, slice: &ResourceSlice) -> ResourceSlice {
         let mut slice = slice.clone();
-        if let Some((sent, kept)) = self.changed_by_server.get(&slice.name_any())
-            && slice.spec.devices.as_ref() == Some(kept)
+        if let Some((sent, stored)) = self.server_changed_devices.get(&slice.name_any())
+            && slice.spec.devices.as_ref() == Some(stored)
         {
             slice.spec.devices = Some(sent.clone());
         }
@@ -201,19 +220,19 @@ impl Publisher {
         let stored = match action {
             SliceAction::Delete(slice) => {
                 let name = slice.name_any();
-                let exactly = DeleteParams::default().preconditions(Preconditions {
+                let parameters = DeleteParams::default().preconditions(Preconditions {
                     uid: slice.uid(),
                     resource_version: slice.resource_version(),
                 });
-                match api.delete(&name, &exactly).await {
+                match api.delete(&name, &parameters).await {
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    deleted => drop(deleted?),
+                    result => drop(result?),
                 }
                 tracing::info!(
                     "deleted the resource slice {name} of {}",
                     slice.spec.pool.name
                 );
-                self.present.remove(&name);
+                self.existing_slices.remove(&name);
                 return Ok(());
             }
             SliceAction::Replace(slice) => {
@@ -222,7 +241,7 @@ impl Publisher {
                 (slice, stored)
             }
             SliceAction::Create(mut slice) => {
-                slice.metadata.owner_references = Some(vec![self.owner_reference().await?]);
+                slice.metadata.owner_references = Some(vec![self.fetch_owner_reference().await?]);
                 let stored = api.create(&PostParams::default(), &slice).await?;
                 (slice, stored)
             }
@@ -230,61 +249,67 @@ impl Publisher {
         let (sent, stored) = stored;
         self.metrics.count_slice_write();
         self.detect_dropped_fields(&sent, &stored);
-        self.present.insert(stored.name_any(), stored);
+        self.existing_slices.insert(stored.name_any(), stored);
         Ok(())
     }
 
-    /// Returns an owner reference to the node, with which Kubernetes deletes the slices together
-    /// with the node.
-    async fn owner_reference(&self) -> Result<OwnerReference, kube::Error> {
+    /// Requests the node from the API server, and returns an owner reference to it. Because of this
+    /// reference, Kubernetes deletes the slices together with the node.
+    async fn fetch_owner_reference(&self) -> Result<OwnerReference, kube::Error> {
         let node = Api::<Node>::all(self.client.clone())
-            .get(&self.node)
+            .get(&self.node_name)
             .await?;
         let reference = node.controller_owner_ref(&());
         Ok(reference.unwrap_or_default())
     }
 
-    /// Compares a sent slice with the stored one, and disables the features whose fields the API
-    /// server dropped.
+    /// Compares a slice as it was sent with the slice that the API server stored. Disables the
+    /// features whose fields the API server has dropped.
     fn detect_dropped_fields(&mut self, sent: &ResourceSlice, stored: &ResourceSlice) {
-        let counters = |slice: &ResourceSlice| slice.spec.shared_counters.is_some();
-        let lost_counters = counters(sent) && !counters(stored);
-        let devices = |slice: &ResourceSlice| slice.spec.devices.clone().unwrap_or_default();
-        let (sent, kept) = (devices(sent), devices(stored));
+        let has_counters = |slice: &ResourceSlice| slice.spec.shared_counters.is_some();
+        let drops_counters = has_counters(sent) && !has_counters(stored);
+        let get_devices = |slice: &ResourceSlice| slice.spec.devices.clone().unwrap_or_default();
+        let (sent_devices, stored_devices) = (get_devices(sent), get_devices(stored));
         let name = stored.name_any();
-        let (pool, count) = (&stored.spec.pool.name, kept.len());
-        let unhealthy = sent.iter().filter(|device| device.taints.is_some()).count();
-        tracing::info!("published {count} devices of {pool}, {unhealthy} of them unhealthy");
-        let is_lost = |has_field: fn(&Device) -> bool| {
-            sent.iter().any(has_field) && !kept.iter().any(has_field)
+        let (pool, count) = (&stored.spec.pool.name, stored_devices.len());
+        let unhealthy_count = sent_devices
+            .iter()
+            .filter(|device| device.taints.is_some())
+            .count();
+        tracing::info!("published {count} devices of {pool}, {unhealthy_count} of them unhealthy");
+        let is_dropped = |has_field: fn(&Device) -> bool| {
+            sent_devices.iter().any(has_field) && !stored_devices.iter().any(has_field)
         };
-        if is_lost(|device| device.taints.is_some()) && self.features.taints {
+        if is_dropped(|device| device.taints.is_some()) && self.features.has_taints {
             tracing::warn!(
                 "the API server drops taints of devices (feature gate DRADeviceTaints): unhealthy \
                  devices are left out of resource slices"
             );
-            self.features.taints = false;
+            self.features.has_taints = false;
         }
-        if is_lost(|device| device.allow_multiple_allocations == Some(true)) && self.features.shares
+        if is_dropped(|device| device.allow_multiple_allocations == Some(true))
+            && self.features.has_shares
         {
             tracing::warn!(
                 "the API server drops allowMultipleAllocations (feature gate \
                  DRAConsumableCapacity): each share is published as a device"
             );
-            self.features.shares = false;
+            self.features.has_shares = false;
         }
-        let lost_counters = lost_counters || is_lost(|device| device.consumes_counters.is_some());
-        if lost_counters && self.features.parts {
+        let drops_counters =
+            drops_counters || is_dropped(|device| device.consumes_counters.is_some());
+        if drops_counters && self.features.has_parts {
             tracing::warn!(
                 "the API server drops counters (feature gate DRAPartitionableDevices): parts of \
                  devices are not offered to claims"
             );
-            self.features.parts = false;
+            self.features.has_parts = false;
         }
-        if sent == kept {
-            self.changed_by_server.remove(&name)
+        if sent_devices == stored_devices {
+            self.server_changed_devices.remove(&name)
         } else {
-            self.changed_by_server.insert(name, (sent, kept))
+            self.server_changed_devices
+                .insert(name, (sent_devices, stored_devices))
         };
     }
 }

@@ -1,50 +1,53 @@
 //! Delays the reversal of changes that other programs make to the slices.
 //!
 //! The kubelet deletes all slices when it starts, and the driver must write them again at once.
-//! But another version of the driver on the node may want different slices; without a delay, the
-//! two would overwrite each other without end.
+//! However, another version of the driver on the node may plan different slices. Without a delay,
+//! the two drivers would overwrite each other's slices without end.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The minimum and maximum delay, also between attempts after a failure.
+/// The minimum delay before a change is reverted, or before an attempt after a failure.
 pub(super) const MIN_DELAY: Duration = Duration::from_secs(1);
+/// The maximum delay before a change is reverted, or before an attempt after a failure.
 pub(super) const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// The delay after a write during which changes by other programs are not reverted.
 #[derive(Debug)]
 pub(super) struct RevertDelay {
-    last_write: Option<Instant>,
+    last_write_time: Option<Instant>,
     duration: Duration,
 }
 
 impl RevertDelay {
     pub(super) fn new() -> Self {
         RevertDelay {
-            last_write: None,
+            last_write_time: None,
             duration: MIN_DELAY,
         }
     }
 
     /// Returns the earliest time at which a change that is noticed now may be reverted.
-    pub(super) fn earliest_revert(&self, now: Instant) -> Instant {
-        self.last_write
-            .map_or(now, |wrote| now.max(wrote + self.duration))
+    pub(super) fn earliest_revert_time(&self, now: Instant) -> Instant {
+        self.last_write_time.map_or(now, |last_write_time| {
+            now.max(last_write_time + self.duration)
+        })
     }
 
-    /// Records a write. `is_revert` says whether it reverted a change by another program. Returns
-    /// the next delay if it is longer than the previous one.
+    /// Records a write of slices. `is_revert` tells whether the write reverted a change by another
+    /// program. Returns the new delay if it is longer than the previous one.
     pub(super) fn record_write(&mut self, now: Instant, is_revert: bool) -> Option<Duration> {
-        let previous = self.last_write.replace(now);
-        let is_soon = previous.is_some_and(|previous| now - previous <= self.duration * 2);
-        let length = match (is_soon, is_revert) {
+        let last_write_time = self.last_write_time.replace(now);
+        let is_soon = last_write_time
+            .is_some_and(|last_write_time| now - last_write_time <= self.duration * 2);
+        let duration = match (is_soon, is_revert) {
             (true, true) => (self.duration * 2).min(MAX_DELAY),
             (true, false) => self.duration,
             (false, _) => MIN_DELAY,
         };
-        let is_longer = length > std::mem::replace(&mut self.duration, length);
-        is_longer.then_some(length)
+        let is_longer = duration > std::mem::replace(&mut self.duration, duration);
+        is_longer.then_some(duration)
     }
 }
 
@@ -57,25 +60,25 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut delay = RevertDelay::new();
-        assert_eq!(delay.earliest_revert(at(0)), at(0));
+        assert_eq!(delay.earliest_revert_time(at(0)), at(0));
         delay.record_write(at(0), false);
         // Each answer as early as it may be.
         let mut now = at(0);
         let mut grown = Vec::new();
         for _ in 0..8 {
-            now = delay.earliest_revert(now);
+            now = delay.earliest_revert_time(now);
             grown.extend(delay.record_write(now, true).map(|longer| longer.as_secs()));
         }
         assert_eq!(grown, [2, 4, 8, 16, 32, 60]);
         // What changed on the node does not make it shorter.
         delay.record_write(now + MIN_DELAY, false);
         assert_eq!(
-            delay.earliest_revert(now + MIN_DELAY),
+            delay.earliest_revert_time(now + MIN_DELAY),
             now + MIN_DELAY + MAX_DELAY
         );
         let later = now + Duration::from_secs(600);
-        assert_eq!(delay.earliest_revert(later), later);
+        assert_eq!(delay.earliest_revert_time(later), later);
         delay.record_write(later, true);
-        assert_eq!(delay.earliest_revert(later), later + MIN_DELAY);
+        assert_eq!(delay.earliest_revert_time(later), later + MIN_DELAY);
     }
 }

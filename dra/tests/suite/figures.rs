@@ -117,15 +117,15 @@ fn five_thousand_nodes_write_what_has_changed() {
     let edits = FoundEdits::default();
     let found = FoundClass { inventory, edits };
     let features = SliceFeatures {
-        taints: true,
-        shares: true,
-        parts: true,
-        effect: "NoSchedule".to_owned(),
+        has_taints: true,
+        has_shares: true,
+        has_parts: true,
+        taint_effect: "NoSchedule".to_owned(),
     };
     let healthy = [ClassDevices::new(class, found, Path::new("/")).0];
     let mut faulty = healthy.clone();
     let reason = "it is hot".to_owned();
-    faulty[0].found.inventory.devices[3].health = Health::Unhealthy { reason };
+    faulty[0].found_class.inventory.devices[3].health = Health::Unhealthy { reason };
     let mut slices = vec![Vec::new(); NODES];
     let mut writes = |hot: Option<usize>| -> usize {
         let each = slices.iter_mut().enumerate().map(|(node, slices)| {

@@ -19,83 +19,88 @@ use injection_plan::cdi::{
 };
 use nix::errno::Errno;
 
-use super::yaml_kind::yaml_kind;
+use super::yaml_kind::read_yaml_kind;
 use super::{PodAllocations, Resources};
 
-/// The CDI specifications of the advertised devices.
+/// The files with the CDI specifications of the advertised devices.
 #[derive(Debug, Clone)]
 pub(crate) struct CdiFiles {
     /// The directory from which engines read CDI specifications.
     directory: PathBuf,
     /// The path of the hook on the host.
-    hook: PathBuf,
+    hook_path: PathBuf,
     /// The path of the hook's configuration on the host. `None` means the default path.
-    hook_config: Option<PathBuf>,
+    hook_config_path: Option<PathBuf>,
     /// The host's root directory, as engines see it.
     host_root: PathBuf,
-    /// The files that this process wrote, and files of an earlier process for a class that cannot
-    /// be used now. Files that are not in the set belong to other programs. `None` means that this
-    /// process has not written yet; then every file of a kind of the plugin is taken for an
-    /// earlier process's file and is replaced.
-    written: Option<BTreeSet<String>>,
+    /// The names of the files that this process wrote, and of an earlier process's files for
+    /// classes that cannot be used now. All other files belong to other programs. `None` means that
+    /// this process has not written a file yet. Then each file with a kind of the plugin counts as
+    /// an earlier process's file and is replaced.
+    own_files: Option<BTreeSet<String>>,
     allocations: PodAllocations,
-    /// The files of kinds that are no longer served. They are kept because pods still have devices
-    /// of them.
-    used: BTreeSet<String>,
+    /// The names of files whose kinds are no longer served. The files are kept because pods still
+    /// have their devices.
+    retained_files: BTreeSet<String>,
 }
 
-/// Builds the CDI specifications for the devices of a class. A device that cannot be described
-/// becomes unhealthy.
+/// Builds the CDI descriptions of a class's devices, and appends them to `described_devices`. Marks
+/// a device as unhealthy if it cannot be described, and returns the inventory with these marks.
 pub(super) fn describe_devices(
     description: Description<'_>,
     class: &DeviceClass,
     inventory: discover::Inventory,
     control_nodes: Vec<FoundNode>,
-    all: &mut DescribedDevices,
+    described_devices: &mut DescribedDevices,
 ) -> discover::Inventory {
     let edits = FoundEdits {
         nodes: control_nodes,
         ..FoundEdits::default()
     };
-    let found = FoundClass { inventory, edits };
-    let mut described = description.describe_devices(class, &found);
-    let mut inventory = found.inventory;
-    for omission in &described.omissions {
+    let found_class = FoundClass { inventory, edits };
+    let mut class_devices = description.describe_devices(class, &found_class);
+    let mut inventory = found_class.inventory;
+    for omission in &class_devices.omissions {
         if let Omission::Device { device, error, .. } = omission
-            && let Some(device) = inventory.devices.iter_mut().find(|one| one.id == *device)
+            && let Some(device) = inventory
+                .devices
+                .iter_mut()
+                .find(|candidate| candidate.id == *device)
             && device.health.is_healthy()
         {
             let reason = format!("no engine can be told of it: {error}");
             device.health = Health::Unhealthy { reason };
         }
     }
-    all.devices.append(&mut described.devices);
-    all.omissions.append(&mut described.omissions);
+    described_devices.devices.append(&mut class_devices.devices);
+    described_devices
+        .omissions
+        .append(&mut class_devices.omissions);
     inventory
 }
 
 impl CdiFiles {
     pub(crate) fn new(
         directory: PathBuf,
-        hook: PathBuf,
+        hook_path: PathBuf,
         host_root: PathBuf,
         allocations: PodAllocations,
     ) -> Self {
         CdiFiles {
             directory,
-            hook,
-            hook_config: None,
+            hook_path,
+            hook_config_path: None,
             host_root,
-            written: None,
+            own_files: None,
             allocations,
-            used: BTreeSet::new(),
+            retained_files: BTreeSet::new(),
         }
     }
 
     /// Sets the path of the hook's configuration, if it is not the default one.
-    pub(crate) fn with_hook_config(self, hook_config: Option<PathBuf>) -> Self {
+    pub(crate) fn with_hook_config(self, hook_config_path: Option<PathBuf>) -> Self {
         CdiFiles {
-            hook_config,
+            hook_config_path,
             ..self
         }
     }
@@ -107,114 +112,124 @@ impl CdiFiles {
     pub(super) fn description(&self) -> Description<'_> {
         Description {
             hook: Some(ThinHook {
-                program: &self.hook,
+                program: &self.hook_path,
                 timeout: runtime_config::HOOK_TIMEOUT,
-                config: self.hook_config.as_deref(),
+                config: self.hook_config_path.as_deref(),
             }),
             host_root: &self.host_root,
         }
     }
 
     /// Writes the specifications that have changed, and removes obsolete files. Returns one line
-    /// for each error that keeps a device from its specification. If a specification cannot be
-    /// written, its devices become unhealthy, because the engine would refuse each container with
-    /// one of them. The files of the classes in `unusable` are kept, and so are files for devices
-    /// that pods have: without them the engine would refuse to restart the container, with a
-    /// message that does not name the cause.
+    /// for each error. If a specification cannot be written, its devices become unhealthy, because
+    /// the engine would refuse each container with one of them. The files of `unusable_classes` and
+    /// the files for devices of running pods are kept: without its file the engine could not
+    /// restart a container.
     pub(super) fn write(
         &mut self,
-        described: DescribedDevices,
-        inventory: &mut Resources,
-        unusable: &UnusableClasses,
+        described_devices: DescribedDevices,
+        resources: &mut Resources,
+        unusable_classes: &UnusableClasses,
     ) -> Vec<String> {
         let generated =
-            GeneratedSpecifications::from_described(described, SpecificationOwner::Plugin);
-        let files = generated.specifications.iter();
-        let files = files.map(|specification| specification.file_name());
-        let files: BTreeSet<String> = files.collect();
-        let before = self.written.as_ref();
-        let used_files = OnceCell::new();
-        let used = RefCell::new(BTreeSet::new());
-        let is_old = |name: &str| {
-            let is_old = before.is_none_or(|before| before.contains(name));
-            if !is_old || files.contains(name) {
-                return is_old;
+            GeneratedSpecifications::from_described(described_devices, SpecificationOwner::Plugin);
+        let specifications = generated.specifications.iter();
+        let new_files: BTreeSet<String> = specifications
+            .map(|specification| specification.file_name())
+            .collect();
+        let earlier_files = self.own_files.as_ref();
+        let files_in_use = OnceCell::new();
+        let retained_names = RefCell::new(BTreeSet::new());
+        let is_obsolete = |name: &str| {
+            let is_own = earlier_files.is_none_or(|names| names.contains(name));
+            if !is_own || new_files.contains(name) {
+                return is_own;
             }
-            let files: &Option<BTreeSet<String>> =
-                used_files.get_or_init(|| self.allocations.read_used_files());
-            let is_used = files.as_ref().is_none_or(|files| files.contains(name));
+            let files_in_use: &Option<BTreeSet<String>> =
+                files_in_use.get_or_init(|| self.allocations.read_used_files());
+            let is_used = files_in_use
+                .as_ref()
+                .is_none_or(|names| names.contains(name));
             if is_used {
-                used.borrow_mut().insert(name.to_owned());
+                retained_names.borrow_mut().insert(name.to_owned());
             }
             !is_used
         };
-        let user = SpecificationOwner::Plugin;
+        let owner = SpecificationOwner::Plugin;
         let directory = &self.directory;
-        let changes = directory::update(directory, &generated, user, unusable, is_old, |text| {
-            yaml_kind(&text).map(ForeignKind::Known)
-        });
+        let update = directory::update(
+            directory,
+            &generated,
+            owner,
+            unusable_classes,
+            is_obsolete,
+            |text| read_yaml_kind(&text).map(ForeignKind::Known),
+        );
         let omissions = generated.omissions.into_iter();
-        let faults = omissions.filter(|omission| omission.is_error());
-        let mut errors: Vec<String> = faults
+        let omission_errors = omissions.filter(|omission| omission.is_error());
+        let mut errors: Vec<String> = omission_errors
             .map(|omission| format!("{:#}", anyhow::Error::new(omission)))
             .collect();
-        let mut unwritten: BTreeMap<String, String> = BTreeMap::new();
-        match changes {
+        let mut unwritten_kinds: BTreeMap<String, String> = BTreeMap::new();
+        match update {
             Ok(DirectoryUpdate {
                 changes,
                 failures,
                 retained,
             }) => {
                 for (kind, error) in failures {
-                    let is_there = is_out_of_descriptors(&error)
+                    let has_old_file = is_out_of_descriptors(&error)
                         && self.has_written(&generated.specifications, &kind);
                     let text = format!("{:#}", anyhow::Error::new(error));
-                    if is_there {
+                    if has_old_file {
                         errors.push(text);
                     } else {
-                        unwritten.insert(kind, text);
+                        unwritten_kinds.insert(kind, text);
                     }
                 }
-                let used = used.into_inner();
-                for name in used.difference(&self.used) {
+                let retained_names = retained_names.into_inner();
+                for name in retained_names.difference(&self.retained_files) {
                     tracing::info!(
                         "CDI: {} stays until no pod has devices of it: they are not served any more",
                         self.directory.join(name).display()
                     );
                 }
-                let written = self.written.get_or_insert_default();
-                written.extend(files);
-                written.extend(retained);
-                written.extend(used.iter().cloned());
-                self.used = used;
+                let own_files = self.own_files.get_or_insert_default();
+                own_files.extend(new_files);
+                own_files.extend(retained);
+                own_files.extend(retained_names.iter().cloned());
+                self.retained_files = retained_names;
                 for change in changes {
                     let text = change.to_string();
                     if let SpecificationChange::Conflict { kind, .. } = change {
-                        unwritten.insert(kind, text);
+                        unwritten_kinds.insert(kind, text);
                     } else {
                         tracing::info!("CDI: {text}");
                     }
                 }
             }
             Err(error) => {
-                // If the process has merely run out of file descriptors, the files that it wrote
-                // before still exist.
-                let lacking = is_out_of_descriptors(&error);
-                let known = self.written.as_ref().filter(|_| lacking);
+                // The files that this process wrote before still exist if it has only run out of
+                // file descriptors.
+                let lacks_descriptors = is_out_of_descriptors(&error);
+                let existing_files = self.own_files.as_ref().filter(|_| lacks_descriptors);
                 let text = format!("{:#}", anyhow::Error::new(error));
-                let is_there = |name: &String| known.is_some_and(|known| known.contains(name));
-                let kinds = generated.specifications.into_iter();
-                let lost = kinds.filter(|one| !is_there(&one.file_name()));
-                unwritten.extend(lost.map(|one| (one.kind, text.clone())));
-                if unwritten.is_empty() {
+                let exists =
+                    |name: &String| existing_files.is_some_and(|names| names.contains(name));
+                let specifications = generated.specifications.into_iter();
+                let missing_specifications =
+                    specifications.filter(|specification| !exists(&specification.file_name()));
+                unwritten_kinds.extend(
+                    missing_specifications.map(|specification| (specification.kind, text.clone())),
+                );
+                if unwritten_kinds.is_empty() {
                     errors.push(text);
                 }
             }
         }
-        for (kind, reason) in unwritten {
-            let mut resources = inventory.iter_mut();
-            let resource =
-                resources.find(|(name, _)| SpecificationOwner::Plugin.kind(name) == kind);
+        for (kind, reason) in unwritten_kinds {
+            let mut entries = resources.iter_mut();
+            let resource = entries.find(|(name, _)| SpecificationOwner::Plugin.kind(name) == kind);
             if let Some((_, resource)) = resource {
                 Arc::make_mut(resource).mark_unhealthy(&reason);
             }
@@ -225,18 +240,19 @@ impl CdiFiles {
         errors
     }
 
-    /// Returns whether an earlier call wrote the specification of this CDI kind.
+    /// Returns whether this process has written the specification of this CDI kind before.
     fn has_written(&self, specifications: &[Specification], kind: &str) -> bool {
         let mut specifications = specifications.iter();
-        let specification = specifications.find(|one| one.kind == kind);
-        let written = self.written.as_ref();
-        written
-            .is_some_and(|names| specification.is_some_and(|one| names.contains(&one.file_name())))
+        let specification = specifications.find(|candidate| candidate.kind == kind);
+        let (Some(own_files), Some(specification)) = (&self.own_files, specification) else {
+            return false;
+        };
+        own_files.contains(&specification.file_name())
     }
 }
 
 fn is_out_of_descriptors(error: &DirectoryError) -> bool {
-    let cause = error.source().and_then(|cause| cause.downcast_ref());
-    let number = cause.and_then(io::Error::raw_os_error);
-    number.is_some_and(|number| matches!(Errno::from_raw(number), Errno::EMFILE | Errno::ENFILE))
+    let io_error = error.source().and_then(|source| source.downcast_ref());
+    let errno = io_error.and_then(io::Error::raw_os_error);
+    errno.is_some_and(|number| matches!(Errno::from_raw(number), Errno::EMFILE | Errno::ENFILE))
 }

@@ -1,20 +1,21 @@
-//! Describes the differences between two device scans for the log.
+//! Describes the differences between two lists of a resource's devices, for the log.
 
 use device_class::discover::Health;
 use device_class::name::DeviceId;
 
 use super::resource::Resource;
 
-/// Returns a log message for each device that differs between `before` and `after`.
-pub(crate) fn changes<'a>(
-    before: &'a Resource,
-    after: &'a Resource,
+/// Returns the id of each device that differs between `old_resource` and `new_resource`, with a log
+/// message.
+pub(crate) fn describe_changes<'a>(
+    old_resource: &'a Resource,
+    new_resource: &'a Resource,
 ) -> Vec<(&'a DeviceId, String)> {
-    let present = after.devices().iter().filter_map(|device| {
-        let known = before.position(device.id.as_str());
-        let known = known.map(|position| &before.devices()[position].health);
-        let message = match (known, &device.health) {
-            (Some(known), health) if known == health => return None,
+    let changed_devices = new_resource.devices().iter().filter_map(|device| {
+        let position = old_resource.find_position(device.id.as_str());
+        let previous_health = position.map(|position| &old_resource.devices()[position].health);
+        let message = match (previous_health, &device.health) {
+            (Some(previous_health), health) if previous_health == health => return None,
             (Some(_), Health::Healthy) => "device is healthy again".to_owned(),
             (Some(_), Health::Unhealthy { reason }) => format!("device is unhealthy: {reason}"),
             (None, Health::Healthy) => "device appeared".to_owned(),
@@ -24,10 +25,11 @@ pub(crate) fn changes<'a>(
         };
         Some((&device.id, message))
     });
-    let gone = before.devices().iter();
-    let gone = gone.filter(|device| after.position(device.id.as_str()).is_none());
-    present
-        .chain(gone.map(|device| (&device.id, "device removed".to_owned())))
+    let removed_devices = old_resource.devices().iter();
+    let removed_devices =
+        removed_devices.filter(|device| new_resource.find_position(device.id.as_str()).is_none());
+    changed_devices
+        .chain(removed_devices.map(|device| (&device.id, "device removed".to_owned())))
         .collect()
 }
 
@@ -41,7 +43,7 @@ mod tests {
         let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(device);
         let before = resource(vec![a.clone(), b, unhealthy_device("c", "no node"), d]);
         let after = resource(vec![a, unhealthy_device("b", "too hot"), c, e]);
-        let changed = changes(&before, &after).into_iter();
+        let changed = describe_changes(&before, &after).into_iter();
         let lines: Vec<String> = changed.map(|(id, said)| format!("{id}: {said}")).collect();
         let wanted = [
             "b: device is unhealthy: too hot",
@@ -50,6 +52,6 @@ mod tests {
             "d: device removed",
         ];
         assert_eq!(lines, wanted);
-        assert_eq!(changes(&after, &after), []);
+        assert_eq!(describe_changes(&after, &after), []);
     }
 }

@@ -1,5 +1,5 @@
-//! Finds the devices that ResourceClaims use. Pods with prepared claims may still run after a
-//! class was moved from `boathook-dra` to this plugin.
+//! Finds the devices that prepared ResourceClaims use, so that the plugin does not offer them. Pods
+//! with such claims may still run after a class was moved from `boathook-dra` to this plugin.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,39 +15,43 @@ use rooted_path::read_own_text;
 #[derive(Debug, Default)]
 pub(crate) struct ClaimedDevices {
     devices: BTreeSet<DeviceRef>,
-    /// The classes of which a part is being created for a claim. The device is known only once the
-    /// part exists.
-    classes: BTreeSet<ClassName>,
-    /// The error of an unreadable record, which may name any device.
-    unreadable: Option<String>,
+    /// The classes for which `boathook-dra` is creating a part for a claim. The id of the new
+    /// device is not known until the part exists.
+    classes_with_new_parts: BTreeSet<ClassName>,
+    /// The reason to withhold all devices: the record of a claim is unreadable, and the claim may
+    /// use any device.
+    unreadable_reason: Option<String>,
 }
 
 impl ClaimedDevices {
     /// Reads the claim records of a directory. Also returns one line for each unreadable record.
     pub(crate) fn read(directory: &Path) -> (Self, Vec<String>) {
-        let (mut claimed, mut problems) = (Self::default(), Vec::new());
-        let mut unreadable = |path: &Path, error: &io::Error| {
-            let path = path.display();
+        let (mut claimed_devices, mut problems) = (Self::default(), Vec::new());
+        let mut report_unreadable = |path: &Path, error: &io::Error| {
+            let shown_path = path.display();
             problems.push(format!(
-                "{path}: no device is offered, since a claim may have it, and its record cannot be \
+                "{shown_path}: no device is offered, since a claim may have it, and its record cannot be \
                  read ({error}); remove the file if no pod has a claim on this node"
             ));
-            let reason = format!("a resource claim may have it, whose record {path} is unreadable");
-            claimed.unreadable = Some(reason);
+            let reason =
+                format!("a resource claim may have it, whose record {shown_path} is unreadable");
+            claimed_devices.unreadable_reason = Some(reason);
         };
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return (claimed, problems),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return (claimed_devices, problems);
+            }
             Err(error) => {
-                unreadable(directory, &error);
-                return (claimed, problems);
+                report_unreadable(directory, &error);
+                return (claimed_devices, problems);
             }
         };
         for entry in entries {
             let path = match entry {
                 Ok(entry) => entry.path(),
                 Err(error) => {
-                    unreadable(directory, &error);
+                    report_unreadable(directory, &error);
                     break;
                 }
             };
@@ -56,27 +60,32 @@ impl ClaimedDevices {
             }
             match read_record(&path) {
                 Ok(record) => {
-                    let devices = record.devices.iter().filter(|one| !one.admin);
-                    claimed.devices.extend(devices.map(|one| one.device_ref()));
-                    let making = record.making.into_iter();
-                    claimed.classes.extend(making.map(|one| one.class));
+                    let devices = record.devices.iter().filter(|device| !device.admin);
+                    claimed_devices
+                        .devices
+                        .extend(devices.map(|device| device.device_ref()));
+                    let new_parts = record.making.into_iter();
+                    claimed_devices
+                        .classes_with_new_parts
+                        .extend(new_parts.map(|part| part.class));
                 }
-                // The claim was unprepared after the directory was listed.
+                // The record is ignored, because the claim was unprepared after the directory was
+                // listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => unreadable(&path, &error),
+                Err(error) => report_unreadable(&path, &error),
             }
         }
-        (claimed, problems)
+        (claimed_devices, problems)
     }
 
-    /// Makes a device unhealthy if a claim uses it or may use it.
-    pub(super) fn withhold(&self, class: &ClassName, device: &mut Device) {
+    /// Marks a device as unhealthy if a claim uses it or may use it.
+    pub(super) fn withhold_device(&self, class: &ClassName, device: &mut Device) {
         let device_ref = DeviceRef::new(class, &device.id);
-        let reason = match &self.unreadable {
+        let reason = match &self.unreadable_reason {
             _ if self.devices.contains(&device_ref) => {
                 "a resource claim still has it by boathook-dra".to_owned()
             }
-            _ if self.classes.contains(class) => {
+            _ if self.classes_with_new_parts.contains(class) => {
                 "boathook-dra makes a part of a device of its class for a resource claim".to_owned()
             }
             Some(reason) => reason.clone(),

@@ -29,10 +29,10 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         request_env: "DUMMY_VISIBLE_DEVICES".to_owned().try_into().unwrap(),
         count_env: None,
         call_count_env: None,
-        max_per_container: None,
-        one_device: false,
-        by_cdi: false,
-        count_only: false,
+        max_shares_per_container: None,
+        requires_one_device: false,
+        uses_cdi: false,
+        is_count_only: false,
         placement: Preference::Packed,
     };
     Resource::new(name, Arc::new(properties), devices)
@@ -43,10 +43,10 @@ pub(crate) fn device(id: &str) -> AdvertisedDevice {
     AdvertisedDevice {
         id: id.to_owned().try_into().unwrap(),
         health: Health::Healthy,
-        numa: None,
+        numa_node: None,
         group: None,
         connections: Arc::default(),
-        share_of: None,
+        shared_device_id: None,
         env: Arc::default(),
     }
 }

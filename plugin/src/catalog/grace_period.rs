@@ -15,74 +15,80 @@ use super::resource::{AdvertisedDevice, Resource};
 #[derive(Debug)]
 pub(crate) struct GracePeriod {
     duration: Duration,
-    missing: BTreeMap<(ResourceName, DeviceId), Instant>,
+    /// The time at which each missing device was first missed.
+    missing_since: BTreeMap<(ResourceName, DeviceId), Instant>,
 }
 
 impl GracePeriod {
     pub(crate) fn new(duration: Duration) -> Self {
         GracePeriod {
             duration,
-            missing: BTreeMap::new(),
+            missing_since: BTreeMap::new(),
         }
     }
 
-    /// Returns the devices to advertise after a scan. `known` were advertised before, and `found`
-    /// are the result of the scan at `now`. A missing device stays as unhealthy for the grace
-    /// period. It is removed at once if its class is not in `classes`.
+    /// Returns the resources to advertise after a scan. `previous_resources` were advertised until
+    /// now, and `scanned_resources` are the result of the scan at `now`. A missing device stays
+    /// listed as unhealthy for the grace period, or is removed at once if its class is not in
+    /// `classes`.
     pub(crate) fn apply(
         &mut self,
-        known: &Resources,
-        mut found: Resources,
+        previous_resources: &Resources,
+        mut scanned_resources: Resources,
         classes: &BTreeSet<ClassName>,
         now: Instant,
     ) -> Resources {
-        let mut missing = BTreeMap::new();
-        for (name, before) in known
+        let mut missing_since = BTreeMap::new();
+        for (name, old_resource) in previous_resources
             .iter()
-            .filter(|(_, known)| classes.contains(&known.properties.class))
+            .filter(|(_, resource)| classes.contains(&resource.properties.class))
         {
-            let now_there = found.get(name);
-            if now_there.is_some_and(|there| there.properties.class != before.properties.class) {
+            let new_resource = scanned_resources.get(name);
+            if new_resource.is_some_and(|new_resource| {
+                new_resource.properties.class != old_resource.properties.class
+            }) {
                 continue;
             }
-            let is_there = |id: &DeviceId| {
-                now_there.is_some_and(|there| there.position(id.as_str()).is_some())
+            let is_present = |id: &DeviceId| {
+                new_resource
+                    .is_some_and(|new_resource| new_resource.find_position(id.as_str()).is_some())
             };
-            let mut kept = Vec::new();
-            for device in before
+            let mut missing_devices = Vec::new();
+            for device in old_resource
                 .devices()
                 .iter()
-                .filter(|device| !is_there(&device.id))
+                .filter(|device| !is_present(&device.id))
             {
                 let key = (name.clone(), device.id.clone());
-                let since = *self.missing.get(&key).unwrap_or(&now);
-                if now.duration_since(since) < self.duration {
-                    missing.insert(key, since);
-                    kept.push(mark_missing(device));
+                let start = *self.missing_since.get(&key).unwrap_or(&now);
+                if now.duration_since(start) < self.duration {
+                    missing_since.insert(key, start);
+                    missing_devices.push(mark_missing(device));
                 }
             }
-            if !kept.is_empty() {
-                let there = now_there.map_or(&[][..], |there| there.devices());
-                // Missing devices come last, so that they are the ones to be cut if the list is
-                // too long.
+            if !missing_devices.is_empty() {
+                let present_devices =
+                    new_resource.map_or(&[][..], |new_resource| new_resource.devices());
+                // The missing devices come last, so that they are dropped first if the list exceeds
+                // the size limit of a message.
                 let mut budget = MessageBudget::new();
-                let devices = there.iter().cloned().chain(kept);
-                let devices = devices.filter(|device| budget.reserve(device)).collect();
-                let properties = Arc::clone(&before.properties);
+                let all_devices = present_devices.iter().cloned().chain(missing_devices);
+                let devices = all_devices
+                    .filter(|device| budget.reserve(device))
+                    .collect();
+                let properties = Arc::clone(&old_resource.properties);
                 let resource = Resource::new(name.clone(), properties, devices);
-                found.insert(name.clone(), Arc::new(resource));
+                scanned_resources.insert(name.clone(), Arc::new(resource));
             }
         }
-        self.missing = missing;
-        found
+        self.missing_since = missing_since;
+        scanned_resources
     }
 
-    /// Returns the time at which the next grace period ends.
-    pub(crate) fn next_end(&self) -> Option<Instant> {
-        self.missing
-            .values()
-            .min()
-            .map(|since| *since + self.duration)
+    /// Returns the time at which the grace period of the first missing device ends.
+    pub(crate) fn next_end_time(&self) -> Option<Instant> {
+        let first_missing_time = self.missing_since.values().min();
+        first_missing_time.map(|start| *start + self.duration)
     }
 }
 
@@ -134,7 +140,7 @@ mod tests {
             known = grace.apply(&known, inventory(found), &classes, now);
             assert_eq!(brief(&known), wanted, "second {second}");
         }
-        assert_eq!(grace.next_end(), None);
+        assert_eq!(grace.next_end_time(), None);
     }
 
     #[test]

@@ -3,39 +3,43 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A hash table with open addressing, of positions in a list of devices.
+/// A hash table with open addressing, which maps the ids of devices to their positions in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IdIndex(Vec<u32>);
 
-/// Marks an unused slot. No device has this position, because a message to the kubelet cannot have
-/// so many devices.
-const UNUSED: u32 = u32::MAX;
+/// The value of an unused slot. No device has this position, because a message to the kubelet
+/// cannot list so many devices.
+const UNUSED_SLOT: u32 = u32::MAX;
 
 impl IdIndex {
-    /// Creates an index of `count` devices. `id` returns the id at a position. If several devices
-    /// have the same id, the index finds the first one.
-    pub(super) fn new<'d>(count: usize, id: impl Fn(usize) -> &'d str) -> Self {
-        // At least a quarter of the slots stays unused, which keeps searches short.
-        let slots = (count + count / 3 + 1).next_power_of_two();
-        let mut index = IdIndex(vec![UNUSED; slots]);
-        for (position, number) in (0..count).zip(0..UNUSED) {
-            if let Err(slot) = index.search(id(position), &id) {
-                index.0[slot] = number;
+    /// Creates an index of `count` devices. `id_at` returns the id of the device at a position. If
+    /// several devices have the same id, the index finds the first one.
+    pub(super) fn new<'d>(count: usize, id_at: impl Fn(usize) -> &'d str) -> Self {
+        // At least a quarter of the slots remains unused, so that searches are short.
+        let slot_count = (count + count / 3 + 1).next_power_of_two();
+        let mut index = IdIndex(vec![UNUSED_SLOT; slot_count]);
+        for (position, entry) in (0..count).zip(0..UNUSED_SLOT) {
+            if let Err(slot) = index.search_slot(id_at(position), &id_at) {
+                index.0[slot] = entry;
             }
         }
         index
     }
 
-    /// Returns the position of the device with an id.
-    pub(super) fn find<'d>(&self, wanted: &str, id: impl Fn(usize) -> &'d str) -> Option<usize> {
-        self.search(wanted, id).ok()
+    /// Returns the position of the device with this id.
+    pub(super) fn find_position<'d>(
+        &self,
+        id: &str,
+        id_at: impl Fn(usize) -> &'d str,
+    ) -> Option<usize> {
+        self.search_slot(id, id_at).ok()
     }
 
-    /// Returns the position of the device with an id, or else the unused slot at which the search
-    /// ended.
-    fn search<'d>(&self, wanted: &str, id: impl Fn(usize) -> &'d str) -> Result<usize, usize> {
+    /// Returns the position of the device with this id. Otherwise, the error is the unused slot at
+    /// which the search ended.
+    fn search_slot<'d>(&self, id: &str, id_at: impl Fn(usize) -> &'d str) -> Result<usize, usize> {
         let mut hasher = DefaultHasher::new();
-        wanted.hash(&mut hasher);
+        id.hash(&mut hasher);
         let mask = self.0.len() - 1;
         #[expect(
             clippy::cast_possible_truncation,
@@ -44,10 +48,10 @@ impl IdIndex {
         let mut slot = hasher.finish() as usize & mask;
         loop {
             let position = match self.0[slot] {
-                UNUSED => return Err(slot),
+                UNUSED_SLOT => return Err(slot),
                 position => position as usize,
             };
-            if id(position) == wanted {
+            if id_at(position) == id {
                 return Ok(position);
             }
             slot = (slot + 1) & mask;
@@ -66,10 +70,10 @@ mod tests {
             let id = |position: usize| ids[position].as_str();
             let index = IdIndex::new(count, id);
             for (position, wanted) in ids.iter().enumerate() {
-                assert_eq!(index.find(wanted, id), Some(position), "{count}");
+                assert_eq!(index.find_position(wanted, id), Some(position), "{count}");
             }
             for other in ["", "npu", "npu-00", "npu-1000"] {
-                assert_eq!(index.find(other, id), None, "{count}");
+                assert_eq!(index.find_position(other, id), None, "{count}");
             }
         }
     }

@@ -11,180 +11,193 @@ use injection_plan::cdi::directory::{UnusableClasses, is_removed_mount};
 use tokio::sync::watch;
 
 use super::{
-    CdiFiles, ClaimedDevices, GracePeriod, Resources, ScanPause, build_resources, changes,
+    CdiFiles, ClaimedDevices, GracePeriod, Resources, ScanPause, build_resources, describe_changes,
 };
 use crate::metrics::Metrics;
 use crate::node_labels::{LabelFile, NodeLabels};
 
-/// Keeps the published resources up to date.
+/// The task that scans the host and keeps the published resources up to date.
 #[derive(Debug)]
 pub(crate) struct InventoryWatcher {
     host: HostWatcher,
     metrics: Metrics,
-    grace: GracePeriod,
-    claims: PathBuf,
+    grace_period: GracePeriod,
+    /// The directory with the claim records of `boathook-dra`.
+    claim_records: PathBuf,
     /// The CDI specifications, which are written before their devices are published. `None` means
-    /// that another component brings the hook to containers.
-    cdi: Option<CdiFiles>,
-    pause: ScanPause,
-    /// The file with node labels. `None` means that none is written.
-    labels: Option<LabelFile>,
-    inventory: watch::Sender<Resources>,
+    /// that something else, such as a runtime handler, adds the hook to containers.
+    cdi_files: Option<CdiFiles>,
+    scan_pause: ScanPause,
+    /// The file with node labels. `None` means that no labels are written.
+    label_file: Option<LabelFile>,
+    resources: watch::Sender<Resources>,
 }
 
 impl InventoryWatcher {
-    /// Creates a watcher for the classes of a configuration. `grace` is the grace period of
-    /// missing devices, and `claims` is the directory with the claim records of `boathook-dra`.
+    /// Creates a watcher for the classes of a configuration. `claim_records` is the directory with
+    /// the claim records of `boathook-dra`.
     pub(crate) fn new(
         config: Config,
-        grace: GracePeriod,
-        claims: PathBuf,
-        cdi: Option<CdiFiles>,
-        pause: ScanPause,
+        grace_period: GracePeriod,
+        claim_records: PathBuf,
+        cdi_files: Option<CdiFiles>,
+        scan_pause: ScanPause,
         metrics: Metrics,
     ) -> Self {
         let host = HostWatcher::new(config, Server::Plugin);
         metrics.set_class_errors(host.class_errors());
         InventoryWatcher {
-            grace,
-            claims,
+            grace_period,
+            claim_records,
             host,
             metrics,
-            cdi,
-            pause,
-            labels: None,
-            inventory: watch::channel(Resources::new()).0,
+            cdi_files,
+            scan_pause,
+            label_file: None,
+            resources: watch::channel(Resources::new()).0,
         }
     }
 
-    /// Makes each scan write the node labels to a file.
-    pub(crate) fn with_labels(self, labels: Option<LabelFile>) -> Self {
-        InventoryWatcher { labels, ..self }
+    /// Makes each scan write the node labels to `label_file`, if there is one.
+    pub(crate) fn with_label_file(self, label_file: Option<LabelFile>) -> Self {
+        InventoryWatcher { label_file, ..self }
     }
 
-    pub(crate) fn scans(&self) -> ScanProgress {
+    pub(crate) fn scan_progress(&self) -> ScanProgress {
         self.host.scans()
     }
 
     /// Returns a receiver for the resources, which is notified of changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Resources> {
-        self.inventory.subscribe()
+        self.resources.subscribe()
     }
 
-    /// Scans the host now, every `period`, and whenever an event may concern a device. Loads the
-    /// class files again when one has changed and on each `reload`. Returns if the directory of
-    /// CDI specifications was removed on the host while it is mounted in this container.
+    /// Scans the host at once, every `scan_interval`, and whenever an event may concern a device.
+    /// Loads the class files again when one has changed, and for each of `reloads`. Returns if the
+    /// directory of CDI specifications was removed on the host while it is mounted in this
+    /// container.
     ///
     /// During a [`ScanPause`] nothing is scanned, written or published.
-    pub(crate) async fn run(mut self, period: Duration, mut reload: Notifications) {
-        let mut changed = true;
+    pub(crate) async fn run(mut self, scan_interval: Duration, mut reloads: Notifications) {
+        let mut classes_changed = true;
         loop {
-            self.pause.wait_for_end().await;
-            self.scan(changed).await;
-            let directory = self.cdi.as_ref().map(CdiFiles::directory);
-            if directory.is_some_and(|directory| has_lost_mount(&directory)) {
+            self.scan_pause.wait_for_end().await;
+            self.scan(classes_changed).await;
+            let directory = self.cdi_files.as_ref().map(CdiFiles::directory);
+            if directory.is_some_and(|directory| is_mount_removed(&directory)) {
                 return;
             }
-            let period = self.until_next_scan(period);
+            let scan_interval = self.time_until_next_scan(scan_interval);
             // The directory of CDI specifications is watched too, so that a removed file is
             // written again.
-            let directory = self.cdi.as_ref().map(CdiFiles::directory);
-            let next = self
+            let directory = self.cdi_files.as_ref().map(CdiFiles::directory);
+            let next_task = self
                 .host
-                .wait_for_change(period, directory, &mut reload)
+                .wait_for_change(scan_interval, directory, &mut reloads)
                 .await;
-            changed = next == WatcherTask::Load && self.host.load_classes();
+            classes_changed = next_task == WatcherTask::Load && self.host.load_classes();
             self.metrics.set_class_errors(self.host.class_errors());
         }
     }
 
-    /// Returns the time until the next scan: `period`, or less if a grace period ends before.
-    fn until_next_scan(&self, period: Duration) -> Duration {
-        let end = self.grace.next_end();
-        end.map_or(period, |end| {
-            period.min(end.saturating_duration_since(Instant::now()))
+    /// Returns the time until the next scan: `scan_interval`, or less if the grace period of a
+    /// missing device ends earlier.
+    fn time_until_next_scan(&self, scan_interval: Duration) -> Duration {
+        let next_end_time = self.grace_period.next_end_time();
+        next_end_time.map_or(scan_interval, |next_end_time| {
+            scan_interval.min(next_end_time.saturating_duration_since(Instant::now()))
         })
     }
 
     async fn scan(&mut self, classes_changed: bool) {
-        let (mut cdi, claims) = (self.cdi.clone(), self.claims.clone());
-        // The devices of an unreadable class file may still exist.
-        let broken = self.host.broken_classes().cloned();
-        let labels = self.labels.clone();
-        let scanned = self.host.scan(move |host_scan| {
-            // The previous labels are kept while the scan is incomplete: while a class file is
-            // unreadable, or devices are held back.
-            let is_complete =
-                broken.as_ref().is_some_and(BTreeSet::is_empty) && host_scan.unnamed.is_empty();
-            let labels = labels.filter(|_| is_complete);
-            let label_error =
-                labels.and_then(|file| file.write(&NodeLabels::from_devices(&host_scan.classes)));
-            let (claimed, unreadable) = ClaimedDevices::read(&claims);
-            let mut scan =
-                build_resources(host_scan, &claimed, cdi.as_ref().map(CdiFiles::description));
-            let described = std::mem::take(&mut scan.described);
-            let mut unusable = UnusableClasses {
-                all: broken.is_none(),
-                names: broken.unwrap_or_default(),
+        let mut cdi_files = self.cdi_files.clone();
+        let claim_records = self.claim_records.clone();
+        // The devices of a class with an unreadable file may still exist, so their specifications
+        // are kept.
+        let broken_classes = self.host.broken_classes().cloned();
+        let label_file = self.label_file.clone();
+        let scan_task = self.host.scan(move |host_scan| {
+            // The previous labels are kept while the scan is incomplete: a class file is
+            // unreadable, or devices are held back until their names are known.
+            let is_complete = broken_classes.as_ref().is_some_and(BTreeSet::is_empty)
+                && host_scan.unnamed.is_empty();
+            let label_file = label_file.filter(|_| is_complete);
+            let label_error = label_file
+                .and_then(|file| file.write(&NodeLabels::from_devices(&host_scan.classes)));
+            let (claimed_devices, record_errors) = ClaimedDevices::read(&claim_records);
+            let description = cdi_files.as_ref().map(CdiFiles::description);
+            let mut scan = build_resources(host_scan, &claimed_devices, description);
+            let described_devices = std::mem::take(&mut scan.described_devices);
+            let mut unusable_classes = UnusableClasses {
+                all: broken_classes.is_none(),
+                names: broken_classes.unwrap_or_default(),
             };
-            unusable.names.extend(std::mem::take(&mut scan.undescribed));
-            let write = |cdi: &mut CdiFiles| cdi.write(described, &mut scan.inventory, &unusable);
-            let errors = cdi.as_mut().map(write).unwrap_or_default();
-            let cdi_errors = errors.len();
+            unusable_classes
+                .names
+                .extend(std::mem::take(&mut scan.undescribed_classes));
+            let write_files = |files: &mut CdiFiles| {
+                files.write(described_devices, &mut scan.resources, &unusable_classes)
+            };
+            let cdi_errors = cdi_files.as_mut().map(write_files).unwrap_or_default();
+            let cdi_error_count = cdi_errors.len();
             let mut warnings = scan.warnings;
-            warnings.extend(unreadable);
+            warnings.extend(record_errors);
             warnings.extend(label_error);
-            warnings.extend(errors.into_iter().map(|error| format!("CDI: {error}")));
-            ((scan.inventory, cdi, cdi_errors), warnings)
+            warnings.extend(cdi_errors.into_iter().map(|error| format!("CDI: {error}")));
+            ((scan.resources, cdi_files, cdi_error_count), warnings)
         });
-        let scanned = scanned.await;
-        self.metrics.observe_scan(scanned.duration);
-        let Some((inventory, cdi, cdi_errors)) = scanned.result else {
+        let outcome = scan_task.await;
+        self.metrics.observe_scan(outcome.duration);
+        let Some((scanned_resources, cdi_files, cdi_error_count)) = outcome.result else {
             return;
         };
-        self.cdi = cdi;
-        self.metrics.set_cdi_errors(cdi_errors);
+        self.cdi_files = cdi_files;
+        self.metrics.set_cdi_errors(cdi_error_count);
         self.metrics.set_class_errors(self.host.class_errors());
-        // After a change of the classes, missing devices may belong to no class any more.
+        // No grace period applies after a change of the classes, because a missing device may have
+        // lost its class.
         let classes = self.host.classes().iter();
         let classes: BTreeSet<_> = if classes_changed {
             BTreeSet::new()
         } else {
             classes.map(|class| class.name.clone()).collect()
         };
-        let known = self.inventory.borrow().clone();
+        let previous_resources = self.resources.borrow().clone();
         let now = Instant::now();
-        let settled = self.grace.apply(&known, inventory, &classes, now);
-        self.publish(settled);
+        let advertised =
+            self.grace_period
+                .apply(&previous_resources, scanned_resources, &classes, now);
+        self.publish(advertised);
     }
 
-    fn publish(&self, inventory: Resources) {
-        self.inventory.send_if_modified(|known| {
-            if *known == inventory {
+    fn publish(&self, resources: Resources) {
+        self.resources.send_if_modified(|published| {
+            if *published == resources {
                 return false;
             }
-            for (name, resource) in &inventory {
-                if let Some(before) = known.get(name) {
-                    for (device, change) in changes(before, resource) {
+            for (name, resource) in &resources {
+                if let Some(previous) = published.get(name) {
+                    for (device, change) in describe_changes(previous, resource) {
                         tracing::info!(resource = %name, %device, "{change}");
                     }
                 }
             }
-            *known = inventory;
+            *published = resources;
             true
         });
     }
 }
 
-/// Returns whether the directory of CDI specifications was removed on the host, and logs it.
-fn has_lost_mount(directory: &Path) -> bool {
-    let is_lost = is_removed_mount(directory);
-    if is_lost {
+/// Returns whether the mounted directory of CDI specifications was removed on the host. Logs an
+/// error if so.
+fn is_mount_removed(directory: &Path) -> bool {
+    let is_removed = is_removed_mount(directory);
+    if is_removed {
         tracing::error!(
             "{} was removed on the host, and is still mounted here: ending, so that this container \
              is started again with the directory that is there then",
             directory.display()
         );
     }
-    is_lost
+    is_removed
 }

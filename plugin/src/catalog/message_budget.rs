@@ -6,10 +6,11 @@ use prost::encoding::message::encoded_len;
 use super::resource::AdvertisedDevice;
 use kubelet_api::MAX_MESSAGE;
 
-/// The field number of `devices` in the protobuf message `ListAndWatchResponse`.
+/// The field number of `devices` in the protobuf message `ListAndWatchResponse`, which precedes
+/// each device.
 const DEVICES_TAG: u32 = 1;
 
-/// The number of bytes that are left in a message.
+/// The number of bytes that a ListAndWatch message can still hold.
 #[derive(Debug)]
 pub(super) struct MessageBudget(usize);
 
@@ -18,13 +19,13 @@ impl MessageBudget {
         MessageBudget(MAX_MESSAGE)
     }
 
-    /// Reserves the bytes of one more device, at the larger of its sizes as healthy and unhealthy.
-    /// Returns false if the device does not fit.
+    /// Reserves the bytes of one more device: its size when it is unhealthy, which is the larger
+    /// one. Returns whether the device fits.
     pub(super) fn reserve(&mut self, device: &AdvertisedDevice) -> bool {
-        let needed = encoded_len(DEVICES_TAG, &device.largest_message());
-        let left = self.0.checked_sub(needed);
-        self.0 = left.unwrap_or(self.0);
-        left.is_some()
+        let needed_bytes = encoded_len(DEVICES_TAG, &device.to_largest_message());
+        let remaining_bytes = self.0.checked_sub(needed_bytes);
+        self.0 = remaining_bytes.unwrap_or(self.0);
+        remaining_bytes.is_some()
     }
 }
 
@@ -48,7 +49,7 @@ mod tests {
             health: crate::catalog::fixture::unhealthy_device("x", "cold").health,
             ..device
         });
-        let size = resource(ill.collect()).list().encoded_len();
+        let size = resource(ill.collect()).to_list_message().encoded_len();
         assert!(size <= MAX_MESSAGE && size + 100 > MAX_MESSAGE, "{size}");
         assert!(count > 50_000, "{count}");
     }

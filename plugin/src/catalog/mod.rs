@@ -1,5 +1,5 @@
-//! The resources of this node with their devices, how they follow from a scan of the host, and the
-//! CDI specifications that describe them. Nothing here depends on the gRPC servers.
+//! Builds the node's resources with their devices from scans of the host, and writes the CDI
+//! specifications that describe these devices. This module does not depend on the gRPC servers.
 
 mod cdi_files;
 mod changes;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use device_class::name::ResourceName;
 
 pub(crate) use cdi_files::CdiFiles;
-pub(crate) use changes::changes;
+pub(crate) use changes::describe_changes;
 pub(crate) use claimed_devices::ClaimedDevices;
 pub(crate) use grace_period::GracePeriod;
 pub(crate) use inventory_watcher::InventoryWatcher;
@@ -33,7 +33,7 @@ pub(crate) use resource::{AdvertisedDevice, Resource};
 #[cfg(test)]
 pub(crate) use scan::ResourceScan;
 pub(crate) use scan::build_resources;
-pub(crate) use scan_pause::{ScanPause, ScanPauseGuard};
+pub(crate) use scan_pause::{ReplacedServerGuard, ScanPause};
 pub(crate) use used_files::PodAllocations;
 
 /// The resources of the node, by name.

@@ -1,4 +1,4 @@
-//! An extended resource and its devices, as the kubelet sees them.
+//! Represents an extended resource and its devices as the kubelet sees them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,9 +18,10 @@ pub(crate) struct Resource {
     pub(crate) name: ResourceName,
     pub(crate) properties: Arc<ResourceProperties>,
     devices: Vec<AdvertisedDevice>,
-    by_id: IdIndex,
-    /// The hardware number of each device, by position. Shares of one device have the same number.
-    hardware: Vec<u32>,
+    id_index: IdIndex,
+    /// The hardware number of each entry of `devices`. The shares of one device have the same
+    /// number.
+    hardware_numbers: Vec<u32>,
 }
 
 /// The properties that all devices of a resource have in common.
@@ -29,60 +30,62 @@ pub(crate) struct ResourceProperties {
     pub(crate) class: ClassName,
     /// The environment variable by which a container requests devices of the class.
     pub(crate) request_env: EnvName,
-    /// The environment variable that tells a container the number of its shares.
+    /// The environment variable that is set to the number of the container's shares.
     pub(crate) count_env: Option<EnvName>,
-    /// The environment variable that tells a container the number of shares in the whole Allocate
-    /// call.
+    /// The environment variable that is set to the number of shares of all containers of an
+    /// Allocate call.
     pub(crate) call_count_env: Option<EnvName>,
     /// The maximum number of shares that one container may have. `None` means any number.
-    pub(crate) max_per_container: Option<u16>,
+    pub(crate) max_shares_per_container: Option<u16>,
     /// Whether all shares of one container must be of the same device.
-    pub(crate) one_device: bool,
-    /// Whether engines call the hook because of the CDI names in the answer to Allocate.
-    pub(crate) by_cdi: bool,
-    /// Whether the resource only shows the number of devices and cannot be allocated.
-    pub(crate) count_only: bool,
+    pub(crate) requires_one_device: bool,
+    /// Whether the answer to Allocate has CDI device names, because of which the engine calls the
+    /// hook.
+    pub(crate) uses_cdi: bool,
+    /// Whether the resource only tells how many devices a class has, and cannot be allocated.
+    pub(crate) is_count_only: bool,
     pub(crate) placement: Preference,
 }
 
 impl ResourceProperties {
-    pub(crate) fn from_class(class: &DeviceClass, by_cdi: bool) -> Self {
+    pub(crate) fn from_class(class: &DeviceClass, uses_cdi: bool) -> Self {
         let sharing = class.spec.sharing.as_ref();
         ResourceProperties {
             class: class.name.clone(),
             request_env: class.spec.request.env.clone(),
             count_env: sharing.and_then(|sharing| sharing.count_env.clone()),
             call_count_env: sharing.and_then(|sharing| sharing.call_count_env.clone()),
-            max_per_container: class.settings.max_per_container.map(ReplicaCount::get),
-            one_device: sharing.is_some_and(|sharing| sharing.one_device),
-            by_cdi,
-            count_only: false,
+            max_shares_per_container: class.settings.max_per_container.map(ReplicaCount::get),
+            requires_one_device: sharing.is_some_and(|sharing| sharing.one_device),
+            uses_cdi,
+            is_count_only: false,
             placement: class.spec.allocate.placement,
         }
     }
 
-    /// Builds the properties of the resource that only shows how many devices a class has.
-    pub(crate) fn for_count(class: &DeviceClass) -> Self {
+    /// Builds the properties of the resource that only tells how many devices a class has.
+    pub(crate) fn for_count_resource(class: &DeviceClass) -> Self {
         ResourceProperties {
-            count_only: true,
+            is_count_only: true,
             ..ResourceProperties::from_class(class, false)
         }
     }
 }
 
-/// One device or share as it is advertised to the kubelet. Shares of one device point to their
-/// common data, because a node may have tens of thousands of shares.
+/// A device, or a share of one, as the kubelet sees it. The shares of a device refer to common data
+/// (`Arc`), because a node may have tens of thousands of shares.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AdvertisedDevice {
-    /// The id of the device or share, by which the kubelet and requests name it.
+    /// The id of the device or share in the kubelet's API and in requests.
     pub(crate) id: DeviceId,
     pub(crate) health: Health,
-    pub(crate) numa: Option<u32>,
-    /// The group of the device. A container gets devices of one group where possible.
+    pub(crate) numa_node: Option<u32>,
+    /// The group of the device, as its class defines it. A container gets devices of one group
+    /// where possible.
     pub(crate) group: Option<String>,
     pub(crate) connections: Arc<Connections>,
-    /// The id of the device to which this share belongs. `None` means that this is a whole device.
-    pub(crate) share_of: Option<Arc<DeviceId>>,
+    /// The id of the device that is shared. `None` means that this entry is a whole device.
+    pub(crate) shared_device_id: Option<Arc<DeviceId>>,
     /// The environment variables that a container gets with the device.
     pub(crate) env: Arc<BTreeMap<EnvName, String>>,
 }
@@ -95,14 +98,14 @@ impl Resource {
         properties: Arc<ResourceProperties>,
         devices: Vec<AdvertisedDevice>,
     ) -> Self {
-        let by_id = IdIndex::new(devices.len(), |position| devices[position].id.as_str());
-        let hardware = number_hardware(&devices);
+        let id_index = IdIndex::new(devices.len(), |position| devices[position].id.as_str());
+        let hardware_numbers = assign_hardware_numbers(&devices);
         Resource {
             name,
             properties,
             devices,
-            by_id,
-            hardware,
+            id_index,
+            hardware_numbers,
         }
     }
 
@@ -111,7 +114,7 @@ impl Resource {
         &self.devices
     }
 
-    /// Makes all healthy devices unhealthy for this reason.
+    /// Marks all healthy devices as unhealthy for this reason.
     pub(super) fn mark_unhealthy(&mut self, reason: &str) {
         for device in self.devices.iter_mut().filter(|device| device.is_healthy()) {
             let reason = reason.to_owned();
@@ -120,77 +123,87 @@ impl Resource {
     }
 
     /// Returns the position of a device in [`Resource::devices`].
-    pub(crate) fn position(&self, id: &str) -> Option<usize> {
+    pub(crate) fn find_position(&self, id: &str) -> Option<usize> {
         let id_at = |position: usize| self.devices[position].id.as_str();
-        self.by_id.find(id, id_at)
+        self.id_index.find_position(id, id_at)
     }
 
-    /// Returns the hardware number of a device: a number below the number of devices that all
-    /// shares of one device have in common.
+    /// Returns the hardware number of the device at a position. All shares of one device have the
+    /// same number, which is less than the number of entries in the resource.
     pub(crate) fn hardware_number(&self, position: usize) -> usize {
-        self.hardware[position] as usize
+        self.hardware_numbers[position] as usize
     }
 
-    /// Returns whether both resources have the same ListAndWatch message.
+    /// Returns whether the kubelet would get the same ListAndWatch message for both resources.
     pub(crate) fn has_same_list(&self, other: &Resource) -> bool {
-        let listed = |device: &AdvertisedDevice| (device.is_healthy(), device.numa);
+        let listed_state = |device: &AdvertisedDevice| (device.is_healthy(), device.numa_node);
         self.devices.len() == other.devices.len()
             && self
                 .devices
                 .iter()
                 .zip(&other.devices)
-                .all(|(a, b)| a.id == b.id && listed(a) == listed(b))
+                .all(|(a, b)| a.id == b.id && listed_state(a) == listed_state(b))
     }
 
-    /// Builds the message for a ListAndWatch stream.
-    pub(crate) fn list(&self) -> ListAndWatchResponse {
+    /// Builds the message that a ListAndWatch stream sends for this resource.
+    pub(crate) fn to_list_message(&self) -> ListAndWatchResponse {
         ListAndWatchResponse {
-            devices: self.devices.iter().map(AdvertisedDevice::message).collect(),
+            devices: self
+                .devices
+                .iter()
+                .map(AdvertisedDevice::to_message)
+                .collect(),
         }
     }
 }
 
-/// Assigns hardware numbers to devices in the order in which their hardware first appears.
-fn number_hardware(devices: &[AdvertisedDevice]) -> Vec<u32> {
-    let mut numbers: HashMap<&DeviceId, u32> = HashMap::new();
-    let mut next = 0..;
-    let mut number = |device| {
-        *numbers
-            .entry(device)
-            .or_insert_with(|| next.next().unwrap_or(0))
+/// Returns the hardware number of each device. Numbers are assigned in the order in which the
+/// hardware first appears in the list.
+fn assign_hardware_numbers(devices: &[AdvertisedDevice]) -> Vec<u32> {
+    let mut number_of_hardware: HashMap<&DeviceId, u32> = HashMap::new();
+    let mut free_numbers = 0..;
+    let mut find_number = |hardware| {
+        *number_of_hardware
+            .entry(hardware)
+            .or_insert_with(|| free_numbers.next().unwrap_or(0))
     };
-    let mut last: Option<(&Arc<DeviceId>, u32)> = None;
-    let mut all = Vec::with_capacity(devices.len());
+    let mut previous_share: Option<(&Arc<DeviceId>, u32)> = None;
+    let mut numbers = Vec::with_capacity(devices.len());
     for device in devices {
-        let known = last.zip(device.share_of.as_ref());
-        let known = known.filter(|((before, _), shared)| Arc::ptr_eq(before, shared));
-        let number = known.map_or_else(|| number(device.hardware()), |((_, number), _)| number);
-        last = device.share_of.as_ref().map(|shared| (shared, number));
-        all.push(number);
+        let same_hardware = previous_share
+            .zip(device.shared_device_id.as_ref())
+            .filter(|((previous, _), hardware)| Arc::ptr_eq(previous, hardware));
+        let number =
+            same_hardware.map_or_else(|| find_number(device.hardware()), |((_, number), _)| number);
+        previous_share = device
+            .shared_device_id
+            .as_ref()
+            .map(|hardware| (hardware, number));
+        numbers.push(number);
     }
-    all
+    numbers
 }
 
 impl AdvertisedDevice {
     pub(crate) fn hardware(&self) -> &DeviceId {
-        self.share_of.as_deref().unwrap_or(&self.id)
+        self.shared_device_id.as_deref().unwrap_or(&self.id)
     }
 
     pub(crate) fn is_healthy(&self) -> bool {
         matches!(self.health, Health::Healthy)
     }
 
-    /// Builds the device's message entry at its maximum length, which it has while the device is
-    /// unhealthy.
-    pub(super) fn largest_message(&self) -> Device {
+    /// Builds the entry of the device in a ListAndWatch message at its maximum length, which is
+    /// that of an unhealthy device.
+    pub(super) fn to_largest_message(&self) -> Device {
         Device {
             health: UNHEALTHY.to_owned(),
-            ..self.message()
+            ..self.to_message()
         }
     }
 
-    fn message(&self) -> Device {
-        let node = |id: u32| TopologyInfo {
+    fn to_message(&self) -> Device {
+        let to_topology = |id: u32| TopologyInfo {
             nodes: vec![NumaNode { id: id.into() }],
         };
         Device {
@@ -201,7 +214,7 @@ impl AdvertisedDevice {
                 UNHEALTHY
             }
             .to_owned(),
-            topology: self.numa.map(node),
+            topology: self.numa_node.map(to_topology),
         }
     }
 }

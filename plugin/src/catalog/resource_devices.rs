@@ -10,9 +10,9 @@ use super::resource::{AdvertisedDevice, ResourceProperties};
 pub(super) struct ResourceDevices {
     pub(super) properties: Arc<ResourceProperties>,
     pub(super) devices: Vec<AdvertisedDevice>,
-    budget: MessageBudget,
+    message_budget: MessageBudget,
     /// The number of devices that do not fit into one ListAndWatch message.
-    pub(super) left_out: usize,
+    pub(super) omitted_count: usize,
 }
 
 impl ResourceDevices {
@@ -20,42 +20,43 @@ impl ResourceDevices {
         ResourceDevices {
             properties,
             devices: Vec::new(),
-            budget: MessageBudget::new(),
-            left_out: 0,
+            message_budget: MessageBudget::new(),
+            omitted_count: 0,
         }
     }
 
     pub(super) fn add(&mut self, device: Device) {
-        // A class can have millions of replicas. Once one does not fit, the others are only
+        // A class can have millions of shares. Once a share does not fit, the further ones are only
         // counted.
-        if self.left_out > 0 {
-            self.left_out += device.replicas.map_or(1, usize::from);
+        if self.omitted_count > 0 {
+            self.omitted_count += device.replicas.map_or(1, usize::from);
             return;
         }
         for share in split_into_shares(device) {
-            if self.left_out == 0 && self.budget.reserve(&share) {
+            if self.omitted_count == 0 && self.message_budget.reserve(&share) {
                 self.devices.push(share);
             } else {
-                self.left_out += 1;
+                self.omitted_count += 1;
             }
         }
     }
 }
 
-/// Converts a device to its advertised form, or to one entry for each of its shares.
+/// Converts a device to the entries to advertise: one for the device, or one for each of its
+/// shares.
 fn split_into_shares(device: Device) -> Vec<AdvertisedDevice> {
-    let shared = device.replicas.is_some();
+    let is_shared = device.replicas.is_some();
     let connections = Arc::new(device.connections.clone());
-    let share_of = shared.then(|| Arc::new(device.id.clone()));
+    let shared_device_id = is_shared.then(|| Arc::new(device.id.clone()));
     let env = Arc::new(device.env.clone());
-    let share = |id| AdvertisedDevice {
+    let to_share = |id| AdvertisedDevice {
         id,
         health: device.health.clone(),
-        numa: device.numa,
+        numa_node: device.numa,
         group: device.group.clone(),
         connections: Arc::clone(&connections),
-        share_of: share_of.clone(),
+        shared_device_id: shared_device_id.clone(),
         env: Arc::clone(&env),
     };
-    device.offered_ids().into_iter().map(share).collect()
+    device.offered_ids().into_iter().map(to_share).collect()
 }

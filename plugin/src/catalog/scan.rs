@@ -14,39 +14,42 @@ use super::resource::{Resource, ResourceProperties};
 use super::resource_devices::ResourceDevices;
 use super::{ClaimedDevices, Resources};
 
-/// The resources of one scan.
+/// The result of one scan: the resources, and what could not be offered or described.
 #[derive(Debug, Default)]
 pub(crate) struct ResourceScan {
-    pub(crate) inventory: Resources,
+    pub(crate) resources: Resources,
     /// One line for each omitted device or class, with the reason.
     pub(crate) warnings: Vec<String>,
-    /// The classes with devices that have no CDI specification now, because of an error or because
-    /// they are held back. Their specifications of earlier scans are kept.
-    pub(super) undescribed: BTreeSet<String>,
-    /// The CDI specifications of the devices, if they were asked for.
-    pub(super) described: DescribedDevices,
+    /// The classes with devices that this scan could not describe in a CDI specification, because
+    /// of an error or because the devices are held back. The specification files of earlier scans
+    /// are kept.
+    pub(super) undescribed_classes: BTreeSet<String>,
+    /// The devices as CDI specifications describe them. It is empty if `build_resources` got no
+    /// description.
+    pub(super) described_devices: DescribedDevices,
 }
 
-/// Groups the devices of a host scan into resources. With `description`, also builds the CDI
-/// specifications; a device for which that fails becomes unhealthy.
+/// Groups the devices of a host scan into resources. With `description`, also describes the devices
+/// for CDI specifications. A device that cannot be described becomes unhealthy.
 pub(crate) fn build_resources(
     host_scan: HostScan<'_>,
-    claimed: &ClaimedDevices,
+    claimed_devices: &ClaimedDevices,
     description: Option<Description<'_>>,
 ) -> ResourceScan {
     let HostScan {
         classes,
-        mut claims,
+        claims: mut name_claims,
         mut warnings,
         class_errors,
         unnamed,
     } = host_scan;
-    let errors = class_errors.into_iter().map(|error| error.class);
-    let incomplete = errors.chain(unnamed);
-    let mut undescribed: BTreeSet<String> = incomplete.map(|class| class.to_string()).collect();
+    let failed_classes = class_errors.into_iter().map(|error| error.class);
+    let incomplete_classes = failed_classes.chain(unnamed);
+    let mut undescribed_classes: BTreeSet<String> =
+        incomplete_classes.map(|class| class.to_string()).collect();
     let mut count_conflicts = BTreeSet::new();
-    let mut found: BTreeMap<ResourceName, ResourceDevices> = BTreeMap::new();
-    let mut described = DescribedDevices::default();
+    let mut resources: BTreeMap<ResourceName, ResourceDevices> = BTreeMap::new();
+    let mut described_devices = DescribedDevices::default();
     for ClassScan {
         class,
         mut inventory,
@@ -64,60 +67,70 @@ pub(crate) fn build_resources(
                 }
             });
         for device in &mut inventory.devices {
-            claimed.withhold(&class.name, device);
+            claimed_devices.withhold_device(&class.name, device);
         }
         let count_resource = class.spec.count_resource();
         if let Some(description) = description {
-            let before = described.omissions.len();
-            inventory =
-                describe_devices(description, class, inventory, control_nodes, &mut described);
-            if described.omissions[before..].iter().any(Omission::is_error) {
-                undescribed.insert(class.name.to_string());
+            let omissions_before = described_devices.omissions.len();
+            inventory = describe_devices(
+                description,
+                class,
+                inventory,
+                control_nodes,
+                &mut described_devices,
+            );
+            if described_devices.omissions[omissions_before..]
+                .iter()
+                .any(Omission::is_error)
+            {
+                undescribed_classes.insert(class.name.to_string());
             }
         }
         let properties = Arc::new(ResourceProperties::from_class(class, description.is_some()));
         for device in inventory.devices {
             if let Some(name) = &count_resource {
-                match claims.claim_name(name.as_str(), &class.name) {
-                    Ok(()) => found
+                match name_claims.claim_name(name.as_str(), &class.name) {
+                    Ok(()) => resources
                         .entry(name.clone())
                         .or_insert_with(|| {
-                            ResourceDevices::new(Arc::new(ResourceProperties::for_count(class)))
+                            ResourceDevices::new(Arc::new(ResourceProperties::for_count_resource(
+                                class,
+                            )))
                         })
-                        // A shared device counts as one device here.
+                        // A shared device counts as one device of the count resource.
                         .add(Device {
                             replicas: None,
                             ..device.clone()
                         }),
-                    Err(claimed) => {
-                        count_conflicts.insert(format!("{}: {claimed}", class.name));
+                    Err(conflict) => {
+                        count_conflicts.insert(format!("{}: {conflict}", class.name));
                     }
                 }
             }
-            found
+            resources
                 .entry(device.resource.clone())
                 .or_insert_with(|| ResourceDevices::new(Arc::clone(&properties)))
                 .add(device);
         }
     }
     warnings.extend(count_conflicts);
-    let full = found.iter().filter(|(_, found)| found.left_out > 0);
-    warnings.extend(full.map(|(name, found)| {
+    let truncated = resources.iter().filter(|(_, list)| list.omitted_count > 0);
+    warnings.extend(truncated.map(|(name, list)| {
         format!(
             "{name}: {} devices left out, the kubelet accepts no list of more than \
              {MAX_MESSAGE} bytes; use fewer replicas or shorter ids",
-            found.left_out
+            list.omitted_count
         )
     }));
-    let inventory = found.into_iter().map(|(name, found)| {
-        let resource = Resource::new(name.clone(), found.properties, found.devices);
+    let resources = resources.into_iter().map(|(name, list)| {
+        let resource = Resource::new(name.clone(), list.properties, list.devices);
         (name, Arc::new(resource))
     });
     ResourceScan {
-        inventory: inventory.collect(),
+        resources: resources.collect(),
         warnings,
-        undescribed,
-        described,
+        undescribed_classes,
+        described_devices,
     }
 }
 

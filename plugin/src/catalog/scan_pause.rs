@@ -3,37 +3,38 @@
 
 use tokio::sync::watch;
 
-/// The state of the pause. All clones share it.
+/// The pause of this instance's device scans. All clones share one state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ScanPause(watch::Sender<ServerCounts>);
 
+/// The numbers of servers that decide whether the scans are paused.
 #[derive(Debug, Default)]
 struct ServerCounts {
-    all: usize,
+    total_count: usize,
     /// The number of servers whose resources a newer instance serves.
-    replaced_by_newer: usize,
+    replaced_count: usize,
 }
 
 impl ServerCounts {
     fn must_scan(&self) -> bool {
-        self.replaced_by_newer == 0 || self.replaced_by_newer < self.all
+        self.replaced_count == 0 || self.replaced_count < self.total_count
     }
 }
 
 impl ScanPause {
-    /// Counts a server until the guard is dropped.
+    /// Counts a server of this instance until the returned guard is dropped.
     pub(crate) fn add_server(&self) -> ServerGuard {
-        self.0.send_modify(|servers| servers.all += 1);
+        self.0.send_modify(|counts| counts.total_count += 1);
         ServerGuard(self.clone())
     }
 
-    /// Marks the resource of one server as served by a newer instance, until the guard is dropped.
-    pub(crate) fn start(&self) -> ScanPauseGuard {
-        self.0.send_modify(|servers| servers.replaced_by_newer += 1);
-        ScanPauseGuard(self.clone())
+    /// Counts a server whose resource a newer instance serves, until the returned guard is dropped.
+    pub(crate) fn add_replaced_server(&self) -> ReplacedServerGuard {
+        self.0.send_modify(|counts| counts.replaced_count += 1);
+        ReplacedServerGuard(self.clone())
     }
 
-    /// Waits until a newer instance does not serve every resource.
+    /// Waits while a newer instance serves the resources of all servers.
     pub(super) async fn wait_for_end(&self) {
         // The result is ignored: this value owns the sender, so the channel cannot be closed.
         let _ = self.0.subscribe().wait_for(ServerCounts::must_scan).await;
@@ -41,13 +42,11 @@ impl ScanPause {
 }
 
 #[derive(Debug)]
-pub(crate) struct ScanPauseGuard(ScanPause);
+pub(crate) struct ReplacedServerGuard(ScanPause);
 
-impl Drop for ScanPauseGuard {
+impl Drop for ReplacedServerGuard {
     fn drop(&mut self) {
-        self.0
-            .0
-            .send_modify(|servers| servers.replaced_by_newer -= 1);
+        self.0.0.send_modify(|counts| counts.replaced_count -= 1);
     }
 }
 
@@ -56,7 +55,7 @@ pub(crate) struct ServerGuard(ScanPause);
 
 impl Drop for ServerGuard {
     fn drop(&mut self) {
-        self.0.0.send_modify(|servers| servers.all -= 1);
+        self.0.0.send_modify(|counts| counts.total_count -= 1);
     }
 }
 
@@ -70,9 +69,9 @@ mod tests {
         let must_scan = || pause.0.borrow().must_scan();
         assert!(must_scan(), "the first scan is before the first server");
         let (_one, other) = (pause.add_server(), pause.add_server());
-        let first = pause.start();
+        let first = pause.add_replaced_server();
         assert!(must_scan());
-        let second = pause.start();
+        let second = pause.add_replaced_server();
         assert!(!must_scan());
         drop(second);
         assert!(must_scan());

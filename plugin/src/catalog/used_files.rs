@@ -10,35 +10,38 @@ use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 
 use crate::pod_cgroups::PodCgroups;
 
-/// The kubelet checkpoint with its allocations, and the cgroups of running pods.
+/// The sources that tell which devices running pods have: the kubelet checkpoint and the pods'
+/// cgroups.
 #[derive(Debug, Clone)]
 pub(crate) struct PodAllocations {
-    checkpoint: PathBuf,
+    checkpoint_path: PathBuf,
     cgroups: PodCgroups,
 }
 
 impl PodAllocations {
-    /// Takes the path of the kubelet checkpoint and the host's root directory.
-    pub(crate) fn new(checkpoint: PathBuf, root: &Path) -> Self {
+    /// Creates the sources from the path of the kubelet checkpoint and the host's root directory.
+    pub(crate) fn new(checkpoint_path: PathBuf, host_root: &Path) -> Self {
         PodAllocations {
-            checkpoint,
-            cgroups: PodCgroups::new(root),
+            checkpoint_path,
+            cgroups: PodCgroups::new(host_root),
         }
     }
 
-    /// Returns the names of the files that describe devices of pods. The kubelet removes an ended
-    /// pod from its checkpoint only at its next allocation, so a pod without a cgroup does not
-    /// count. Returns `None` if the checkpoint cannot be read, so that any file may be needed.
+    /// Returns the names of the CDI specification files that describe devices of running pods. A
+    /// pod without a cgroup is ignored, because the kubelet removes an ended pod from its
+    /// checkpoint only at its next allocation. Returns `None` if the checkpoint cannot be read;
+    /// then any file may be needed.
     pub(super) fn read_used_files(&self) -> Option<BTreeSet<String>> {
-        let checkpoint = match KubeletCheckpoint::read(&self.checkpoint) {
+        let checkpoint = match KubeletCheckpoint::read(&self.checkpoint_path) {
             Ok(checkpoint) => checkpoint,
             Err(error) if error.is_absent() => return Some(BTreeSet::new()),
             Err(_) => return None,
         };
         let allocations = checkpoint.allocations();
-        let alive = allocations.filter(|one| self.cgroups.may_exist(one.pod_uid));
-        let files = alive.filter_map(|one| {
-            let resource = ResourceName::try_from(one.resource.to_owned()).ok()?;
+        let running_allocations =
+            allocations.filter(|allocation| self.cgroups.may_exist(allocation.pod_uid));
+        let files = running_allocations.filter_map(|allocation| {
+            let resource = ResourceName::try_from(allocation.resource.to_owned()).ok()?;
             Some(specification_file(
                 &SpecificationOwner::Plugin.kind(&resource),
             ))

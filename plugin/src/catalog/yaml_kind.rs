@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser};
 
-/// A node of a YAML document, reduced to what the search for the kind needs.
+/// A node of a YAML document, reduced to the values that the search for the kind needs.
 #[derive(Clone, Default)]
 struct Node<'a> {
     scalar: Option<Cow<'a, str>>,
@@ -20,55 +20,55 @@ struct Node<'a> {
 /// A list or mapping whose end the parser has not reached yet.
 struct Collection<'a> {
     /// The number by which an alias refers to this collection, or 0 if it has no anchor.
-    anchor: usize,
+    anchor_id: usize,
     is_mapping: bool,
-    /// The last key, whose value comes next.
-    key: Option<Cow<'a, str>>,
+    /// The last key that was read. Its value is the next node.
+    pending_key: Option<Cow<'a, str>>,
     kind: Option<Cow<'a, str>>,
-    /// The kind in a mapping that is merged into this one. A key of this mapping itself takes
-    /// precedence.
-    merged: Option<Cow<'a, str>>,
+    /// The kind in a mapping that `<<` merges into this one. A key `kind` of this mapping itself
+    /// takes precedence.
+    merged_kind: Option<Cow<'a, str>>,
 }
 
 impl<'a> Collection<'a> {
-    fn new(anchor: usize, is_mapping: bool) -> Self {
+    fn new(anchor_id: usize, is_mapping: bool) -> Self {
         Collection {
-            anchor,
+            anchor_id,
             is_mapping,
-            key: None,
+            pending_key: None,
             kind: None,
-            merged: None,
+            merged_kind: None,
         }
     }
 
-    fn add(&mut self, node: Node<'a>) {
+    fn add_node(&mut self, node: Node<'a>) {
         if !self.is_mapping {
-            self.merged = self.merged.take().or(node.kind);
+            self.merged_kind = self.merged_kind.take().or(node.kind);
             return;
         }
-        match self.key.take() {
-            None => self.key = Some(node.scalar.unwrap_or_default()),
+        match self.pending_key.take() {
+            None => self.pending_key = Some(node.scalar.unwrap_or_default()),
             Some(key) if key.eq_ignore_ascii_case("kind") => self.kind = node.scalar,
-            Some(key) if key == "<<" => self.merged = self.merged.take().or(node.kind),
+            Some(key) if key == "<<" => self.merged_kind = self.merged_kind.take().or(node.kind),
             Some(_) => {}
         }
     }
 }
 
 /// Returns the value of the key `kind`, or `None` if the key is missing or the text is not YAML.
-pub(super) fn yaml_kind(text: &str) -> Option<String> {
+pub(super) fn read_yaml_kind(text: &str) -> Option<String> {
     let mut anchors: BTreeMap<usize, Node<'_>> = BTreeMap::new();
-    let mut open: Vec<Collection<'_>> = Vec::new();
-    // Editors on Windows may put a byte order mark before the text.
+    let mut open_collections: Vec<Collection<'_>> = Vec::new();
+    // A byte order mark, which editors on Windows may write, is skipped.
     for event in Parser::new_from_str(text.trim_start_matches('\u{feff}')) {
         let (event, _) = event.ok()?;
         let (anchor, node) = match event {
             Event::MappingStart(_, anchor, _) => {
-                open.push(Collection::new(anchor, true));
+                open_collections.push(Collection::new(anchor, true));
                 continue;
             }
             Event::SequenceStart(_, anchor, _) => {
-                open.push(Collection::new(anchor, false));
+                open_collections.push(Collection::new(anchor, false));
                 continue;
             }
             Event::Scalar(scalar, _, anchor, _) => {
@@ -77,12 +77,12 @@ pub(super) fn yaml_kind(text: &str) -> Option<String> {
             }
             Event::Alias(anchor) => (0, anchors.get(&anchor).cloned().unwrap_or_default()),
             Event::MappingEnd | Event::SequenceEnd => {
-                let ended = open.pop()?;
-                let kind = ended.kind.or(ended.merged);
-                if open.is_empty() {
-                    return kind.filter(|_| ended.is_mapping).map(Cow::into_owned);
+                let collection = open_collections.pop()?;
+                let kind = collection.kind.or(collection.merged_kind);
+                if open_collections.is_empty() {
+                    return kind.filter(|_| collection.is_mapping).map(Cow::into_owned);
                 }
-                (ended.anchor, Node { scalar: None, kind })
+                (collection.anchor_id, Node { scalar: None, kind })
             }
             _ => continue,
         };
@@ -90,7 +90,7 @@ pub(super) fn yaml_kind(text: &str) -> Option<String> {
             anchors.insert(anchor, node.clone());
         }
         // A document that is neither a list nor a mapping has no kind.
-        open.last_mut()?.add(node);
+        open_collections.last_mut()?.add_node(node);
     }
     None
 }
@@ -135,7 +135,7 @@ mod tests {
             "\u{feff}kind: a.com/b\n",
             "kind: a.com/b\n---\nkind: c.com/d\n",
         ] {
-            assert_eq!(yaml_kind(text).as_deref(), Some("a.com/b"), "{text}");
+            assert_eq!(read_yaml_kind(text).as_deref(), Some("a.com/b"), "{text}");
             // `boathook`, which has no parser, overlooks none of them.
             assert!(
                 kind_without_parser(text.to_owned()).may_be("a.com/b"),
@@ -170,7 +170,7 @@ mod tests {
             "---\n---\nkind: a.com/b\n",
             "\u{0}",
         ] {
-            assert_eq!(yaml_kind(text), None, "{text}");
+            assert_eq!(read_yaml_kind(text), None, "{text}");
         }
     }
 
@@ -188,7 +188,7 @@ mod tests {
             "kind: &a [*a]\n".repeat(10_000),
             format!("{{\"{}\"", "x".repeat(4 << 20)),
         ] {
-            let _ = yaml_kind(&text);
+            let _ = read_yaml_kind(&text);
         }
         assert!(start.elapsed().as_secs() < 20);
     }

@@ -1,12 +1,12 @@
-//! Detects that the kubelet allocated a device although another pod still runs with it. The
-//! kubelet checkpoint says which pod has which device; this process remembers it.
+//! Detects that the kubelet has allocated a device with which another pod still runs. This process
+//! remembers which pods had which devices in the kubelet checkpoint.
 //!
 //! The kubelet makes this error after it has lost its checkpoint, for example because somebody
 //! removed the file while the kubelet was restarting. Then neither the checkpoint nor the
-//! PodResources API knows the running pod, and only the memory of this process and the pod's
-//! cgroup are left. They do not prove that the pod still uses the device: only one of its
-//! containers had it, and others may run longer. Therefore the allocation is not refused, but
-//! reported and counted.
+//! PodResources API lists the running pod. The only evidence is the memory of this process and the
+//! pod's cgroup. This evidence does not prove that the pod still uses the device, because only one
+//! of its containers had the device and others may run longer. Therefore the allocation is not
+//! refused, but reported and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,21 +19,22 @@ use tokio::sync::mpsc;
 use crate::metrics::Metrics;
 use crate::pod_cgroups::PodCgroups;
 
-/// The delay after an allocation before a conflict is confirmed. By then the processes of an ended
-/// pod are gone, and the kubelet has written its checkpoint.
+/// The delay between an allocation and the confirmation of a conflict. In this time the processes
+/// of an ended pod exit, and the kubelet writes its checkpoint.
 const CONFIRM_DELAY: Duration = Duration::from_secs(10);
 
-/// The delay after an allocation until the kubelet has written its checkpoint.
+/// The delay between an allocation and the next reading of the checkpoint, in which the kubelet
+/// writes the file.
 const CHECKPOINT_DELAY: Duration = Duration::from_secs(1);
 
-/// The interval at which the checkpoint is read without an allocation.
+/// The interval at which the checkpoint is read while nothing is allocated.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The maximum number of unchecked allocations. Further ones are not checked.
-const MAX_QUEUED: usize = 1024;
+/// The maximum number of allocations that wait for the check. Further allocations are not checked.
+const MAX_QUEUED_ALLOCATIONS: usize = 1024;
 
 /// The maximum number of devices whose holders are remembered.
-const MAX_DEVICES: usize = 1 << 16;
+const MAX_REMEMBERED_DEVICES: usize = 1 << 16;
 
 /// A resource name and the id of one of its devices or shares.
 type DeviceKey = (String, String);
@@ -47,22 +48,23 @@ struct Holder {
 
 type Holders = BTreeMap<DeviceKey, BTreeSet<Holder>>;
 
-/// The allocation of a device whose earlier holder the checkpoint no longer knows.
+/// The allocation of a device that an earlier holder may still use. The kubelet checkpoint no
+/// longer lists this holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SuspectedConflict {
     device: DeviceKey,
     holder: Holder,
-    since: Instant,
+    allocation_time: Instant,
 }
 
-/// Reports allocations to the [`HolderWatch`]. All clones use the same queue.
+/// The sender of allocations to the [`HolderWatch`]. All clones use one queue.
 #[derive(Debug, Clone)]
 pub(crate) struct AllocationReports(mpsc::Sender<Vec<DeviceKey>>);
 
 impl AllocationReports {
-    pub(crate) fn report(&self, resource: &ResourceName, ids: &[String]) {
+    pub(crate) fn report_allocation(&self, resource: &ResourceName, ids: &[String]) {
         let devices = ids.iter().map(|id| (resource.to_string(), id.clone()));
-        // If the queue is full, this allocation is not checked.
+        // An error is ignored: an allocation that does not fit into the queue is not checked.
         let _ = self.0.try_send(devices.collect());
     }
 }
@@ -77,21 +79,22 @@ pub(crate) struct HolderWatch {
 
 #[derive(Debug)]
 struct HolderMemory {
-    checkpoint: PathBuf,
+    checkpoint_path: PathBuf,
     cgroups: PodCgroups,
     holders: Holders,
     suspected_conflicts: Vec<SuspectedConflict>,
 }
 
 impl HolderWatch {
-    /// Takes the path of the kubelet checkpoint and the host's root directory.
+    /// Creates the task and the sender of its allocations. The arguments are the path of the
+    /// kubelet checkpoint and the host's root directory.
     pub(crate) fn new(
-        checkpoint: PathBuf,
-        root: &Path,
+        checkpoint_path: PathBuf,
+        host_root: &Path,
         metrics: Metrics,
     ) -> (Self, AllocationReports) {
-        let (reports, allocations) = mpsc::channel(MAX_QUEUED);
-        let memory = HolderMemory::new(checkpoint, root);
+        let (reports, allocations) = mpsc::channel(MAX_QUEUED_ALLOCATIONS);
+        let memory = HolderMemory::new(checkpoint_path, host_root);
         let watch = HolderWatch {
             memory,
             allocations,
@@ -100,7 +103,8 @@ impl HolderWatch {
         (watch, AllocationReports(reports))
     }
 
-    /// Checks allocations for ever. Files are read on a separate thread.
+    /// Checks allocations until it is cancelled. A separate thread reads the files, because reading
+    /// may block.
     pub(crate) async fn run(self) {
         let HolderWatch {
             mut memory,
@@ -109,30 +113,32 @@ impl HolderWatch {
         } = self;
         let mut period = READ_INTERVAL;
         loop {
-            let next = match memory.suspected_conflicts.first() {
-                Some(oldest) => period.min(CONFIRM_DELAY.saturating_sub(oldest.since.elapsed())),
+            let timeout = match memory.suspected_conflicts.first() {
+                Some(oldest) => {
+                    period.min(CONFIRM_DELAY.saturating_sub(oldest.allocation_time.elapsed()))
+                }
                 None => period,
             };
             let devices = tokio::select! {
                 Some(devices) = allocations.recv() => devices,
-                () = tokio::time::sleep(next) => Vec::new(),
+                () = tokio::time::sleep(timeout) => Vec::new(),
             };
             period = if devices.is_empty() {
                 READ_INTERVAL
             } else {
                 CHECKPOINT_DELAY
             };
-            let known = memory.holders.len();
-            let checked = tokio::task::spawn_blocking(move || {
-                let conflicts = memory.check(&devices, Instant::now());
+            let previous_count = memory.holders.len();
+            let check_task = tokio::task::spawn_blocking(move || {
+                let conflicts = memory.check_allocations(&devices, Instant::now());
                 (memory, conflicts)
             });
-            let Ok((same, conflicts)) = checked.await else {
+            let Ok((updated_memory, conflicts)) = check_task.await else {
                 return;
             };
-            memory = same;
+            memory = updated_memory;
             let count = memory.holders.len();
-            if count != known {
+            if count != previous_count {
                 tracing::debug!("the pods with {count} devices are known");
             }
             for ((resource, device), holder) in conflicts {
@@ -152,71 +158,83 @@ impl HolderWatch {
 }
 
 impl HolderMemory {
-    fn new(checkpoint: PathBuf, root: &Path) -> Self {
+    fn new(checkpoint_path: PathBuf, host_root: &Path) -> Self {
         HolderMemory {
-            checkpoint,
-            cgroups: PodCgroups::new(root),
+            checkpoint_path,
+            cgroups: PodCgroups::new(host_root),
             holders: Holders::new(),
             suspected_conflicts: Vec::new(),
         }
     }
 
-    /// Checks newly allocated devices, and returns the conflicts that are confirmed now.
-    fn check(&mut self, allocated: &[DeviceKey], now: Instant) -> Vec<(DeviceKey, Holder)> {
-        let recorded = match KubeletCheckpoint::read(&self.checkpoint) {
+    /// Records suspected conflicts for newly allocated devices. Returns the earlier suspected
+    /// conflicts that are confirmed now: each device with its earlier holder.
+    fn check_allocations(
+        &mut self,
+        allocated_devices: &[DeviceKey],
+        now: Instant,
+    ) -> Vec<(DeviceKey, Holder)> {
+        let current_holders = match KubeletCheckpoint::read(&self.checkpoint_path) {
             Ok(checkpoint) => read_holders(&checkpoint),
             Err(error) if error.is_absent() => Holders::new(),
-            // The kubelet may be writing the file. The next reading decides.
+            // The kubelet may be writing the file. It is read again at the next check.
             Err(_) => return Vec::new(),
         };
         let is_recorded = |device: &DeviceKey, holder: &Holder| {
-            let holders = recorded.get(device);
+            let holders = current_holders.get(device);
             holders.is_some_and(|holders| holders.contains(holder))
         };
-        for device in allocated {
-            let earlier = self.holders.get(device).into_iter().flatten();
-            let lost = earlier.filter(|holder| !is_recorded(device, holder));
+        for device in allocated_devices {
+            let known_holders = self.holders.get(device).into_iter().flatten();
+            let missing_holders = known_holders.filter(|holder| !is_recorded(device, holder));
             self.suspected_conflicts
-                .extend(lost.map(|holder| SuspectedConflict {
+                .extend(missing_holders.map(|holder| SuspectedConflict {
                     device: device.clone(),
                     holder: holder.clone(),
-                    since: now,
+                    allocation_time: now,
                 }));
         }
-        let (due, waiting) = std::mem::take(&mut self.suspected_conflicts)
+        let (due_conflicts, pending_conflicts) = std::mem::take(&mut self.suspected_conflicts)
             .into_iter()
-            .partition(|one| now.saturating_duration_since(one.since) >= CONFIRM_DELAY);
-        self.suspected_conflicts = waiting;
-        let due: Vec<SuspectedConflict> = due;
-        let conflicts = due.into_iter().filter(|one| {
-            // The kubelet may have allocated the device to a new container of the same pod.
-            let has_it = recorded.get(&one.device).is_some_and(|holders| {
-                let mut pods = holders.iter().map(|holder| &holder.pod_uid);
-                pods.any(|pod| *pod == one.holder.pod_uid)
+            .partition(|conflict| {
+                now.saturating_duration_since(conflict.allocation_time) >= CONFIRM_DELAY
             });
-            !has_it && self.cgroups.has_running_container(&one.holder.pod_uid)
+        self.suspected_conflicts = pending_conflicts;
+        let due_conflicts: Vec<SuspectedConflict> = due_conflicts;
+        let conflicts = due_conflicts.into_iter().filter(|conflict| {
+            // It is no conflict if the kubelet has allocated the device to a new container of the
+            // same pod.
+            let has_same_pod = current_holders
+                .get(&conflict.device)
+                .is_some_and(|holders| {
+                    let mut pods = holders.iter().map(|holder| &holder.pod_uid);
+                    pods.any(|pod| *pod == conflict.holder.pod_uid)
+                });
+            !has_same_pod && self.cgroups.has_running_container(&conflict.holder.pod_uid)
         });
-        let conflicts = conflicts.map(|one| (one.device, one.holder)).collect();
-        self.update_holders(recorded);
+        let conflicts = conflicts
+            .map(|conflict| (conflict.device, conflict.holder))
+            .collect();
+        self.update_holders(current_holders);
         conflicts
     }
 
-    /// Adds the holders of the checkpoint, and forgets the others once their pods have ended.
-    fn update_holders(&mut self, recorded: Holders) {
-        let mut is_running: BTreeMap<String, bool> = BTreeMap::new();
+    /// Adds the holders that the checkpoint lists. Forgets other holders whose pods have ended.
+    fn update_holders(&mut self, current_holders: Holders) {
+        let mut running_states: BTreeMap<String, bool> = BTreeMap::new();
         let cgroups = &self.cgroups;
         self.holders.retain(|device, holders| {
             holders.retain(|holder| {
-                let known = recorded.get(device);
-                known.is_some_and(|known| known.contains(holder))
-                    || *is_running
+                let listed_holders = current_holders.get(device);
+                listed_holders.is_some_and(|holders| holders.contains(holder))
+                    || *running_states
                         .entry(holder.pod_uid.clone())
                         .or_insert_with_key(|pod| cgroups.has_running_container(pod))
             });
             !holders.is_empty()
         });
-        for (device, holders) in recorded {
-            if self.holders.len() < MAX_DEVICES || self.holders.contains_key(&device) {
+        for (device, holders) in current_holders {
+            if self.holders.len() < MAX_REMEMBERED_DEVICES || self.holders.contains_key(&device) {
                 self.holders.entry(device).or_default().extend(holders);
             }
         }

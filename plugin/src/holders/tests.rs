@@ -58,9 +58,9 @@ impl Host {
     fn allocate(&mut self, then: impl FnOnce(&Self)) -> Vec<String> {
         let device = ("a.b/c".to_owned(), "x".to_owned());
         let now = Instant::now();
-        assert_eq!(self.memory.check(&[device], now), []);
+        assert_eq!(self.memory.check_allocations(&[device], now), []);
         then(self);
-        let conflicts = self.memory.check(&[], now + CONFIRM_DELAY);
+        let conflicts = self.memory.check_allocations(&[], now + CONFIRM_DELAY);
         conflicts
             .into_iter()
             .map(|(_, holder)| holder.pod_uid)
@@ -87,10 +87,10 @@ fn a_device_of_a_running_pod_that_the_kubelet_has_forgotten_is_a_conflict() {
         let mut host = Host::new();
         host.record(&[POD]);
         host.make_pod(&pod, parent, true);
-        host.memory.check(&[], Instant::now());
+        host.memory.check_allocations(&[], Instant::now());
         host.lose_record();
         // However long ago the checkpoint was lost.
-        host.memory.check(&[], Instant::now());
+        host.memory.check_allocations(&[], Instant::now());
         assert_eq!(
             host.allocate(|host| host.record(&[OTHER])),
             [POD],
@@ -139,7 +139,7 @@ fn a_legitimate_allocation_is_no_conflict() {
         let mut host = Host::new();
         host.record(&[POD]);
         host.make_pod(pod, parent, true);
-        host.memory.check(&[], Instant::now());
+        host.memory.check_allocations(&[], Instant::now());
         before(&host);
         let conflicts = host.allocate(|host| then(host, pod, parent));
         assert_eq!(conflicts, [""; 0], "{case}");

@@ -12,65 +12,79 @@ use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
 use crate::catalog::Resources;
 use crate::pod_cgroups::PodCgroups;
 
-/// The metric labels of a container. The PodResources API supplies the names of the pod, and the
-/// kubelet checkpoint only its uid.
+/// The metric labels of a container. They contain the namespace and the name of the pod if the
+/// PodResources API answers, but only the pod's uid if the kubelet checkpoint is read.
 pub(super) type ContainerLabels = Vec<(&'static str, String)>;
 
-/// Asks the kubelet for the devices of containers. All clones share the last answer.
+/// The source of the numbers of allocated devices: the kubelet's PodResources API or its
+/// checkpoint. All clones share the last answer of the API.
 #[derive(Debug, Clone)]
 pub(crate) struct AllocatedDevices {
-    /// The kubelet's socket for the PodResources API.
-    socket: PathBuf,
-    checkpoint: PathBuf,
+    /// The path of the kubelet's socket for the PodResources API.
+    socket_path: PathBuf,
+    checkpoint_path: PathBuf,
     cgroups: PodCgroups,
     /// The last answer of the PodResources API. `None` means that the kubelet did not answer.
-    pods: Arc<Mutex<Option<Vec<PodResources>>>>,
+    listed_pods: Arc<Mutex<Option<Vec<PodResources>>>>,
 }
 
 impl AllocatedDevices {
-    pub(crate) fn new(socket: PathBuf, checkpoint: PathBuf, cgroups: PodCgroups) -> Self {
+    pub(crate) fn new(socket_path: PathBuf, checkpoint_path: PathBuf, cgroups: PodCgroups) -> Self {
         AllocatedDevices {
-            socket,
-            checkpoint,
+            socket_path,
+            checkpoint_path,
             cgroups,
-            pods: Arc::default(),
+            listed_pods: Arc::default(),
         }
     }
 
-    /// Asks the PodResources API for the devices of pods.
-    pub(super) async fn refresh(&self) {
-        let answer = ask_pod_resources(&self.socket, async |kubelet| {
+    /// Asks the PodResources API for the devices of all pods, and stores the answer.
+    pub(super) async fn refresh_listed_pods(&self) {
+        let answer = ask_pod_resources(&self.socket_path, async |kubelet| {
             kubelet.list(ListPodResourcesRequest {}).await
         });
         let pods = answer.await.map(|answer| answer.into_inner().pod_resources);
-        *self.pods.lock().unwrap_or_else(PoisonError::into_inner) = pods;
+        *self
+            .listed_pods
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = pods;
     }
 
-    /// Counts the allocated devices of the plugin's resources for each container. If the kubelet
-    /// did not answer, its checkpoint is read instead. Without a checkpoint nothing is allocated,
-    /// because the kubelet writes it at its first allocation.
-    pub(super) fn count(&self, inventory: &Resources) -> BTreeMap<ContainerLabels, usize> {
-        let is_ours = |name: &str| inventory.keys().any(|ours| ours.as_str() == name);
-        match &*self.pods.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(pods) => count_listed(pods, is_ours),
-            None => self.count_recorded(is_ours),
+    /// Returns the number of allocated devices for each container and each of the plugin's
+    /// resources. If the PodResources API did not answer, the kubelet checkpoint is read instead.
+    /// Without a checkpoint nothing is allocated, because the kubelet writes the file at its first
+    /// allocation.
+    pub(super) fn count_devices(&self, resources: &Resources) -> BTreeMap<ContainerLabels, usize> {
+        let is_own_resource =
+            |name: &str| resources.keys().any(|own_name| own_name.as_str() == name);
+        match &*self
+            .listed_pods
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+        {
+            Some(pods) => count_in_pods(pods, is_own_resource),
+            None => self.count_in_checkpoint(is_own_resource),
         }
     }
 
-    fn count_recorded(&self, is_ours: impl Fn(&str) -> bool) -> BTreeMap<ContainerLabels, usize> {
+    fn count_in_checkpoint(
+        &self,
+        is_own_resource: impl Fn(&str) -> bool,
+    ) -> BTreeMap<ContainerLabels, usize> {
         let mut counts = BTreeMap::new();
-        let checkpoint = match KubeletCheckpoint::read(&self.checkpoint) {
+        let checkpoint = match KubeletCheckpoint::read(&self.checkpoint_path) {
             Ok(checkpoint) => checkpoint,
             Err(error) if error.is_absent() => return counts,
             Err(error) => {
                 let error = anyhow::Error::new(error);
-                tracing::debug!("cannot use {}: {error:#}", self.checkpoint.display());
+                tracing::debug!("cannot use {}: {error:#}", self.checkpoint_path.display());
                 return counts;
             }
         };
-        // The kubelet removes an ended pod from the checkpoint only at its next allocation.
+        // Pods that have ended are skipped, because the kubelet removes them from the checkpoint
+        // only at its next allocation.
         let allocations = checkpoint.allocations().filter(|allocation| {
-            is_ours(allocation.resource) && self.cgroups.may_exist(allocation.pod_uid)
+            is_own_resource(allocation.resource) && self.cgroups.may_exist(allocation.pod_uid)
         });
         for allocation in allocations {
             let labels = vec![
@@ -84,15 +98,15 @@ impl AllocatedDevices {
     }
 }
 
-fn count_listed(
+fn count_in_pods(
     pods: &[PodResources],
-    is_ours: impl Fn(&str) -> bool,
+    is_own_resource: impl Fn(&str) -> bool,
 ) -> BTreeMap<ContainerLabels, usize> {
     let mut counts = BTreeMap::new();
     for pod in pods {
         for container in &pod.containers {
             let devices = container.devices.iter();
-            for devices in devices.filter(|devices| is_ours(&devices.resource_name)) {
+            for devices in devices.filter(|devices| is_own_resource(&devices.resource_name)) {
                 let labels = vec![
                     ("resource", devices.resource_name.clone()),
                     ("namespace", excerpt(&pod.namespace)),

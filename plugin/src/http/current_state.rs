@@ -1,4 +1,4 @@
-//! Reads the current state of the plugin at the time of a request, for metrics and probes.
+//! Reads the state of the plugin when metrics or a probe are requested.
 
 use std::fmt;
 
@@ -16,32 +16,38 @@ use crate::catalog::Resources;
 use crate::server::YieldedResources;
 use crate::service::Streams;
 
-/// The sources of the current state.
+/// The sources from which the state is read for each request.
 #[derive(Debug, Clone)]
 pub(crate) struct CurrentState {
     pub(crate) inventory: watch::Receiver<Resources>,
     pub(crate) streams: Streams,
-    pub(crate) yielded: YieldedResources,
-    pub(crate) scans: ScanProgress,
-    pub(crate) allocated: AllocatedDevices,
+    pub(crate) yielded_resources: YieldedResources,
+    pub(crate) scan_progress: ScanProgress,
+    pub(crate) allocated_devices: AllocatedDevices,
 }
 
 impl CurrentState {
-    /// Returns whether the plugin is ready: it is if the kubelet has a ListAndWatch stream for
-    /// every resource that is not left to another plugin.
-    pub(super) fn readiness(&self) -> Result<String, String> {
-        if !self.scans.has_ended() {
+    /// Returns a message for the probe `/readyz`, as an error if the plugin is not ready. The
+    /// plugin is ready if the kubelet has a ListAndWatch stream for every resource that is not left
+    /// to another plugin.
+    pub(super) fn check_readiness(&self) -> Result<String, String> {
+        if !self.scan_progress.has_ended() {
             return Err("the first device scan has not ended".to_owned());
         }
-        let mut missing = self.streams.find_unstreamed(&self.inventory.borrow());
-        missing.retain(|name| !self.yielded.contains(name));
-        if missing.is_empty() {
-            return Ok(match self.yielded.names().join(", ") {
+        let mut unstreamed_resources = self
+            .streams
+            .find_unstreamed_resources(&self.inventory.borrow());
+        unstreamed_resources.retain(|name| !self.yielded_resources.contains(name));
+        if unstreamed_resources.is_empty() {
+            return Ok(match self.yielded_resources.resource_names().join(", ") {
                 names if names.is_empty() => "ok".to_owned(),
                 names => format!("ok; left to another plugin: {names}"),
             });
         }
-        let names: Vec<&str> = missing.iter().map(|name| name.as_str()).collect();
+        let names: Vec<&str> = unstreamed_resources
+            .iter()
+            .map(|name| name.as_str())
+            .collect();
         let names = names.join(", ");
         Err(format!("no kubelet has a ListAndWatch stream for {names}"))
     }
@@ -54,9 +60,15 @@ impl Collector for CurrentState {
         let mut devices =
             encoder.encode_descriptor("devices", "Advertised devices.", None, gauge)?;
         for (name, resource) in &inventory {
-            let all = resource.devices();
-            let healthy = all.iter().filter(|device| device.is_healthy()).count();
-            for (health, count) in [("healthy", healthy), ("unhealthy", all.len() - healthy)] {
+            let all_devices = resource.devices();
+            let healthy = all_devices
+                .iter()
+                .filter(|device| device.is_healthy())
+                .count();
+            for (health, count) in [
+                ("healthy", healthy),
+                ("unhealthy", all_devices.len() - healthy),
+            ] {
                 let labels = [("resource", name.as_str()), ("health", health)];
                 int_gauge(count).encode(devices.encode_family(&labels)?)?;
             }
@@ -65,23 +77,27 @@ impl Collector for CurrentState {
             encoder.encode_descriptor("streams", "Open ListAndWatch streams.", None, gauge)?;
         for name in inventory.keys() {
             let labels = [("resource", name.as_str())];
-            int_gauge(self.streams.count_open(name)).encode(streams.encode_family(&labels)?)?;
+            int_gauge(self.streams.count_open_streams(name))
+                .encode(streams.encode_family(&labels)?)?;
         }
         let help = "Whether the resource is left to another plugin, which serves it.";
-        let mut left = encoder.encode_descriptor("left_to_other_plugin", help, None, gauge)?;
+        let mut left_resources =
+            encoder.encode_descriptor("left_to_other_plugin", help, None, gauge)?;
         for name in inventory.keys() {
             let labels = [("resource", name.as_str())];
-            let is_left = usize::from(self.yielded.contains(name));
-            int_gauge(is_left).encode(left.encode_family(&labels)?)?;
+            let is_left = usize::from(self.yielded_resources.contains(name));
+            int_gauge(is_left).encode(left_resources.encode_family(&labels)?)?;
         }
         let help = "Devices, or shares, that the kubelet has allocated.";
-        let mut allocated = encoder.encode_descriptor("allocated_devices", help, None, gauge)?;
-        for (labels, count) in self.allocated.count(&inventory) {
-            int_gauge(count).encode(allocated.encode_family(&labels)?)?;
+        let mut allocated_family =
+            encoder.encode_descriptor("allocated_devices", help, None, gauge)?;
+        for (labels, count) in self.allocated_devices.count_devices(&inventory) {
+            int_gauge(count).encode(allocated_family.encode_family(&labels)?)?;
         }
         let help = "How long the present device scan has been running: minutes if a driver hangs.";
-        let running = encoder.encode_descriptor("scan_running_seconds", help, None, gauge)?;
-        ConstGauge::new(self.scans.running().as_secs_f64()).encode(running)?;
+        let running_family =
+            encoder.encode_descriptor("scan_running_seconds", help, None, gauge)?;
+        ConstGauge::new(self.scan_progress.running().as_secs_f64()).encode(running_family)?;
         let tasks = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
         let family = encoder.encode_descriptor("tasks", "Asynchronous tasks.", None, gauge)?;
         int_gauge(tasks).encode(family)

@@ -10,17 +10,17 @@ use super::allocated_devices::AllocatedDevices;
 use super::current_state::CurrentState;
 use crate::metrics::Metrics;
 
-/// The counters, and the values that are read at each request.
+/// The page `/metrics`: the counters of the plugin, and the values that are read at each request.
 #[derive(Debug)]
 pub(crate) struct MetricsPage {
     registry: Arc<Mutex<Registry>>,
-    allocated: AllocatedDevices,
+    allocated_devices: AllocatedDevices,
 }
 
 impl MetricsPage {
     pub(crate) fn new(metrics: &Metrics, state: CurrentState) -> Self {
         let mut registry = Registry::with_prefix("boathook");
-        let allocated = state.allocated.clone();
+        let allocated_devices = state.allocated_devices.clone();
         registry.register_collector(Box::new(state));
         let version = env!("CARGO_PKG_VERSION");
         registry.register(
@@ -31,24 +31,24 @@ impl MetricsPage {
         metrics.register(&mut registry);
         MetricsPage {
             registry: Arc::new(Mutex::new(registry)),
-            allocated,
+            allocated_devices,
         }
     }
 
-    /// Returns the text of the page. The kubelet is asked for the devices of pods, for at most 2
-    /// s; without an answer its checkpoint is read, which may have megabytes. A separate thread
-    /// does this for one client at a time, so that at most one thread exists even if it hangs.
-    pub(crate) async fn text(&self) -> String {
+    /// Returns the text of the page. The kubelet has 2 s to answer which devices pods have; without
+    /// an answer its checkpoint is read, which may have megabytes. A separate thread builds the
+    /// page for one client at a time, so that at most one thread exists even if reading hangs.
+    pub(crate) async fn render_text(&self) -> String {
         let registry = Arc::clone(&self.registry).lock_owned().await;
-        self.allocated.refresh().await;
-        let page = tokio::task::spawn_blocking(move || encode(&registry));
+        self.allocated_devices.refresh_listed_pods().await;
+        let page = tokio::task::spawn_blocking(move || encode_metrics(&registry));
         page.await.unwrap_or_default()
     }
 }
 
-fn encode(registry: &Registry) -> String {
+fn encode_metrics(registry: &Registry) -> String {
     let mut text = String::new();
-    // Writing to a string cannot fail.
+    // The result is ignored, because writing to a string cannot fail.
     let _ = prometheus_client::encoding::text::encode(&mut text, registry);
     text
 }
@@ -74,9 +74,9 @@ mod tests {
         CurrentState {
             inventory: watch::channel(resources).1,
             streams: streams.clone(),
-            yielded: YieldedResources::default(),
-            scans: ScanProgress::default(),
-            allocated,
+            yielded_resources: YieldedResources::default(),
+            scan_progress: ScanProgress::default(),
+            allocated_devices: allocated,
         }
     }
 
@@ -106,8 +106,8 @@ mod tests {
         metrics.create_counters(&name);
         metrics.count_allocation(&name, true, Duration::from_micros(300));
         metrics.count_allocation(&name, false, Duration::from_secs(100));
-        let _open = streams.start_count(name).count_stream();
-        let page = encode(&page.registry.blocking_lock());
+        let _open = streams.create_count(name).count_stream();
+        let page = encode_metrics(&page.registry.blocking_lock());
         for line in [
             "# TYPE boathook_devices gauge",
             r#"boathook_devices{resource="dummy.com/npu",health="healthy"} 2"#,
@@ -147,7 +147,7 @@ mod tests {
         metrics.create_counters(&resource(vec![]).name);
         let none = state(Resources::new(), &Streams::default(), "/nowhere".into());
         let page = MetricsPage::new(&metrics, none);
-        let page = encode(&page.registry.blocking_lock());
+        let page = encode_metrics(&page.registry.blocking_lock());
         let families: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

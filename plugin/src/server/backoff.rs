@@ -3,37 +3,39 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// A delay that doubles with each failure. A random part keeps the resources of a node, and the
-/// nodes of a cluster, from retrying at the same moment.
+/// A delay that doubles with each failure, up to a maximum. A random part (jitter) keeps the
+/// resources of a node, and the nodes of a cluster, from retrying at the same moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
-    first: Duration,
-    longest: Duration,
-    failures: u32,
-    random: RandomState,
+    first_delay: Duration,
+    max_delay: Duration,
+    failure_count: u32,
+    hash_state: RandomState,
 }
 
 impl Backoff {
-    pub(crate) fn new(first: Duration, longest: Duration) -> Self {
+    pub(crate) fn new(first_delay: Duration, max_delay: Duration) -> Self {
         Backoff {
-            first,
-            longest,
-            failures: 0,
-            random: RandomState::new(),
+            first_delay,
+            max_delay,
+            failure_count: 0,
+            hash_state: RandomState::new(),
         }
     }
 
     /// Counts a failure, and returns the delay before the next attempt.
-    pub(crate) fn next_wait(&mut self) -> Duration {
-        let doubled = self.first.saturating_mul(1 << self.failures.min(16));
-        self.failures = self.failures.saturating_add(1);
-        let jitter = self.random.hash_one(self.failures) % 256;
-        let wait = doubled.min(self.longest);
-        wait * 3 / 4 + wait * u32::try_from(jitter).unwrap_or(0) / 512
+    pub(crate) fn next_delay(&mut self) -> Duration {
+        let doubled_delay = self
+            .first_delay
+            .saturating_mul(1 << self.failure_count.min(16));
+        self.failure_count = self.failure_count.saturating_add(1);
+        let jitter = self.hash_state.hash_one(self.failure_count) % 256;
+        let delay = doubled_delay.min(self.max_delay);
+        delay * 3 / 4 + delay * u32::try_from(jitter).unwrap_or(0) / 512
     }
 
     pub(crate) fn reset(&mut self) {
-        self.failures = 0;
+        self.failure_count = 0;
     }
 }
 
@@ -45,13 +47,13 @@ mod tests {
     fn waits_double_up_to_the_longest_with_a_quarter_of_jitter() {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         for wanted in [10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000] {
-            let wait = backoff.next_wait().as_millis();
+            let wait = backoff.next_delay().as_millis();
             assert!(
                 wait >= wanted * 3 / 4 && wait <= wanted * 5 / 4,
                 "{wait} for {wanted}"
             );
         }
         backoff.reset();
-        assert!(backoff.next_wait() <= Duration::from_millis(13));
+        assert!(backoff.next_delay() <= Duration::from_millis(13));
     }
 }

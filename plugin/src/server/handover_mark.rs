@@ -1,15 +1,15 @@
-//! The handover mark: a file that exists during a handover and outlives the instance that wrote
-//! it.
+//! The handover mark: a file that exists during a handover and remains if the instance that wrote
+//! it ends.
 //!
 //! During a handover the kubelet (1.25 to 1.36) does not notice the end of any instance (see
 //! [`super::instance`]). If all instances end then, the kubelet keeps the devices of the resource,
 //! as if another plugin served them. The mark tells the next instance that it must register
-//! nevertheless. A starting kubelet empties its directory, including the mark, and has no devices
-//! either.
+//! nevertheless. A kubelet that starts removes the mark, because it empties its directory, and
+//! knows no devices yet.
 //!
-//! The mark contains the name of the socket of the instance that the kubelet calls, so that the
-//! other instance knows when it may end. It is empty until that instance has released the other
-//! one.
+//! The mark contains the socket name of the instance that the kubelet calls, so that the other
+//! instance knows when it may end. The mark is empty until the serving instance has released the
+//! other one.
 
 use std::fs;
 use std::io;
@@ -18,19 +18,20 @@ use std::path::{Path, PathBuf};
 use device_class::name::ResourceName;
 use rooted_path::{read_own_text, replace_file};
 
-use crate::kubelet_dir::{MAX_SOCKET_NAME, handover_mark_file_name};
+use crate::kubelet_dir::{MAX_SOCKET_NAME_BYTES, handover_mark_file_name};
 
+/// The path of the handover mark of one resource.
 #[derive(Debug)]
 pub(super) struct HandoverMark(PathBuf);
 
 impl HandoverMark {
-    /// Takes the path of a resource's mark in `directory`. The file need not exist.
+    /// Builds the path of a resource's mark in `directory`. The file need not exist.
     pub(super) fn new(directory: &Path, resource: &ResourceName) -> Self {
         HandoverMark(directory.join(handover_mark_file_name(resource)))
     }
 
     pub(super) fn exists(&self) -> bool {
-        fs::symlink_metadata(&self.0).is_ok_and(|found| found.is_file())
+        fs::symlink_metadata(&self.0).is_ok_and(|metadata| metadata.is_file())
     }
 
     /// Creates an empty mark, or empties an existing one.
@@ -38,14 +39,14 @@ impl HandoverMark {
         self.write_serving_socket("")
     }
 
-    /// Writes the name of the socket of the instance that the kubelet calls.
+    /// Writes the socket name of the instance that the kubelet calls into the mark.
     pub(super) fn write_serving_socket(&self, socket_name: &str) -> io::Result<()> {
         replace_file(&self.0, 0o600, socket_name.as_bytes())
     }
 
     /// Returns whether the mark contains this socket name.
     pub(super) fn has_serving_socket(&self, socket_name: &str) -> bool {
-        let text = read_own_text(&self.0, MAX_SOCKET_NAME as u64);
+        let text = read_own_text(&self.0, MAX_SOCKET_NAME_BYTES as u64);
         text.is_ok_and(|text| text == socket_name)
     }
 

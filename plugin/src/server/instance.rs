@@ -8,17 +8,22 @@
 //! none. Therefore the newer instance
 //!
 //! 1. registers, and the kubelet opens its stream;
+//! 2. registers again and refuses to tell its options, so that this registration fails. The
+//!    earlier instance may end from now on: it is released;
+//! 3. waits until the earlier instance has ended, and registers for the last time, so that the
+//!    kubelet notices the end of this instance.
 //!
 //! Between steps 2 and 3 the kubelet does not notice the end of any instance, and keeps the
-//! devices. An instance that receives SIGTERM meanwhile therefore registers before it ends. If it
-//! is killed instead, the mark of [`super::handover_mark`] remains for the next instance.
+//! devices. An instance that receives SIGTERM between these steps therefore registers before it
+//! ends. If it is killed instead, the mark of [`super::handover_mark`] remains for the next
+//! instance.
 //!
 //! If the newer instance receives SIGTERM while the earlier one still runs, for example because an
 //! update is undone, it makes its socket the older one. The earlier instance then takes the same
 //! three steps, and the newer one ends after the second step.
 //!
-//! Later kubelets know each plugin by its socket, and earlier ones by its connection. For them
-//! steps 2 and 3 change nothing.
+//! Later kubelets identify a plugin by its socket, and earlier kubelets by its connection. With
+//! these kubelets steps 2 and 3 have no effect.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,25 +34,26 @@ use tokio::time::Instant;
 
 use super::socket::is_served;
 
-/// The interval at which an instance that accepts no connection is checked.
+/// The interval at which an instance with a full backlog is checked for its end.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Another instance of the plugin, which this one watches to notice its end.
+/// Another instance of the plugin, whose end this instance waits for.
 #[derive(Debug)]
 pub(super) enum Peer {
-    /// An idle connection. It is closed when the instance ends.
+    /// An idle connection to the instance. It is closed when the instance ends.
     Connected(UnixStream),
-    /// The instance listens at this path, but its queue of connections is full.
+    /// The path of the socket of an instance that listens, but whose backlog of connections is
+    /// full.
     Unresponsive(PathBuf),
 }
 
 impl Peer {
-    /// Connects to the instance that listens at `path`. Returns `None` if none does.
+    /// Connects to the instance that listens at `path`. Returns `None` if no process listens there.
     pub(super) async fn connect(path: &Path) -> Option<Self> {
-        // A non-blocking socket does not wait here.
+        // The call does not wait if the backlog is full, because the socket is non-blocking.
         match UnixStream::connect(path).await {
             Ok(stream) => Some(Self::Connected(stream)),
-            // Only a socket with a listener can have a full queue.
+            // The error means that the listener's backlog is full, so there is a listener.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Some(Self::Unresponsive(path.to_owned()))
             }
@@ -86,10 +92,10 @@ impl Peer {
 pub(super) enum Predecessor {
     Running {
         peer: Peer,
-        /// Whether the kubelet no longer reacts to the end of the instance.
+        /// Whether the kubelet ignores the end of this instance.
         is_released: bool,
     },
-    /// The instance was released, and ended at this time.
+    /// The instance was released before, and ended at this time.
     Ended(Instant),
 }
 

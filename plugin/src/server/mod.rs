@@ -1,5 +1,5 @@
-//! Serves one resource. Two tasks, one for the gRPC server and one for the registration, start and
-//! end together.
+//! Serves one resource. The gRPC server and the registration run as two futures that start and end
+//! together.
 
 mod backoff;
 mod handover_mark;
@@ -51,14 +51,15 @@ pub(crate) struct Timing {
     /// The time limit of a Register call. Before the kubelet answers, it connects to the plugin
     /// for up to 10 seconds.
     pub(crate) register_timeout: Duration,
-    /// The interval at which the sockets are checked if no event arrives.
+    /// The interval at which the socket files are checked if inotify reports no change.
     pub(crate) poll_interval: Duration,
-    /// The time to wait for ListAndWatch after a registration before registering again.
+    /// The time after a registration within which the kubelet must call ListAndWatch. After it, the
+    /// resource is registered again.
     pub(crate) stream_timeout: Duration,
-    /// The maximum delay between two attempts.
+    /// The maximum delay before an operation that failed is tried again.
     pub(crate) max_retry_delay: Duration,
-    /// The time between the end of a predecessor and the registration after it. The kubelet must
-    /// notice the end before.
+    /// The delay between the end of a predecessor and the next registration, in which the kubelet
+    /// notices that end.
     pub(crate) end_notice_delay: Duration,
 }
 
@@ -74,36 +75,37 @@ impl Default for Timing {
     }
 }
 
-const SERVER_ENDED: &str = "the gRPC server ended";
+const SERVER_END_MESSAGE: &str = "the gRPC server ended";
 
-/// The time limit for connected clients to close their connections when a server ends.
+/// The time that connected clients have to close their connections when a server ends.
 const CLIENT_END_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// The time limit for the end of a server. Only a handover takes longer than [`CLIENT_END_TIMEOUT`].
+/// The time limit for ending a server. Only the end of a handover takes longer than
+/// [`CLIENT_END_TIMEOUT`].
 pub(crate) const END_TIMEOUT: Duration = RETURN_TIMEOUT
     .saturating_add(LAST_REGISTRATION_TIMEOUT)
     .saturating_add(CLIENT_END_TIMEOUT);
 
-/// The data that all servers share.
+/// The settings and the shared state of all servers of this process.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
-    pub(crate) kubelet: KubeletDir,
+    pub(crate) kubelet_dir: KubeletDir,
     pub(crate) register_by: RegisterBy,
-    /// Whether resources are registered that another plugin already serves.
+    /// Whether a resource is registered even if another plugin already serves it.
     pub(crate) take_over: bool,
     /// The resources that are left to other plugins.
-    pub(crate) yielded: YieldedResources,
-    /// Pauses the scans while a newer instance of this plugin serves. The newer instance writes
-    /// the CDI specifications then, and the kubelet still reads the device lists of this one.
-    pub(crate) pause: ScanPause,
+    pub(crate) yielded_resources: YieldedResources,
+    /// Pauses the device scans while a newer instance of this plugin serves the resources, because
+    /// that instance writes the CDI specifications.
+    pub(crate) scan_pause: ScanPause,
     pub(crate) timing: Timing,
-    pub(crate) allocations: AllocationReports,
+    pub(crate) allocation_reports: AllocationReports,
     pub(crate) metrics: Metrics,
     pub(crate) streams: Streams,
 }
 
 /// Serves and registers one resource until the sender of `resource` is dropped. `socket_changes`
-/// notifies of changes in the kubelet's directory.
+/// reports changes in the directories of the kubelet's and the plugin's sockets.
 pub(crate) async fn serve(
     resource: watch::Receiver<Arc<Resource>>,
     context: Context,
@@ -112,78 +114,81 @@ pub(crate) async fn serve(
     let name = resource.borrow().name.clone();
     let options = supported_options();
     context.metrics.create_counters(&name);
-    let _needs_scans = context.pause.add_server();
-    let streams = context.streams.start_count(name.clone());
+    let _server_guard = context.scan_pause.add_server();
+    let stream_count = context.streams.create_count(name.clone());
     let refusal = OptionsRefusal::default();
-    // The ListAndWatch streams end when this channel is dropped, which is after the handover.
+    // The ListAndWatch streams end when this sender is dropped, which is before the last
+    // registration of a handover.
     let served_resource = watch::Sender::new(Arc::clone(&resource.borrow()));
     let service = DevicePluginServer::new(Service {
         resource: served_resource.subscribe(),
-        streams: streams.clone(),
+        stream_count: stream_count.clone(),
         refusal: refusal.clone(),
-        allocations: context.allocations.clone(),
+        allocation_reports: context.allocation_reports.clone(),
         metrics: context.metrics.clone(),
     });
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);
-    let (listener, listeners) = watch::channel(None);
-    let (end, has_end) = oneshot::channel::<()>();
+    let (listener_sender, listeners) = watch::channel(None);
+    let (shutdown, shutdown_signal) = oneshot::channel::<()>();
 
-    let incoming =
-        ReceiverStream::new(incoming).map(|one| Ok::<_, io::Error>(WatcherStream::new(one)));
+    let incoming = ReceiverStream::new(incoming)
+        .map(|connection| Ok::<_, io::Error>(WatcherStream::new(connection)));
     // Every socket has both services, because the client may be the kubelet's device manager or
     // its plugin watcher.
-    let serving = Server::builder()
+    let server = Server::builder()
         .add_service(service)
         .add_service(RegistrationServer::new(PluginInfoService {
             resource: name.clone(),
         }))
         .serve_with_incoming_shutdown(incoming, async {
-            // A dropped sender also means the end.
-            let _ = has_end.await;
+            // The server ends too if the sender is dropped, so the result is ignored.
+            let _ = shutdown_signal.await;
         });
-    tokio::pin!(serving);
-    let mut accepting = Box::pin(accept_connections(listeners, connections));
+    tokio::pin!(server);
+    let mut accept_task = Box::pin(accept_connections(listeners, connections));
     let mut lifecycle = Lifecycle::new(
         (name, options),
         context,
-        listener,
-        (streams, refusal),
+        listener_sender,
+        (stream_count, refusal),
         socket_changes,
     );
     tokio::select! {
-        // The end of the resource is checked first, so that it is not mistaken for a failure.
+        // The end of the resource is polled first, so that an end of the server at the same time
+        // does not count as a failure.
         biased;
         () = forward_changes(resource, &served_resource) => {}
-        served = &mut serving => return served.context(SERVER_ENDED),
+        result = &mut server => return result.context(SERVER_END_MESSAGE),
         () = lifecycle.run() => bail!("the registration ended"),
-        () = &mut accepting => bail!("the accepting of connections ended"),
+        () = &mut accept_task => bail!("the accepting of connections ended"),
     }
-    // The server keeps running meanwhile, because the kubelet connects to it during a
+    // The server runs on until the handover has ended, because the kubelet connects to it during a
     // registration.
-    let ending = async {
+    let end_handover = async {
         if !lifecycle.return_to_predecessor().await {
-            // The streams end before the last registration: the kubelet would disconnect it if an
-            // older stream ended later.
+            // The streams end before the last registration, because the kubelet would disconnect
+            // the newly registered plugin if an older stream ended later.
             drop(served_resource);
             lifecycle.end_handover().await;
         }
     };
     tokio::select! {
-        () = ending => {}
-        served = &mut serving => return served.context(SERVER_ENDED),
-        () = &mut accepting => {}
+        () = end_handover => {}
+        result = &mut server => return result.context(SERVER_END_MESSAGE),
+        () = &mut accept_task => {}
     }
-    // The drop removes the socket, so that no further client can connect. The streams of connected
-    // clients have ended, or end with the server.
-    drop((lifecycle, accepting, end));
-    match tokio::time::timeout(CLIENT_END_TIMEOUT, serving).await {
-        Ok(served) => served.context(SERVER_ENDED),
-        // A client that keeps its connection does not delay the end.
+    // Dropping the lifecycle removes the socket, so that no further client can connect. Streams
+    // that are still open end with the server.
+    drop((lifecycle, accept_task, shutdown));
+    match tokio::time::timeout(CLIENT_END_TIMEOUT, server).await {
+        Ok(result) => result.context(SERVER_END_MESSAGE),
+        // A client that keeps its connection open does not delay the end of the server any longer.
         Err(_) => Ok(()),
     }
 }
 
-/// Forwards the values of a channel until its sender is dropped.
+/// Forwards the values of `resource` to `served_resource` until the sender of `resource` is
+/// dropped.
 async fn forward_changes(
     mut resource: watch::Receiver<Arc<Resource>>,
     served_resource: &watch::Sender<Arc<Resource>>,
@@ -193,15 +198,15 @@ async fn forward_changes(
     }
 }
 
-/// Accepts connections from the current listener.
+/// Accepts connections from the newest listener of the channel, and sends them to the gRPC server.
 async fn accept_connections(
     mut listeners: watch::Receiver<Option<Arc<tokio::net::UnixListener>>>,
     connections: mpsc::Sender<UnixStream>,
 ) {
-    let mut fault = FaultLog::default();
+    let mut fault_log = FaultLog::default();
     loop {
         let listener = listeners.borrow_and_update().clone();
-        let accepted = async {
+        let next_connection = async {
             match &listener {
                 Some(listener) => listener.accept().await,
                 None => std::future::pending().await,
@@ -209,15 +214,16 @@ async fn accept_connections(
         };
         tokio::select! {
             changed = listeners.changed() => if changed.is_err() { return },
-            accepted = accepted => match accepted {
+            accepted = next_connection => match accepted {
                 Ok((connection, _)) => {
-                    fault = FaultLog::default();
+                    fault_log = FaultLog::default();
                     if connections.send(connection).await.is_err() { return }
                 }
                 Err(error) => {
-                    // The process has probably run out of file descriptors. Some may become free.
+                    // The process has probably run out of file descriptors. The next attempt waits
+                    // until some may be free.
                     let error = format!("cannot accept a connection: {error}");
-                    fault.report([error], |error| tracing::warn!("{error}"));
+                    fault_log.report([error], |error| tracing::warn!("{error}"));
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },

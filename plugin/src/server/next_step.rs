@@ -1,4 +1,4 @@
-//! Decides the next step of a resource's registration, as a function of the current state alone.
+//! Determines the next step of a resource's registration from the current state alone.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use crate::service::RegistrationStreams;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegistrationStep {
     Bind,
-    /// Register with the kubelet at this socket.
+    /// Register with the kubelet that listens at this socket.
     Register(SocketId),
     /// Make the kubelet ignore the end of the predecessor.
     ReleasePredecessor(SocketId),
-    /// Wait for a change, for at most this time.
+    /// Wait for a change of the state, but no longer than this time.
     Wait(Duration),
 }
 
-/// The state that determines the next step.
+/// The state of a resource's registration, which determines the next step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RegistrationState {
-    /// The state of the plugin's socket, if it has created one.
-    pub(super) socket: Option<PathState>,
-    /// How long no stream has been open. It is set only if the kubelet's plugin watcher finds the
-    /// socket.
-    pub(super) idle: Option<Duration>,
-    /// The kubelet's socket, if the resource is registered by a call at that socket.
-    pub(super) kubelet: Option<SocketId>,
+    /// The state of the path of the plugin's socket, or `None` if it has not created a socket.
+    pub(super) path_state: Option<PathState>,
+    /// The time for which no ListAndWatch stream has been open. It is set only if the plugin
+    /// registers through the kubelet's plugin watcher.
+    pub(super) idle_duration: Option<Duration>,
+    /// The kubelet's socket, if the plugin registers by a call at that socket.
+    pub(super) kubelet_socket: Option<SocketId>,
     /// The kubelet's socket at which the resource is registered, and the age of the registration.
-    pub(super) registered: Option<(SocketId, Duration)>,
-    /// The ListAndWatch streams since the registration.
+    pub(super) registration: Option<(SocketId, Duration)>,
+    /// The ListAndWatch streams that were opened since the registration.
     pub(super) streams: RegistrationStreams,
     pub(super) predecessor: PredecessorState,
 }
@@ -38,43 +38,50 @@ pub(super) struct RegistrationState {
 /// The state of the instance that served the resource before this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PredecessorState {
-    /// There is no predecessor, or the kubelet ignores its end.
+    /// There is no predecessor, or it runs and the kubelet ignores its end.
     AbsentOrReleased,
-    /// The end of the predecessor would make the kubelet disconnect this instance.
-    StillKnown,
-    /// The predecessor was released, and ended this long ago.
+    /// The predecessor runs, and the kubelet would disconnect this instance when the predecessor
+    /// ends.
+    NotReleased,
+    /// The predecessor was released before it ended. The value is the time since its end.
     Ended(Duration),
 }
 
-pub(super) fn next_step(state: RegistrationState, timing: &Timing) -> RegistrationStep {
-    match (state.socket, state.kubelet, state.registered) {
+pub(super) fn determine_next_step(state: RegistrationState, timing: &Timing) -> RegistrationStep {
+    match (state.path_state, state.kubelet_socket, state.registration) {
         (None | Some(PathState::Free), ..) => RegistrationStep::Bind,
-        // A newer instance serves the resource.
+        // Another process, which is a newer instance of the plugin, serves the resource.
         (Some(PathState::OtherSocket), ..) => RegistrationStep::Wait(timing.poll_interval),
-        // The plugin watcher registers a plugin again only if it finds a new socket.
-        (_, None, _) if state.idle.is_some_and(|idle| idle >= timing.poll_interval) => {
+        // A new socket is created, because the plugin watcher registers a plugin again only if it
+        // finds a new socket.
+        (_, None, _)
+            if state
+                .idle_duration
+                .is_some_and(|idle| idle >= timing.poll_interval) =>
+        {
             RegistrationStep::Bind
         }
         (_, None, _) => RegistrationStep::Wait(timing.poll_interval),
         (_, Some(kubelet), None) => RegistrationStep::Register(kubelet),
-        (_, Some(kubelet), Some((known, _))) if kubelet != known => {
+        (_, Some(kubelet), Some((registered_at, _))) if kubelet != registered_at => {
             RegistrationStep::Register(kubelet)
         }
-        (_, Some(kubelet), Some((_, ago))) => match (state.streams, state.predecessor) {
-            (streams, _) if streams.open == 0 => {
-                // The kubelet has closed the stream, or has not opened one.
-                let left = timing.stream_timeout.saturating_sub(ago);
-                if streams.has_begun || left.is_zero() {
+        (_, Some(kubelet), Some((_, age))) => match (state.streams, state.predecessor) {
+            (streams, _) if streams.open_count == 0 => {
+                // The kubelet has closed the stream, or has not opened a stream since the
+                // registration.
+                let remaining = timing.stream_timeout.saturating_sub(age);
+                if streams.has_opened || remaining.is_zero() {
                     RegistrationStep::Register(kubelet)
                 } else {
-                    RegistrationStep::Wait(left)
+                    RegistrationStep::Wait(remaining)
                 }
             }
-            (_, PredecessorState::StillKnown) => RegistrationStep::ReleasePredecessor(kubelet),
-            (_, PredecessorState::Ended(ago)) => {
-                match timing.end_notice_delay.saturating_sub(ago) {
+            (_, PredecessorState::NotReleased) => RegistrationStep::ReleasePredecessor(kubelet),
+            (_, PredecessorState::Ended(elapsed)) => {
+                match timing.end_notice_delay.saturating_sub(elapsed) {
                     Duration::ZERO => RegistrationStep::Register(kubelet),
-                    left => RegistrationStep::Wait(left),
+                    remaining => RegistrationStep::Wait(remaining),
                 }
             }
             (_, PredecessorState::AbsentOrReleased) => RegistrationStep::Wait(timing.poll_interval),
@@ -107,7 +114,7 @@ mod tests {
         let too_late = Some((new, timing.stream_timeout));
         let known = Some((new, moment));
         let name = "a.b/c".to_owned().try_into().unwrap();
-        let streams = Streams::default().start_count(name);
+        let streams = Streams::default().create_count(name);
         let never = *streams.subscribe().borrow();
         let guard = streams.count_stream();
         let open = *streams.subscribe().borrow();
@@ -115,7 +122,7 @@ mod tests {
         let closed = *streams.subscribe().borrow();
         let [absent, still_known] = [
             PredecessorState::AbsentOrReleased,
-            PredecessorState::StillKnown,
+            PredecessorState::NotReleased,
         ];
         let ended = PredecessorState::Ended;
         let settled = RegistrationStep::Wait(timing.end_notice_delay - moment);
@@ -222,14 +229,14 @@ mod tests {
             ),
         ] {
             let state = RegistrationState {
-                socket,
-                idle: None,
-                kubelet,
-                registered,
+                path_state: socket,
+                idle_duration: None,
+                kubelet_socket: kubelet,
+                registration: registered,
                 streams,
                 predecessor,
             };
-            assert_eq!(next_step(state, &timing), wanted, "{state:?}");
+            assert_eq!(determine_next_step(state, &timing), wanted, "{state:?}");
         }
         for (idle, wanted) in [
             (None, RegistrationStep::Wait(poll)),
@@ -237,14 +244,14 @@ mod tests {
             (Some(poll), RegistrationStep::Bind),
         ] {
             let state = RegistrationState {
-                socket: ours,
-                idle,
-                kubelet: None,
-                registered: None,
+                path_state: ours,
+                idle_duration: idle,
+                kubelet_socket: None,
+                registration: None,
                 streams: never,
                 predecessor: absent,
             };
-            assert_eq!(next_step(state, &timing), wanted, "{state:?}");
+            assert_eq!(determine_next_step(state, &timing), wanted, "{state:?}");
         }
     }
 }

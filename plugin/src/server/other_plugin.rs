@@ -1,10 +1,11 @@
-//! Finds out whether another plugin serves a resource.
+//! Detects whether another plugin serves a resource.
 //!
-//! The kubelet uses the plugin that registered last, and does not inform the other one. But its
-//! PodResources API lists the healthy devices that it has now. If it lists devices of a resource
-//! for which this plugin has no open stream, another plugin serves the resource. When a plugin
-//! ends, the kubelet at once treats its devices as unhealthy. So a killed predecessor of this
-//! process is not mistaken for another plugin, as it would be with the kubelet checkpoint.
+//! The kubelet uses the plugin that registered last, and does not inform the one that it used
+//! before. However, its PodResources API lists the devices that are healthy now. If the API lists
+//! devices of a resource for which this plugin has no open stream, another plugin serves the
+//! resource. When a plugin ends, the kubelet at once treats its devices as unhealthy. Therefore a
+//! killed predecessor of this process is not mistaken for another plugin. The kubelet checkpoint
+//! could not tell them apart.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,22 +15,24 @@ use kubelet_api::ask_pod_resources;
 use kubelet_api::podresources::AllocatableResourcesRequest;
 use tokio::sync::watch;
 
-/// Returns whether the kubelet has healthy devices of a resource. Returns `None` if that is
-/// unknown, because the kubelet does not serve the PodResources API or the directory of its socket
-/// is not mounted.
-pub(super) async fn has_devices(socket: &Path, resource: &ResourceName) -> Option<bool> {
+/// Returns whether the kubelet's PodResources API at `socket` lists healthy devices of a resource.
+/// Returns `None` if the API cannot be called, because the kubelet does not serve it or the
+/// directory of its socket is not mounted.
+pub(super) async fn lists_healthy_devices(socket: &Path, resource: &ResourceName) -> Option<bool> {
     let answer = ask_pod_resources(socket, async |kubelet| {
         kubelet
             .get_allocatable_resources(AllocatableResourcesRequest {})
             .await
     });
     let devices = answer.await?.into_inner().devices;
-    let is_of_resource = |name: &str| name == resource.as_str();
-    let mut devices = devices.iter();
-    Some(devices.any(|of| is_of_resource(&of.resource_name) && !of.device_ids.is_empty()))
+    let mut entries = devices.iter();
+    Some(
+        entries
+            .any(|entry| entry.resource_name == resource.as_str() && !entry.device_ids.is_empty()),
+    )
 }
 
-/// The resources that are left to other plugins. All clones share the set.
+/// The resources that this plugin leaves to other plugins. All clones share one set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct YieldedResources(watch::Sender<BTreeSet<ResourceName>>);
 
@@ -38,33 +41,33 @@ impl YieldedResources {
         self.0.borrow().contains(resource)
     }
 
-    pub(crate) fn names(&self) -> Vec<String> {
+    pub(crate) fn resource_names(&self) -> Vec<String> {
         self.0.borrow().iter().map(ToString::to_string).collect()
     }
 
-    /// Adds a resource. Dropping the returned guard removes it again.
+    /// Adds a resource. Dropping the returned guard removes the resource from the set.
     pub(super) fn insert(&self, resource: ResourceName) -> YieldedResource {
-        self.0.send_modify(|left| {
-            left.insert(resource.clone());
+        self.0.send_modify(|resources| {
+            resources.insert(resource.clone());
         });
         YieldedResource {
             resource,
-            all: self.clone(),
+            yielded_resources: self.clone(),
         }
     }
 }
 
-/// A resource that is left to another plugin while this guard exists.
+/// A guard that keeps a resource in [`YieldedResources`] while it exists.
 #[derive(Debug)]
 pub(super) struct YieldedResource {
     resource: ResourceName,
-    all: YieldedResources,
+    yielded_resources: YieldedResources,
 }
 
 impl Drop for YieldedResource {
     fn drop(&mut self) {
-        self.all.0.send_modify(|left| {
-            left.remove(&self.resource);
+        self.yielded_resources.0.send_modify(|resources| {
+            resources.remove(&self.resource);
         });
     }
 }

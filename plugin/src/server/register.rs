@@ -1,4 +1,4 @@
-//! The Register call, after which the kubelet connects to the plugin's socket.
+//! Calls Register at the kubelet's socket. The kubelet then connects to the plugin's socket.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,30 +10,33 @@ use kubelet_api::deviceplugin::registration_client::RegistrationClient;
 use kubelet_api::deviceplugin::{DevicePluginOptions, RegisterRequest};
 use kubelet_api::{VERSION, connect};
 
-/// The maximum number of quoted characters of the kubelet's message.
-const MAX_QUOTE: usize = 300;
+/// The maximum number of characters of the kubelet's message that are quoted in an error.
+const MAX_QUOTED_CHARS: usize = 300;
 
-/// Registers the plugin for `resource` with the kubelet. `socket` is the name of the plugin's
-/// socket in the directory of the kubelet's socket, and `options` are the optional calls that the
-/// plugin supports.
+/// Registers the plugin for `resource` with the kubelet. `socket_name` is the file name of the
+/// plugin's socket, which is in the same directory as the kubelet's socket. `options` tells which
+/// optional calls the plugin supports.
 pub(crate) async fn register(
     kubelet_socket: &Path,
-    socket: &str,
+    socket_name: &str,
     resource: &ResourceName,
     options: DevicePluginOptions,
     timeout: Duration,
 ) -> anyhow::Result<()> {
-    let registering = async {
+    let registration = async {
         let path = kubelet_socket.display();
-        let unreachable = |error: tonic::transport::Error| {
-            // The outer errors of the chain say only "transport error".
+        let describe_connect_error = |error: tonic::transport::Error| {
+            // Only the root cause is reported, because the outer errors of the chain say only
+            // "transport error".
             let error = anyhow::Error::new(error);
             anyhow!("cannot reach the kubelet at {path}: {}", error.root_cause())
         };
-        let channel = connect(kubelet_socket).await.map_err(unreachable)?;
+        let channel = connect(kubelet_socket)
+            .await
+            .map_err(describe_connect_error)?;
         let request = RegisterRequest {
             version: VERSION.to_owned(),
-            endpoint: socket.to_owned(),
+            endpoint: socket_name.to_owned(),
             resource_name: resource.to_string(),
             options: Some(options),
         };
@@ -44,8 +47,8 @@ pub(crate) async fn register(
         }
         Ok(())
     };
-    // Before the kubelet answers, it connects to the plugin for up to 10 s.
-    tokio::time::timeout(timeout, registering)
+    // The kubelet tries to connect to the plugin for up to 10 s before it answers.
+    tokio::time::timeout(timeout, registration)
         .await
         .unwrap_or_else(|_| {
             let seconds = timeout.as_secs_f32();
@@ -53,12 +56,13 @@ pub(crate) async fn register(
         })
 }
 
-/// Formats a status for a log line. The message is shortened, and its line breaks are escaped.
+/// Formats a gRPC status as one log line. Shortens its message to [`MAX_QUOTED_CHARS`] and escapes
+/// control characters.
 fn format_status(status: &tonic::Status) -> String {
-    let message = status
+    let quoted = status
         .message()
         .chars()
-        .take(MAX_QUOTE)
+        .take(MAX_QUOTED_CHARS)
         .flat_map(char::escape_debug);
-    format!("{:?}: {}", status.code(), message.collect::<String>())
+    format!("{:?}: {}", status.code(), quoted.collect::<String>())
 }

@@ -16,25 +16,26 @@ use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use tokio::net::UnixListener;
 
-/// The prefix of a socket's name until it listens. The kubelet's plugin watcher ignores names that
-/// begin with a dot.
+/// The prefix of a socket's temporary name, which it has until it is ready. The kubelet's plugin
+/// watcher ignores names that begin with a dot.
 const TEMPORARY_PREFIX: &str = ".boathook-";
 
-/// The difference between the modification times of two sockets if the clock was set back before
-/// the newer one was created.
-const TICK: Duration = Duration::from_millis(1);
+/// The difference that is set between the modification times of two sockets if the clock does not
+/// make the newer one later.
+const MIN_AGE_DIFFERENCE: Duration = Duration::from_millis(1);
 
-/// The identity of a socket's file. It does not change with the security label, the owner or the
-/// mode. A recreated socket has another identity, even if the file system reuses the inode. The
-/// creation time is not used, because not every libc and file system reports it.
+/// The identity of a socket file: its inode and modification time. It does not change with the
+/// security label, the owner or the mode. A recreated socket has another identity, even if the file
+/// system reuses the inode. The creation time is not used, because not every libc and file system
+/// reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SocketId {
     inode: Inode,
-    /// The modification time since the epoch, which is when the socket was bound.
-    modified: Duration,
+    /// The modification time since the Unix epoch: the time at which the socket was bound.
+    modification_time: Duration,
 }
 
-/// The number of an inode, and of the file system that has it.
+/// The inode number of a file with the device number of its file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Inode {
     device: u64,
@@ -42,28 +43,28 @@ struct Inode {
 }
 
 impl SocketId {
-    /// Reads the identity of the socket at `path`. Returns `None` if no file or another kind of
-    /// file is there.
+    /// Reads the identity of the socket at `path`. Returns `None` if there is no file, or one that
+    /// is not a socket.
     pub(crate) fn read(path: &Path) -> Option<Self> {
-        let found = fs::symlink_metadata(path)
+        let metadata = fs::symlink_metadata(path)
             .ok()
-            .filter(|f| f.file_type().is_socket())?;
-        let seconds = u64::try_from(found.mtime()).unwrap_or(0);
-        let nanoseconds = u32::try_from(found.mtime_nsec()).unwrap_or(0);
+            .filter(|metadata| metadata.file_type().is_socket())?;
+        let seconds = u64::try_from(metadata.mtime()).unwrap_or(0);
+        let nanoseconds = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
         Some(SocketId {
             inode: Inode {
-                device: found.dev(),
-                number: found.ino(),
+                device: metadata.dev(),
+                number: metadata.ino(),
             },
-            modified: Duration::new(seconds, nanoseconds),
+            modification_time: Duration::new(seconds, nanoseconds),
         })
     }
 }
 
-/// Returns the modification time of the socket at `path`, since the epoch: the time at which it
-/// was bound, unless [`Socket::bind`] or [`Socket::make_older_than`] changed it.
+/// Returns the modification time of the socket at `path`, since the Unix epoch. This is the time at
+/// which the socket was bound, unless [`Socket::bind`] or [`Socket::make_older_than`] changed it.
 pub(super) fn modification_time(path: &Path) -> Option<Duration> {
-    SocketId::read(path).map(|id| id.modified)
+    SocketId::read(path).map(|id| id.modification_time)
 }
 
 fn set_modification_time(path: &Path, time: Duration) -> io::Result<()> {
@@ -72,7 +73,7 @@ fn set_modification_time(path: &Path, time: Duration) -> io::Result<()> {
     Ok(utimensat(AT_FDCWD, path, &access, &modification, flag)?)
 }
 
-/// The state of the path at which the plugin's socket was created.
+/// The state of the path at which this process created its socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathState {
     /// The path has the socket of this process.
@@ -83,60 +84,60 @@ pub(crate) enum PathState {
     OtherSocket,
 }
 
-/// A listening socket. Dropping it removes the file.
+/// A listening Unix socket and its file. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
-    /// The inode of the file. The kernel does not reuse its number while `listener` is open.
+    /// The inode of the socket file. Its number is not reused while `listener` is open.
     inode: Inode,
     listener: Arc<UnixListener>,
 }
 
 impl Socket {
-    /// Listens at `path`, accessible to root only. An existing socket is replaced atomically,
-    /// because another instance would use a free path. The new socket gets a later modification
-    /// time than `newest`, even if the clock was set back.
+    /// Creates a socket at `path` that only root can connect to. Replaces an existing socket
+    /// atomically, because another instance would bind a path that is free for a moment. The new
+    /// socket gets a later modification time than `newest_peer`, even if the clock was set back.
     ///
     /// # Errors
     /// Returns an error if the directory is missing or not writable, or if the file at `path` is
     /// not a socket.
-    pub(crate) fn bind(path: PathBuf, newest: Option<Duration>) -> io::Result<Self> {
-        if fs::symlink_metadata(&path).is_ok_and(|found| !found.file_type().is_socket()) {
+    pub(crate) fn bind(path: PathBuf, newest_peer: Option<Duration>) -> io::Result<Self> {
+        if fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.file_type().is_socket()) {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
                 "a file that is not a socket exists there",
             ));
         }
-        let unique = RandomState::new().hash_one(&path);
-        let temporary = path.with_file_name(format!("{TEMPORARY_PREFIX}{unique:016x}"));
-        let listener = Arc::new(UnixListener::bind(&temporary)?);
-        let id = SocketId::read(&temporary).ok_or(io::ErrorKind::NotFound)?;
-        // If a step below fails, the drop of this value removes the file.
+        let suffix = RandomState::new().hash_one(&path);
+        let temporary_path = path.with_file_name(format!("{TEMPORARY_PREFIX}{suffix:016x}"));
+        let listener = Arc::new(UnixListener::bind(&temporary_path)?);
+        let id = SocketId::read(&temporary_path).ok_or(io::ErrorKind::NotFound)?;
+        // If one of the next steps fails, dropping this value removes the temporary file.
         let mut socket = Socket {
-            path: temporary,
+            path: temporary_path,
             inode: id.inode,
             listener,
         };
         fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
-        if let Some(newest) = newest
-            && id.modified <= newest
+        if let Some(peer_time) = newest_peer
+            && id.modification_time <= peer_time
         {
-            set_modification_time(&socket.path, newest + TICK)?;
+            set_modification_time(&socket.path, peer_time + MIN_AGE_DIFFERENCE)?;
         }
         fs::rename(&socket.path, &path)?;
         socket.path = path;
         Ok(socket)
     }
 
-    /// Gives this socket an earlier modification time than `other`.
+    /// Gives this socket a modification time earlier than `other_time`.
     ///
     /// # Errors
     /// Returns an error if the file cannot be changed, or is not the file of this socket.
-    pub(super) fn make_older_than(&self, other: Duration) -> io::Result<()> {
-        if !self.is_at_its_path() {
+    pub(super) fn make_older_than(&self, other_time: Duration) -> io::Result<()> {
+        if !self.owns_path() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        set_modification_time(&self.path, other.saturating_sub(TICK))
+        set_modification_time(&self.path, other_time.saturating_sub(MIN_AGE_DIFFERENCE))
     }
 
     pub(crate) fn listener(&self) -> Arc<UnixListener> {
@@ -151,40 +152,42 @@ impl Socket {
         }
     }
 
-    fn is_at_its_path(&self) -> bool {
+    fn owns_path(&self) -> bool {
         SocketId::read(&self.path).is_some_and(|id| id.inode == self.inode)
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if self.is_at_its_path() {
-            // An error is ignored, because the next start replaces a stale socket.
-            let _ = remove(&self.path);
+        if self.owns_path() {
+            // An error is ignored, because the next start of the plugin replaces a stale socket.
+            let _ = remove_file_if_exists(&self.path);
         }
     }
 }
 
-/// Returns whether a process listens at `path`, without waiting for it.
+/// Returns whether a process listens at the socket `path`. The call does not wait until the process
+/// accepts the connection.
 pub(crate) fn is_served(path: &Path) -> bool {
-    // A blocking connect would wait while the listener's queue is full.
+    // A blocking connect would wait while the listener's backlog is full.
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let connected = UnixAddr::new(path).and_then(|address| {
+    let connect_result = UnixAddr::new(path).and_then(|address| {
         let client = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
         connect(client.as_raw_fd(), &address)
     });
-    // Only a socket with a listener can have a full queue.
-    matches!(connected, Ok(()) | Err(Errno::EAGAIN))
+    // EAGAIN means that the listener's backlog is full, so there is a listener.
+    matches!(connect_result, Ok(()) | Err(Errno::EAGAIN))
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+fn remove_file_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Removes the sockets that killed instances left in `directory`.
+/// Removes the plugin's sockets in `directory` at which no process listens, which instances leave
+/// when they are killed.
 pub(crate) fn remove_stale_sockets(directory: &Path) {
     use crate::kubelet_dir::{SOCKET_PREFIX, SOCKET_SUFFIX};
     let Ok(entries) = fs::read_dir(directory) else {
@@ -195,9 +198,9 @@ pub(crate) fn remove_stale_sockets(directory: &Path) {
             .file_name()
             .and_then(|name| name.to_str())
             .unwrap_or_default();
-        let ours = name.starts_with(SOCKET_PREFIX) && name.ends_with(SOCKET_SUFFIX)
+        let is_own = name.starts_with(SOCKET_PREFIX) && name.ends_with(SOCKET_SUFFIX)
             || name.starts_with(TEMPORARY_PREFIX);
-        if ours {
+        if is_own {
             remove_if_stale(&path);
         }
     }
@@ -206,7 +209,7 @@ pub(crate) fn remove_stale_sockets(directory: &Path) {
 /// Removes the socket at `path` if no process listens at it.
 pub(crate) fn remove_if_stale(path: &Path) {
     if SocketId::read(path).is_some() && !is_served(path) {
-        match remove(path) {
+        match remove_file_if_exists(path) {
             Ok(()) => tracing::info!("removed stale socket {}", path.display()),
             Err(error) => {
                 tracing::warn!("cannot remove stale socket {}: {error}", path.display())
@@ -224,7 +227,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_detects_what_is_at_its_path() {
+    async fn a_socket_detects_what_owns_path() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("boathook-a.sock");
         let first = Socket::bind(path.clone(), None).unwrap();
@@ -277,7 +280,10 @@ mod tests {
         let future = now + Duration::from_secs(86_400);
         set_modification_time(&first, future).unwrap();
         let _second = Socket::bind(second.clone(), Some(future)).unwrap();
-        assert_eq!(modification_time(&second), Some(future + TICK));
+        assert_eq!(
+            modification_time(&second),
+            Some(future + MIN_AGE_DIFFERENCE)
+        );
         let past = now.saturating_sub(Duration::from_secs(1));
         let _third = Socket::bind(third.clone(), Some(past)).unwrap();
         let time = modification_time(&third).unwrap();

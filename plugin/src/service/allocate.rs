@@ -1,5 +1,5 @@
-//! Implements Allocate. The answer only names the devices, by environment variables and
-//! annotations for the hook and the engine.
+//! Implements the Allocate call. The answer only names the devices: its environment variables and
+//! annotations tell the hook and the engine which devices to inject.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,11 +12,13 @@ use tonic::Status;
 
 use crate::catalog::{AdvertisedDevice, Resource};
 
-/// The plugin's name in the keys of CDI annotations.
-const CDI_PLUGIN: &str = "boathook";
+/// The name of the device plugin in the keys of CDI annotations, which have the form
+/// `cdi.k8s.io/PLUGIN_ALLOCATION`.
+const CDI_PLUGIN_ID: &str = "boathook";
 
 /// Returns the devices with these ids, without duplicates and in the order of the resource. The
-/// kubelet's order is that of a hash table, and equal requests should get equal answers.
+/// kubelet sends ids in the random order of a hash table, but equal requests should get equal
+/// answers.
 fn find_devices<'a>(
     resource: &'a Resource,
     ids: &[String],
@@ -24,14 +26,14 @@ fn find_devices<'a>(
     let name = &resource.name;
     let mut positions = BTreeSet::new();
     for id in ids {
-        let unknown = || {
+        let unknown_device = || {
             let id = excerpt(id);
             Status::not_found(format!("{name} has no device `{id}`; use the latest list"))
         };
-        positions.insert(resource.position(id).ok_or_else(unknown)?);
+        positions.insert(resource.find_position(id).ok_or_else(unknown_device)?);
     }
     if positions.is_empty() {
-        // The kubelet never sends an empty list.
+        // An empty list is refused. The kubelet never sends one.
         return Err(Status::invalid_argument(format!(
             "{name}: empty device list"
         )));
@@ -42,7 +44,7 @@ fn find_devices<'a>(
         .collect())
 }
 
-/// Builds the answers for all containers of one Allocate call.
+/// Builds the answers to one Allocate call, which contains the requested ids of each container.
 pub(crate) fn answer_call(
     resource: &Resource,
     containers: &[&[String]],
@@ -64,7 +66,7 @@ pub(crate) fn answer_container(
     ids: &[String],
 ) -> Result<ContainerAllocateResponse, Status> {
     let (name, properties) = (&resource.name, &resource.properties);
-    if properties.count_only {
+    if properties.is_count_only {
         return Err(Status::invalid_argument(format!(
             "{name} is the number of devices of the class {} and cannot be allocated; \
              request the class's other resource",
@@ -80,73 +82,85 @@ pub(crate) fn answer_container(
             )));
         }
     }
-    let asked = devices.iter().filter(|device| device.share_of.is_some());
-    let asked = asked.count();
-    if let Some(most) = properties.max_per_container
-        && asked > most.into()
+    let shares = devices
+        .iter()
+        .filter(|device| device.shared_device_id.is_some());
+    let share_count = shares.count();
+    if let Some(max_shares) = properties.max_shares_per_container
+        && share_count > max_shares.into()
     {
         return Err(Status::invalid_argument(format!(
-            "{name}: {asked} shares requested for one container, which may have {most}: more \
+            "{name}: {share_count} shares requested for one container, which may have {max_shares}: more \
              shares are not more of a device"
         )));
     }
-    let mut hardware: Vec<&str> = devices.iter().map(|d| d.hardware().as_str()).collect();
-    // The shares of a device are adjacent in the order of the resource.
-    hardware.dedup();
-    if properties.one_device && hardware.len() > 1 {
+    let mut hardware_ids: Vec<&str> = devices.iter().map(|d| d.hardware().as_str()).collect();
+    // It suffices to remove adjacent duplicates, because the shares of a device are adjacent in the
+    // resource.
+    hardware_ids.dedup();
+    if properties.requires_one_device && hardware_ids.len() > 1 {
         return Err(Status::invalid_argument(format!(
             "{name}: shares of {} devices requested for one container, which may have shares of \
              one device only",
-            hardware.len()
+            hardware_ids.len()
         )));
     }
     let mut envs = join_variables(&devices);
-    if let Some(count) = &properties.count_env {
-        envs.insert(count.to_string(), devices.len().to_string());
+    if let Some(variable) = &properties.count_env {
+        envs.insert(variable.to_string(), devices.len().to_string());
     }
-    // The request variable has device ids, because the vendor's programs read it and do not know
-    // shares.
-    let by_cdi = properties
-        .by_cdi
-        .then(|| build_cdi_annotation(resource, &hardware));
-    let hardware = hardware.join(",");
-    let shares: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
-    let mut allocated = shares.join(",");
-    // The hook refuses a longer text. It can read the shares from the kubelet checkpoint instead.
-    if allocated.len() > MAX_REQUEST {
-        allocated.clone_from(&hardware);
+    let cdi_annotation = properties
+        .uses_cdi
+        .then(|| build_cdi_annotation(resource, &hardware_ids));
+    // The request variable contains device ids instead of share ids, because the vendor's programs
+    // read it and do not know shares.
+    let request_value = hardware_ids.join(",");
+    let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
+    let mut annotation_value = ids.join(",");
+    // The annotation has device ids if the share ids are too long, because the hook refuses a
+    // longer request. The hook then reads the shares from the kubelet checkpoint.
+    if annotation_value.len() > MAX_REQUEST {
+        annotation_value.clone_from(&request_value);
     }
-    // A class may set the request variable itself. Then only the annotation has the ids.
+    // A class may set the request variable to another value. Then only the annotation contains the
+    // ids.
     envs.entry(properties.request_env.to_string())
-        .or_insert(hardware);
-    let annotation = format!("{ANNOTATION_PREFIX}{}", properties.class);
+        .or_insert(request_value);
+    let annotation_key = format!("{ANNOTATION_PREFIX}{}", properties.class);
     Ok(ContainerAllocateResponse {
         envs,
-        annotations: HashMap::from_iter(by_cdi.into_iter().chain([(annotation, allocated)])),
+        annotations: HashMap::from_iter(
+            cdi_annotation
+                .into_iter()
+                .chain([(annotation_key, annotation_value)]),
+        ),
         ..Default::default()
     })
 }
 
-/// Builds the annotation that makes the engine use the CDI specifications of the devices, and so
-/// call the hook. Every engine with CDI reads the annotation. The field `cdi_devices` stays empty,
-/// because with both some engines would call the hook twice. The key contains the resource name,
-/// because a container may have several resources.
-fn build_cdi_annotation(resource: &Resource, hardware: &[&str]) -> (String, String) {
+/// Builds the key and the value of the CDI annotation, which makes the engine apply the devices'
+/// CDI specifications and call the hook. Every engine with CDI reads this annotation. The answer's
+/// field `cdi_devices` stays empty, because some engines would call the hook twice for both. The
+/// key contains the resource name, because a container may have several resources.
+fn build_cdi_annotation(resource: &Resource, hardware_ids: &[&str]) -> (String, String) {
     let name = &resource.name;
     let kind = SpecificationOwner::Plugin.kind(name);
-    let names: Vec<String> = hardware.iter().map(|id| format!("{kind}={id}")).collect();
-    let key = cdi::annotation_key(CDI_PLUGIN, name.as_str());
+    let names: Vec<String> = hardware_ids
+        .iter()
+        .map(|id| format!("{kind}={id}"))
+        .collect();
+    let key = cdi::annotation_key(CDI_PLUGIN_ID, name.as_str());
     (key, names.join(","))
 }
 
-/// Combines the environment variables of the devices. If devices set a variable to different
-/// values, it gets all values in the order of the devices.
+/// Combines the environment variables of the devices. A variable with different values for several
+/// devices gets all of them, separated by commas in the order of the devices.
 fn join_variables(devices: &[&AdvertisedDevice]) -> HashMap<String, String> {
     let mut values: HashMap<&EnvName, Vec<&str>> = HashMap::new();
     for (name, value) in devices.iter().flat_map(|device| device.env.iter()) {
-        let known = values.entry(name).or_default();
-        if !known.contains(&value.as_str()) {
-            known.push(value);
+        let variable_values = values.entry(name).or_default();
+        if !variable_values.contains(&value.as_str()) {
+            variable_values.push(value);
         }
     }
     values
@@ -216,7 +230,7 @@ mod tests {
     fn the_hook_accepts_an_allocation_of_any_number_of_shares() {
         let gpu = "GPU-8f0c7b8e-1c5f-4d1c-9a3e-0123456789ab";
         let share = |number: usize| AdvertisedDevice {
-            share_of: Some(Arc::new(gpu.to_owned().try_into().unwrap())),
+            shared_device_id: Some(Arc::new(gpu.to_owned().try_into().unwrap())),
             ..device(&format!("{gpu}::{number}"))
         };
         let shared = resource((0..4096).map(share).collect());

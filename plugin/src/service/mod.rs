@@ -29,7 +29,7 @@ use kubelet_api::deviceplugin::{
     PreferredAllocationResponse,
 };
 
-/// Returns which optional calls the kubelet may make.
+/// Returns the options of the plugin: the optional calls that the kubelet may make.
 pub(crate) fn supported_options() -> DevicePluginOptions {
     DevicePluginOptions {
         pre_start_required: false,
@@ -37,14 +37,16 @@ pub(crate) fn supported_options() -> DevicePluginOptions {
     }
 }
 
-/// Answers the kubelet's calls for one resource, with the newest value of its channel.
+/// The gRPC service that answers the kubelet's calls for one resource. Each answer is based on the
+/// newest value of the resource's channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
-    /// The channel with the resource. ListAndWatch streams end when its sender is dropped.
+    /// The channel with the resource. The ListAndWatch streams end when the sender of the channel
+    /// is dropped.
     pub(crate) resource: watch::Receiver<Arc<Resource>>,
-    pub(crate) streams: StreamCount,
+    pub(crate) stream_count: StreamCount,
     pub(crate) refusal: OptionsRefusal,
-    pub(crate) allocations: AllocationReports,
+    pub(crate) allocation_reports: AllocationReports,
     pub(crate) metrics: Metrics,
 }
 
@@ -62,12 +64,12 @@ impl DevicePlugin for Service {
         &self,
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
-        self.refusal.check()?;
+        self.refusal.refuse_if_active()?;
         Ok(Response::new(supported_options()))
     }
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<DeviceStream>, Status> {
-        let lists = stream_lists(self.resource.clone(), self.streams.count_stream());
+        let lists = stream_lists(self.resource.clone(), self.stream_count.count_stream());
         Ok(Response::new(lists))
     }
 
@@ -102,7 +104,7 @@ impl DevicePlugin for Service {
         &self,
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
-        let since = Instant::now();
+        let start = Instant::now();
         let resource = self.current_resource();
         let containers = request.into_inner().container_requests;
         let asked: Vec<&[String]> = containers
@@ -111,12 +113,13 @@ impl DevicePlugin for Service {
             .collect();
         let answers = answer_call(&resource, &asked);
         self.metrics
-            .count_allocation(&resource.name, answers.is_ok(), since.elapsed());
+            .count_allocation(&resource.name, answers.is_ok(), start.elapsed());
         let container_responses = answers.inspect_err(|refusal| {
             tracing::warn!(resource = %resource.name, "allocation refused: {}", refusal.message());
         })?;
         for asked in &containers {
-            self.allocations.report(&resource.name, &asked.devices_ids);
+            self.allocation_reports
+                .report_allocation(&resource.name, &asked.devices_ids);
             tracing::debug!(resource = %resource.name, devices = ?asked.devices_ids, "allocated");
         }
         Ok(Response::new(AllocateResponse {

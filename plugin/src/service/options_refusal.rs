@@ -1,47 +1,47 @@
-//! Refuses the call GetDevicePluginOptions, with which the kubelet begins, so that a registration
-//! fails on purpose (see `server::instance`).
+//! Refuses the call GetDevicePluginOptions, which is the kubelet's first call after Register, so
+//! that the registration fails on purpose (see `server::instance`).
 
 use tokio::sync::watch;
 use tonic::Status;
 
-/// Whether GetDevicePluginOptions is refused. All clones share this state.
+/// The state that tells whether GetDevicePluginOptions is refused. All clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct OptionsRefusal(watch::Sender<Refusal>);
+pub(crate) struct OptionsRefusal(watch::Sender<RefusalState>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
-    Off,
-    On,
-    /// The kubelet made the call and was refused.
-    Done,
+enum RefusalState {
+    Inactive,
+    Active,
+    /// The kubelet has made the call, which was refused.
+    CallRefused,
 }
 
 impl Default for OptionsRefusal {
     fn default() -> Self {
-        OptionsRefusal(watch::Sender::new(Refusal::Off))
+        OptionsRefusal(watch::Sender::new(RefusalState::Inactive))
     }
 }
 
 impl OptionsRefusal {
     pub(crate) fn start(&self) {
-        self.0.send_replace(Refusal::On);
+        self.0.send_replace(RefusalState::Active);
     }
 
-    /// Ends the refusal. Returns whether a call was refused.
+    /// Ends the refusal. Returns whether a call was refused since its start.
     pub(crate) fn end(&self) -> bool {
-        self.0.send_replace(Refusal::Off) == Refusal::Done
+        self.0.send_replace(RefusalState::Inactive) == RefusalState::CallRefused
     }
 
     /// Returns an error while the refusal is active.
-    pub(crate) fn check(&self) -> Result<(), Status> {
-        let refused = self.0.send_if_modified(|refusal| {
-            let refused = *refusal != Refusal::Off;
-            if refused {
-                *refusal = Refusal::Done;
+    pub(crate) fn refuse_if_active(&self) -> Result<(), Status> {
+        let is_refused = self.0.send_if_modified(|state| {
+            let is_active = *state != RefusalState::Inactive;
+            if is_active {
+                *state = RefusalState::CallRefused;
             }
-            refused
+            is_active
         });
-        if refused {
+        if is_refused {
             let reason = "another instance of this plugin is about to end; this one stays \
                           registered, and no action is needed";
             return Err(Status::unavailable(reason));

@@ -1,4 +1,5 @@
-//! Implements the service that the kubelet's plugin watcher calls at each socket that it finds.
+//! Implements the gRPC service `Registration`, which the kubelet's plugin watcher calls at each
+//! socket that it finds.
 
 use device_class::name::ResourceName;
 use tonic::{Request, Response, Status};
@@ -20,7 +21,7 @@ impl Registration for PluginInfoService {
         Ok(Response::new(PluginInfo {
             r#type: PLUGIN_TYPE.to_owned(),
             name: self.resource.to_string(),
-            // An empty endpoint means that the same socket serves the resource.
+            // An empty endpoint means that this socket also serves the device plugin API.
             endpoint: String::new(),
             supported_versions: vec![VERSION.to_owned()],
         }))

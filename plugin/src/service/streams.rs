@@ -1,4 +1,5 @@
-//! Implements ListAndWatch, which sends the list of devices at once and again whenever it changes.
+//! Implements ListAndWatch, which sends the list of devices at once, and again whenever the list
+//! changes.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -13,116 +14,118 @@ use tonic::Status;
 use crate::catalog::{Resource, Resources};
 use kubelet_api::deviceplugin::ListAndWatchResponse;
 
-/// The numbers of open ListAndWatch streams, by resource. All clones share them. A kubelet that
-/// reads the streams of two registrations counts twice.
+/// The numbers of open ListAndWatch streams, by resource. All clones share these numbers. If the
+/// kubelet reads the streams of two registrations of a resource, both are counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Streams(watch::Sender<BTreeMap<ResourceName, usize>>);
 
 impl Streams {
-    /// Creates the stream count of one server of `resource`, which is 0.
-    pub(crate) fn start_count(&self, resource: ResourceName) -> StreamCount {
+    /// Creates the stream count of a server of `resource`. The count begins at 0.
+    pub(crate) fn create_count(&self, resource: ResourceName) -> StreamCount {
         StreamCount {
-            current: watch::Sender::new(RegistrationStreams::default()),
+            current_streams: watch::Sender::new(RegistrationStreams::default()),
             resource,
-            all: self.clone(),
+            all_streams: self.clone(),
         }
     }
 
-    pub(crate) fn count_open(&self, resource: &ResourceName) -> usize {
+    pub(crate) fn count_open_streams(&self, resource: &ResourceName) -> usize {
         self.0.borrow().get(resource).copied().unwrap_or(0)
     }
 
-    /// Returns the resources without an open stream.
-    pub(crate) fn find_unstreamed(&self, inventory: &Resources) -> Vec<ResourceName> {
-        let open = self.0.borrow();
-        let missing = inventory.keys().filter(|name| !open.contains_key(*name));
-        missing.cloned().collect()
+    /// Returns the names of the resources that have no open stream.
+    pub(crate) fn find_unstreamed_resources(&self, resources: &Resources) -> Vec<ResourceName> {
+        let counts = self.0.borrow();
+        let unstreamed = resources.keys().filter(|name| !counts.contains_key(*name));
+        unstreamed.cloned().collect()
     }
 }
 
-/// The streams that were opened since the last registration. If none is open, the kubelet does not
-/// use the server, whatever it answered to the registration. It may still read streams of earlier
-/// registrations, which do not keep the devices healthy.
+/// The ListAndWatch streams that were opened since the last registration. If none is open, the
+/// kubelet does not use the server, even if it accepted the registration. The kubelet may still
+/// read streams of earlier registrations, but these do not keep the devices healthy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RegistrationStreams {
-    /// The number of the registration, counted from 0.
-    registration: u64,
-    pub(crate) open: usize,
+    /// The number of registrations before this one.
+    registration_number: u64,
+    pub(crate) open_count: usize,
     /// Whether any stream was opened since the registration.
-    pub(crate) has_begun: bool,
+    pub(crate) has_opened: bool,
 }
 
-/// Counts the open streams of one server.
+/// The count of the open ListAndWatch streams of one server. All clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamCount {
-    current: watch::Sender<RegistrationStreams>,
+    current_streams: watch::Sender<RegistrationStreams>,
     resource: ResourceName,
-    all: Streams,
+    all_streams: Streams,
 }
 
 impl StreamCount {
-    /// Counts a stream until the guard is dropped.
+    /// Counts a stream as open until the returned guard is dropped.
     pub(crate) fn count_stream(&self) -> StreamGuard {
-        let mut registration = 0;
-        self.current.send_modify(|current| {
-            current.open += 1;
-            current.has_begun = true;
-            registration = current.registration;
+        let mut registration_number = 0;
+        self.current_streams.send_modify(|current_streams| {
+            current_streams.open_count += 1;
+            current_streams.has_opened = true;
+            registration_number = current_streams.registration_number;
         });
         let name = self.resource.clone();
-        self.all
+        self.all_streams
             .0
-            .send_modify(|all| *all.entry(name).or_default() += 1);
+            .send_modify(|counts| *counts.entry(name).or_default() += 1);
         StreamGuard {
-            count: self.clone(),
-            registration,
+            stream_count: self.clone(),
+            registration_number,
         }
     }
 
-    /// Restarts the count of [`RegistrationStreams`] for a new registration.
+    /// Begins a new registration: from now on [`RegistrationStreams`] counts only streams that are
+    /// opened later.
     pub(crate) fn start_registration(&self) {
-        self.current.send_modify(|current| {
-            *current = RegistrationStreams {
-                registration: current.registration + 1,
+        self.current_streams.send_modify(|current_streams| {
+            *current_streams = RegistrationStreams {
+                registration_number: current_streams.registration_number + 1,
                 ..RegistrationStreams::default()
             };
         });
     }
 
-    /// Returns the number of open streams of all registrations.
-    pub(crate) fn count_open(&self) -> usize {
-        self.all.count_open(&self.resource)
+    /// Returns the number of open streams of the resource, of all registrations.
+    pub(crate) fn count_open_streams(&self) -> usize {
+        self.all_streams.count_open_streams(&self.resource)
     }
 
-    /// Returns a receiver for the streams of the last registration, which is notified of changes.
+    /// Returns a receiver for the state of the last registration's streams, which is notified of
+    /// changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<RegistrationStreams> {
-        self.current.subscribe()
+        self.current_streams.subscribe()
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct StreamGuard {
-    count: StreamCount,
-    registration: u64,
+    stream_count: StreamCount,
+    registration_number: u64,
 }
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         let StreamCount {
-            current,
+            current_streams,
             resource,
-            all,
-        } = &self.count;
-        current.send_if_modified(|current| {
-            let is_current = current.registration == self.registration;
-            current.open -= usize::from(is_current);
+            all_streams,
+        } = &self.stream_count;
+        current_streams.send_if_modified(|current_streams| {
+            let is_current = current_streams.registration_number == self.registration_number;
+            current_streams.open_count -= usize::from(is_current);
             is_current
         });
-        all.0.send_modify(|all| {
-            if let Some(open) = all.get_mut(resource) {
-                *open -= 1;
+        all_streams.0.send_modify(|counts| {
+            if let Some(count) = counts.get_mut(resource) {
+                *count -= 1;
             }
-            all.retain(|_, open| *open > 0);
+            counts.retain(|_, count| *count > 0);
         });
     }
 }
@@ -130,20 +133,22 @@ impl Drop for StreamGuard {
 pub(crate) type DeviceStream =
     Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
 
-/// Answers one ListAndWatch call. The stream ends when the sender of `resource` is dropped; a
-/// client that cancels the call drops the stream.
+/// Creates the stream that answers one ListAndWatch call. The stream ends when the sender of
+/// `resource` is dropped. It is dropped if the client cancels the call.
 pub(crate) fn stream_lists(
     resource: watch::Receiver<Arc<Resource>>,
     guard: StreamGuard,
 ) -> DeviceStream {
-    let mut sent: Option<Arc<Resource>> = None;
+    let mut last_sent: Option<Arc<Resource>> = None;
     let lists = WatchStream::new(resource).filter_map(move |resource| {
-        // The closure owns the guard, which counts the stream as long as it exists.
+        // The closure owns the guard, so that the stream counts as open until it is dropped.
         let _ = &guard;
-        let sent = sent.replace(Arc::clone(&resource));
-        // A change that affects only the answers to Allocate is not sent.
-        let is_known = sent.is_some_and(|sent| sent.has_same_list(&resource));
-        (!is_known).then(|| Ok(resource.list()))
+        let previous_resource = last_sent.replace(Arc::clone(&resource));
+        // A change that affects only the answers to Allocate is not sent, because the list is the
+        // same.
+        let is_unchanged = previous_resource
+            .is_some_and(|previous_resource| previous_resource.has_same_list(&resource));
+        (!is_unchanged).then(|| Ok(resource.to_list_message()))
     });
     Box::pin(lists)
 }
@@ -160,10 +165,13 @@ mod tests {
         let (sender, receiver) = watch::channel(Arc::new(resource(vec![device("a")])));
         let name = resource(vec![]).name;
         let streams = Streams::default();
-        let count = streams.start_count(name.clone());
+        let count = streams.create_count(name.clone());
         let open = count.subscribe();
         let mut stream = stream_lists(receiver, count.count_stream());
-        assert_eq!((open.borrow().open, streams.count_open(&name)), (1, 1));
+        assert_eq!(
+            (open.borrow().open_count, streams.count_open_streams(&name)),
+            (1, 1)
+        );
         let sizes = |list: Option<Result<ListAndWatchResponse, Status>>| {
             list.unwrap().unwrap().devices.len()
         };
@@ -186,27 +194,33 @@ mod tests {
         drop(sender);
         assert!(stream.next().await.is_none());
         drop(stream);
-        assert_eq!((open.borrow().open, streams.count_open(&name)), (0, 0));
+        assert_eq!(
+            (open.borrow().open_count, streams.count_open_streams(&name)),
+            (0, 0)
+        );
     }
 
     #[test]
     fn streams_of_earlier_registrations_do_not_count() {
         let streams = Streams::default();
-        let count = streams.start_count(resource(vec![]).name);
+        let count = streams.create_count(resource(vec![]).name);
         let earlier = count.count_stream();
         count.start_registration();
-        let state = |open, has_begun| RegistrationStreams {
-            registration: 1,
-            open,
-            has_begun,
+        let state = |open, has_opened| RegistrationStreams {
+            registration_number: 1,
+            open_count: open,
+            has_opened,
         };
         let current = || *count.subscribe().borrow();
-        assert_eq!((current(), count.count_open()), (state(0, false), 1));
+        assert_eq!(
+            (current(), count.count_open_streams()),
+            (state(0, false), 1)
+        );
         let later = count.count_stream();
-        assert_eq!((current(), count.count_open()), (state(1, true), 2));
+        assert_eq!((current(), count.count_open_streams()), (state(1, true), 2));
         drop(later);
-        assert_eq!((current(), count.count_open()), (state(0, true), 1));
+        assert_eq!((current(), count.count_open_streams()), (state(0, true), 1));
         drop(earlier);
-        assert_eq!((current(), count.count_open()), (state(0, true), 0));
+        assert_eq!((current(), count.count_open_streams()), (state(0, true), 0));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cluster::webhook::review::{LIMITS, MAX_BODY, Reviewer};
+use cluster::webhook::review::{LIMITS, MAX_BODY_BYTES, Reviewer};
 use serde_json::{Value, json};
 
 use super::{container, mappings, pod};
@@ -120,7 +120,7 @@ async fn a_body_that_is_not_a_review_is_refused() {
         assert_eq!(status, 400, "{answer}");
         assert!(said.contains(reason), "{answer}");
     }
-    let long = " ".repeat(MAX_BODY + 1);
+    let long = " ".repeat(MAX_BODY_BYTES + 1);
     let head = build_post("/pods", &long);
     let end = head.len() - long.len();
     let answer = exchange(address, &head[..end], false).await;

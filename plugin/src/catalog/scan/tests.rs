@@ -33,7 +33,7 @@ fn devices_that_differ_are_unhealthy_under_one_name() {
         let config = Config::parse(Path::new("config.toml"), config).unwrap();
         let class = config.with_settings(class.clone(), "class.toml".as_ref());
         let scan = scan_recorded_host(&[class.unwrap()], &host);
-        let devices = scan.inventory.values().flat_map(|one| one.devices());
+        let devices = scan.resources.values().flat_map(|one| one.devices());
         let found = devices.filter(|device| device.is_healthy()).count();
         assert_eq!(found, healthy);
     }
@@ -63,8 +63,8 @@ fn a_device_that_can_be_used_in_parts_only_is_not_offered() {
         let whole = whole.unwrap_or_else(|| panic!("{found:?}"));
         assert!(whole.id.as_str().contains(id));
         let scan = scan_recorded_host(&[class], &host);
-        let mut resources = scan.inventory.values();
-        assert!(resources.all(|one| one.position(whole.id.as_str()).is_none()));
+        let mut resources = scan.resources.values();
+        assert!(resources.all(|one| one.find_position(whole.id.as_str()).is_none()));
         let said = format!("{} is not offered: ", whole.id);
         assert!(
             scan.warnings.iter().any(|line| line.contains(&said)),
@@ -82,7 +82,7 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     let (class, host) = shipped("gpu-share", "gpu-share");
     let scan = scan_recorded_host(&[class], &host);
     let of = |name: &str| {
-        let mut resources = scan.inventory.values();
+        let mut resources = scan.resources.values();
         let found = resources.find(|resource| resource.name.as_str() == name);
         found.unwrap()
     };
@@ -133,7 +133,7 @@ fn shares_are_separate_devices_and_allocate_returns_their_number() {
                 device = { id = 'x-{index}' }\n[[discover]]\ncount = 2\n\
                 [sharing]\nreplicas = 3\ncount_env = 'X_COUNT'\n";
     let scan = scan_recorded_host(&[class(text)], &RecordedHost::default());
-    let resource = scan.inventory.values().next().unwrap();
+    let resource = scan.resources.values().next().unwrap();
     let ids: Vec<&str> = resource.devices().iter().map(|d| d.id.as_str()).collect();
     let wanted = "x-0::0 x-0::1 x-0::2 x-1::0 x-1::1 x-1::2";
     assert_eq!(ids.join(" "), wanted);
@@ -156,7 +156,7 @@ fn without_a_control_node_no_device_is_healthy() {
     let healthy = |text: &str| {
         let host = RecordedHost::parse("char /dev/x0 10:1\n").unwrap();
         let scan = scan_recorded_host(&[class(text)], &host);
-        let resource = scan.inventory.into_values().next().unwrap();
+        let resource = scan.resources.into_values().next().unwrap();
         resource.devices()[0].health.to_string()
     };
     assert_eq!(healthy(text), "unhealthy: /dev/xctl does not exist");

@@ -1,4 +1,4 @@
-//! Creates the socket of the resource.
+//! Creates the socket at which the kubelet calls the plugin for the resource.
 
 use std::io;
 use std::time::Duration;
@@ -10,22 +10,24 @@ use super::Lifecycle;
 use crate::kubelet_dir::SocketSlot;
 
 impl Lifecycle {
-    /// Listens at a new socket. The kubelet must then be told by a new registration.
+    /// Creates a new socket and listens at it. The resource must be registered again afterwards,
+    /// because the kubelet does not know the new socket.
     pub(super) async fn bind(&mut self) {
-        self.registered = None;
+        self.registration = None;
         self.idle_since = None;
         let newest_peer = match self.context.register_by {
             RegisterBy::Kubelet => self.choose_slot().await,
-            // The plugin watcher identifies a plugin by its path, so the path stays the same.
+            // The kubelet's plugin watcher identifies a plugin by its socket path, so this path
+            // must not change.
             RegisterBy::Watcher => {
                 self.replaces_instance = is_served(&self.socket_path(self.slot));
-                self.streams.start_registration();
+                self.stream_count.start_registration();
                 None
             }
         };
         match Socket::bind(self.socket_path(self.slot), newest_peer) {
             Ok(socket) => {
-                self.listener.send_replace(Some(socket.listener()));
+                self.listener_sender.send_replace(Some(socket.listener()));
                 self.socket = Some(socket);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -34,25 +36,29 @@ impl Lifecycle {
                     "waiting for the kubelet to create {}",
                     directory.display()
                 ));
-                self.wait(self.context.timing.poll_interval).await;
+                self.wait_for_change(self.context.timing.poll_interval)
+                    .await;
             }
             Err(error) => {
                 self.warn_once(format!(
                     "cannot listen at {}: {error}",
                     self.socket_path(self.slot).display()
                 ));
-                self.pause().await;
+                self.wait_after_failure().await;
             }
         }
     }
 
-    /// Chooses the socket's name: one that no other instance serves, or else the older one.
-    /// Returns the modification time of the newest socket of another instance.
+    /// Chooses one of the two socket names: one at which no other instance listens, or else that of
+    /// the older socket. Returns the modification time of the newest socket of another instance.
     async fn choose_slot(&mut self) -> Option<Duration> {
         let [first, second] = [SocketSlot::First, SocketSlot::Second];
-        let (one, two) = (self.socket_path(first), self.socket_path(second));
-        let peers = (Peer::connect(&one).await, Peer::connect(&two).await);
-        let times = [(&peers.0, &one), (&peers.1, &two)].map(|(peer, path)| {
+        let (first_path, second_path) = (self.socket_path(first), self.socket_path(second));
+        let peers = (
+            Peer::connect(&first_path).await,
+            Peer::connect(&second_path).await,
+        );
+        let times = [(&peers.0, &first_path), (&peers.1, &second_path)].map(|(peer, path)| {
             let time = peer.as_ref().map(|_| modification_time(path));
             time.flatten()
         });

@@ -9,15 +9,15 @@ use super::super::socket::{SocketId, modification_time, remove_if_stale};
 use super::Lifecycle;
 use crate::kubelet_dir::socket_name;
 
-/// The time limit of the last registration, which an instance makes before it ends if it has
-/// released its predecessor.
+/// The time limit for the last registration. An instance that has released its predecessor
+/// registers once more before it ends.
 pub(in super::super) const LAST_REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// The time limit within which the predecessor must serve again.
+/// The time that the predecessor has to serve the resource again before this instance ends.
 pub(in super::super) const RETURN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The interval at which the mark is read if no event arrives.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The interval at which the handover mark is read if inotify reports no change.
+const MARK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Lifecycle {
     /// Returns whether an instance with a newer socket serves the resource.
@@ -25,10 +25,10 @@ impl Lifecycle {
         if self.context.register_by == RegisterBy::Watcher {
             return false;
         }
-        let other = self.slot.next_slot();
-        let age = |slot| modification_time(&self.socket_path(slot)).map(|time| (time, slot));
-        let is_newer = age(other) > age(self.slot);
-        let path = self.socket_path(other);
+        let other_slot = self.slot.other_slot();
+        let age_key = |slot| modification_time(&self.socket_path(slot)).map(|time| (time, slot));
+        let is_newer = age_key(other_slot) > age_key(self.slot);
+        let path = self.socket_path(other_slot);
         if !is_newer {
             if let Some(peer) = self.successor.take().filter(|peer| !peer.has_ended()) {
                 tracing::info!(resource = %self.resource, "a newer boathook-plugin is about to end");
@@ -47,22 +47,22 @@ impl Lifecycle {
         self.successor.is_some()
     }
 
-    /// Makes a registration that fails on purpose. The kubelet then ignores the end of the
-    /// predecessor.
-    pub(super) async fn release_predecessor(&mut self, kubelet: SocketId) {
+    /// Makes a registration that fails on purpose, after which the kubelet ignores the end of the
+    /// predecessor (step 2 of a handover).
+    pub(super) async fn release_predecessor(&mut self, kubelet_socket_id: SocketId) {
         if let Err(error) = self.handover_mark.create() {
             let path = self.handover_mark.path().display();
             self.warn_once(format!(
                 "cannot create {path}: {error}; if this instance is killed before the earlier one \
-                 ends, the next one does not register before the kubelet restarts"
+                 ends, the next one does not register before the kubelet_socket_id restarts"
             ));
         }
-        self.has_released = true;
+        self.has_released_predecessor = true;
         self.refusal.start();
-        let answer = self.call_register(kubelet).await;
+        let result = self.call_register(kubelet_socket_id).await;
         let was_refused = self.refusal.end();
-        if !was_refused && !matches!(answer, Some(Ok(()))) {
-            self.pause().await;
+        if !was_refused && !matches!(result, Some(Ok(()))) {
+            self.wait_after_failure().await;
             return;
         }
         if let Some(Predecessor::Running { is_released, .. }) = &mut self.predecessor {
@@ -78,54 +78,61 @@ impl Lifecycle {
         );
     }
 
-    /// Lets the predecessor serve again before this instance ends. Returns false if there is none,
-    /// or if it does not serve in time.
+    /// Makes the predecessor serve the resource again before this instance ends. Returns false if
+    /// there is no predecessor, or if it does not serve within [`RETURN_TIMEOUT`].
     pub(in super::super) async fn return_to_predecessor(&mut self) -> bool {
-        if !self.has_released && self.registered.is_none() {
-            // The kubelet still calls the predecessor.
+        if !self.has_released_predecessor && self.registration.is_none() {
+            // Nothing needs to change, because the kubelet still calls the predecessor.
             return false;
         }
-        // The signal may have interrupted the registration that fails on purpose.
+        // The refusal must end here, because the signal may have interrupted the registration that
+        // fails on purpose.
         self.refusal.end();
         let Some(Predecessor::Running { peer, .. }) = &self.predecessor else {
             return false;
         };
-        let server = socket_name(&self.resource, self.slot.next_slot());
-        let time = modification_time(&self.socket_directory().join(&server));
-        let (Some(socket), Some(time)) = (&self.socket, time) else {
+        let predecessor_socket = socket_name(&self.resource, self.slot.other_slot());
+        let predecessor_time =
+            modification_time(&self.socket_directory().join(&predecessor_socket));
+        let (Some(socket), Some(time)) = (&self.socket, predecessor_time) else {
             return false;
         };
-        // The predecessor watches the directory: the change of the mark makes it compare the
-        // sockets.
-        let asked = socket.make_older_than(time);
-        if asked.and_then(|()| self.handover_mark.create()).is_err() {
+        // The predecessor watches the directory. The change of the mark makes it compare the ages
+        // of the two sockets.
+        let time_result = socket.make_older_than(time);
+        if time_result
+            .and_then(|()| self.handover_mark.create())
+            .is_err()
+        {
             return false;
         }
-        let has_returned = async {
-            while !self.handover_mark.has_serving_socket(&server) {
-                let _ = tokio::time::timeout(POLL_INTERVAL, self.socket_changes.wait()).await;
+        let wait_for_return = async {
+            while !self.handover_mark.has_serving_socket(&predecessor_socket) {
+                let _ = tokio::time::timeout(MARK_POLL_INTERVAL, self.socket_changes.wait()).await;
             }
         };
         tokio::select! {
-            () = has_returned => true,
+            () = wait_for_return => true,
             () = peer.wait_for_end() => false,
             () = tokio::time::sleep(RETURN_TIMEOUT) => false,
         }
     }
 
-    /// Registers once more before this instance ends, if the kubelet would not notice its end
-    /// otherwise.
+    /// Registers once more before this instance ends, if the kubelet would otherwise not notice its
+    /// end.
     pub(in super::super) async fn end_handover(&mut self) {
-        if !self.has_released {
+        if !self.has_released_predecessor {
             return;
         }
-        let Some(kubelet) = SocketId::read(&self.context.kubelet.kubelet_socket()) else {
+        let Some(kubelet_socket_id) =
+            SocketId::read(&self.context.kubelet_dir.kubelet_socket_path())
+        else {
             return;
         };
-        let registering = self.call_register(kubelet);
-        match tokio::time::timeout(LAST_REGISTRATION_TIMEOUT, registering).await {
+        let registration = self.call_register(kubelet_socket_id);
+        match tokio::time::timeout(LAST_REGISTRATION_TIMEOUT, registration).await {
             Ok(Some(Ok(()))) => self.confirm_registration(),
-            // The mark is left for the next instance.
+            // The handover mark is kept, so that the next instance registers.
             _ => tracing::warn!(
                 resource = %self.resource,
                 "ending during a handover, which the kubelet does not notice before the next \

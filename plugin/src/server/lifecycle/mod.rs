@@ -1,4 +1,4 @@
-//! Keeps the socket of a resource in place and registered with the kubelet.
+//! Keeps a resource registered with the kubelet, and its socket at its path.
 //!
 //! ```text
 //!            ┌──────── our socket is gone ────────┐
@@ -9,7 +9,8 @@
 //!                  └── wait longer ◀─────┘            │ or ListAndWatch is closed
 //! ```
 //!
-//! The diagram omits the handover between two instances of the plugin: see [`super::instance`].
+//! The diagram omits the handover between two instances of the plugin, which [`super::instance`]
+//! describes.
 
 mod binding;
 mod handover;
@@ -28,21 +29,23 @@ use tokio::time::Instant;
 
 use super::handover_mark::HandoverMark;
 use super::instance::{Peer, Predecessor};
-use super::next_step::{PredecessorState, RegistrationState, RegistrationStep, next_step};
+use super::next_step::{
+    PredecessorState, RegistrationState, RegistrationStep, determine_next_step,
+};
 use super::socket::{PathState, Socket, SocketId};
 use super::{Backoff, Context, RegisterBy};
-use crate::catalog::ScanPauseGuard;
+use crate::catalog::ReplacedServerGuard;
 use crate::kubelet_dir::{SocketSlot, socket_name};
 use crate::service::{OptionsRefusal, RegistrationStreams, StreamCount};
 pub(super) use handover::{LAST_REGISTRATION_TIMEOUT, RETURN_TIMEOUT};
 use kubelet_api::deviceplugin::DevicePluginOptions;
 use yielding::OtherPlugin;
 
-/// The first delay after a failure. It is short, because the kubelet may just have created its
-/// socket without listening yet.
-const FIRST_RETRY: Duration = Duration::from_millis(10);
+/// The delay after the first failure. It is short, because the kubelet may have created its socket
+/// a moment ago and not listen yet.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
 
-/// The state of one resource's registration.
+/// The state of the registration and the socket of one resource.
 pub(super) struct Lifecycle {
     resource: ResourceName,
     options: DevicePluginOptions,
@@ -50,27 +53,27 @@ pub(super) struct Lifecycle {
     slot: SocketSlot,
     socket: Option<Socket>,
     /// The kubelet's socket at which the resource is registered, and the time of the registration.
-    registered: Option<(SocketId, Instant)>,
-    listener: watch::Sender<Option<Arc<UnixListener>>>,
-    streams: StreamCount,
+    registration: Option<(SocketId, Instant)>,
+    listener_sender: watch::Sender<Option<Arc<UnixListener>>>,
+    stream_count: StreamCount,
     stream_states: watch::Receiver<RegistrationStreams>,
     refusal: OptionsRefusal,
     socket_changes: Notifications,
     backoff: Backoff,
-    fault: FaultLog,
-    /// Whether another instance served the resource when this socket was created.
+    fault_log: FaultLog,
+    /// Whether another instance served the resource when this instance created its socket.
     replaces_instance: bool,
     predecessor: Option<Predecessor>,
     handover_mark: HandoverMark,
-    /// Whether this instance has released its predecessor and has not registered since, so that
-    /// the kubelet would not notice the end of this instance.
-    has_released: bool,
-    /// The newer instance that serves the resource.
+    /// Whether this instance has released its predecessor and has not registered since then. While
+    /// it is true, the kubelet would not notice the end of this instance.
+    has_released_predecessor: bool,
+    /// The newer instance that serves the resource in place of this one.
     successor: Option<Peer>,
-    /// Pauses the scans while a newer instance serves.
-    pause: Option<ScanPauseGuard>,
-    /// The time since which no stream is open. It is used only if the kubelet's plugin watcher
-    /// finds the socket.
+    /// Pauses the device scans while a newer instance serves the resource.
+    scan_pause: Option<ReplacedServerGuard>,
+    /// The time since which no ListAndWatch stream is open. It is used only with
+    /// [`RegisterBy::Watcher`].
     idle_since: Option<Instant>,
     other_plugin: Option<OtherPlugin>,
 }
@@ -79,30 +82,30 @@ impl Lifecycle {
     pub(super) fn new(
         (resource, options): (ResourceName, DevicePluginOptions),
         context: Context,
-        listener: watch::Sender<Option<Arc<UnixListener>>>,
-        (streams, refusal): (StreamCount, OptionsRefusal),
+        listener_sender: watch::Sender<Option<Arc<UnixListener>>>,
+        (stream_count, refusal): (StreamCount, OptionsRefusal),
         socket_changes: Notifications,
     ) -> Self {
         Lifecycle {
             slot: SocketSlot::First,
-            handover_mark: HandoverMark::new(&context.kubelet.device_plugins(), &resource),
-            has_released: false,
+            handover_mark: HandoverMark::new(&context.kubelet_dir.device_plugins_dir(), &resource),
+            has_released_predecessor: false,
             resource,
             options,
             socket: None,
-            registered: None,
-            listener,
-            stream_states: streams.subscribe(),
-            streams,
+            registration: None,
+            listener_sender,
+            stream_states: stream_count.subscribe(),
+            stream_count,
             refusal,
             socket_changes,
-            backoff: Backoff::new(FIRST_RETRY, context.timing.max_retry_delay),
+            backoff: Backoff::new(FIRST_RETRY_DELAY, context.timing.max_retry_delay),
             context,
-            fault: FaultLog::default(),
+            fault_log: FaultLog::default(),
             replaces_instance: false,
             predecessor: None,
             successor: None,
-            pause: None,
+            scan_pause: None,
             idle_since: None,
             other_plugin: None,
         }
@@ -110,14 +113,14 @@ impl Lifecycle {
 
     pub(super) async fn run(&mut self) {
         loop {
-            let step = next_step(self.read_state().await, &self.context.timing);
-            let registers = match (step, self.context.register_by) {
+            let step = determine_next_step(self.read_state().await, &self.context.timing);
+            let must_register = match (step, self.context.register_by) {
                 (RegistrationStep::Register(_), _)
                 | (RegistrationStep::Bind, RegisterBy::Watcher) => true,
                 (RegistrationStep::Bind, RegisterBy::Kubelet)
                 | (RegistrationStep::ReleasePredecessor(_) | RegistrationStep::Wait(_), _) => false,
             };
-            if registers && self.is_served_by_other_plugin().await {
+            if must_register && self.is_served_by_other_plugin().await {
                 self.yield_resource().await;
                 continue;
             }
@@ -127,48 +130,52 @@ impl Lifecycle {
                 RegistrationStep::ReleasePredecessor(kubelet) => {
                     self.release_predecessor(kubelet).await
                 }
-                RegistrationStep::Wait(longest) => self.wait(longest).await,
+                RegistrationStep::Wait(max_duration) => self.wait_for_change(max_duration).await,
             }
         }
     }
 
     async fn read_state(&mut self) -> RegistrationState {
-        // The state that is read below includes all changes until now.
+        // Earlier notifications are discarded, because the state that is read next includes these
+        // changes.
         self.socket_changes.clear();
         let mut path_state = self.socket.as_ref().map(Socket::path_state);
         if path_state == Some(PathState::OwnSocket) && self.has_successor().await {
             path_state = Some(PathState::OtherSocket);
-            // The kubelet does not call this instance again by itself when the successor ends.
-            self.registered = None;
-            // The newer instance is now responsible for the handover.
-            self.has_released = false;
+            // This instance must register again when the successor ends, because the kubelet does
+            // not return to it by itself.
+            self.registration = None;
+            // The newer instance is responsible for the handover from now on.
+            self.has_released_predecessor = false;
         }
         if path_state != Some(PathState::OtherSocket) {
-            self.pause = None;
-        } else if self.pause.is_none() {
+            self.scan_pause = None;
+        } else if self.scan_pause.is_none() {
             tracing::info!(resource = %self.resource, "a newer boathook-plugin serves");
-            self.pause = Some(self.context.pause.start());
+            self.scan_pause = Some(self.context.scan_pause.add_replaced_server());
         }
         let streams = *self.stream_states.borrow_and_update();
-        if self.context.register_by == RegisterBy::Kubelet || streams.open > 0 {
+        if self.context.register_by == RegisterBy::Kubelet || streams.open_count > 0 {
             self.idle_since = None;
         } else {
             self.idle_since.get_or_insert_with(Instant::now);
         }
         RegistrationState {
-            socket: path_state,
-            idle: self.idle_since.map(|since| since.elapsed()),
-            kubelet: match self.context.register_by {
-                RegisterBy::Kubelet => SocketId::read(&self.context.kubelet.kubelet_socket()),
+            path_state,
+            idle_duration: self.idle_since.map(|start| start.elapsed()),
+            kubelet_socket: match self.context.register_by {
+                RegisterBy::Kubelet => {
+                    SocketId::read(&self.context.kubelet_dir.kubelet_socket_path())
+                }
                 RegisterBy::Watcher => None,
             },
-            registered: self.registered.map(|(id, since)| (id, since.elapsed())),
+            registration: self.registration.map(|(id, time)| (id, time.elapsed())),
             streams,
             predecessor: match &self.predecessor {
                 Some(Predecessor::Running {
                     is_released: false, ..
-                }) => PredecessorState::StillKnown,
-                Some(Predecessor::Ended(since)) => PredecessorState::Ended(since.elapsed()),
+                }) => PredecessorState::NotReleased,
+                Some(Predecessor::Ended(time)) => PredecessorState::Ended(time.elapsed()),
                 _ => PredecessorState::AbsentOrReleased,
             },
         }
@@ -176,12 +183,12 @@ impl Lifecycle {
 
     fn socket_directory(&self) -> PathBuf {
         match self.context.register_by {
-            RegisterBy::Kubelet => self.context.kubelet.device_plugins(),
-            RegisterBy::Watcher => self.context.kubelet.plugins_registry(),
+            RegisterBy::Kubelet => self.context.kubelet_dir.device_plugins_dir(),
+            RegisterBy::Watcher => self.context.kubelet_dir.plugins_registry_dir(),
         }
     }
 
-    /// Returns the name of this instance's socket.
+    /// Returns the file name of this instance's socket.
     fn socket_name(&self) -> String {
         socket_name(&self.resource, self.slot)
     }
@@ -191,34 +198,35 @@ impl Lifecycle {
             .join(socket_name(&self.resource, slot))
     }
 
-    /// Waits after a failure. A change in the kubelet's directory ends the wait early.
-    async fn pause(&mut self) {
-        let wait = self.backoff.next_wait();
-        let _ = tokio::time::timeout(wait, self.socket_changes.wait()).await;
+    /// Waits before the next attempt after a failure, for a time that grows. A change in the
+    /// directory of the kubelet's sockets ends the wait early.
+    async fn wait_after_failure(&mut self) {
+        let delay = self.backoff.next_delay();
+        let _ = tokio::time::timeout(delay, self.socket_changes.wait()).await;
     }
 
-    async fn wait(&mut self, longest: Duration) {
-        let predecessor = async {
+    async fn wait_for_change(&mut self, max_duration: Duration) {
+        let predecessor_end = async {
             match &self.predecessor {
                 Some(Predecessor::Running { peer, .. }) => peer.wait_for_end().await,
                 _ => std::future::pending().await,
             }
         };
-        let successor = async {
+        let successor_end = async {
             match &self.successor {
                 Some(peer) => peer.wait_for_end().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(longest) => {}
+            () = tokio::time::sleep(max_duration) => {}
             () = self.socket_changes.wait() => {}
             Ok(()) = self.stream_states.changed() => {}
-            () = successor => {
+            () = successor_end => {
                 tracing::info!(resource = %self.resource, "the newer boathook-plugin has ended");
                 self.successor = None;
             }
-            () = predecessor => {
+            () = predecessor_end => {
                 self.predecessor = match self.predecessor {
                     Some(Predecessor::Running { is_released: true, .. }) => {
                         Some(Predecessor::Ended(Instant::now()))
@@ -229,9 +237,9 @@ impl Lifecycle {
         }
     }
 
-    fn warn_once(&mut self, what: String) {
+    fn warn_once(&mut self, message: String) {
         let resource = &self.resource;
-        self.fault
-            .report([what], |what| tracing::warn!(%resource, "{what}"));
+        self.fault_log
+            .report([message], |message| tracing::warn!(%resource, "{message}"));
     }
 }

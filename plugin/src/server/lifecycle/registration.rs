@@ -11,61 +11,60 @@ use super::super::register;
 use super::super::socket::{PathState, Socket, SocketId, remove_if_stale};
 use super::Lifecycle;
 
-/// The minimum age of a registration whose stream has ended for the next one to be made without a
-/// delay.
-const MIN_STREAM_TIME: Duration = Duration::from_secs(1);
+/// The minimum age of a registration whose stream has ended, so that the resource is registered
+/// again without a delay.
+const MIN_REGISTRATION_AGE: Duration = Duration::from_secs(1);
 
 impl Lifecycle {
-    pub(super) async fn register(&mut self, kubelet: SocketId) {
-        let registered = self.registered.take();
-        let age = registered
-            .filter(|(known, _)| *known == kubelet)
-            .map(|(_, since)| since.elapsed());
-        let again = age.is_some();
-        if let Some(age) = age {
-            self.explain_repetition();
+    pub(super) async fn register(&mut self, kubelet_socket_id: SocketId) {
+        let previous_registration = self.registration.take();
+        let previous_age = previous_registration
+            .filter(|(kubelet_socket, _)| *kubelet_socket == kubelet_socket_id)
+            .map(|(_, time)| time.elapsed());
+        let is_repetition = previous_age.is_some();
+        if let Some(age) = previous_age {
+            self.log_repetition_reason();
             let streams = *self.stream_states.borrow();
-            // If the kubelet never opens a stream that lasts, the delay between registrations
-            // grows.
-            if streams.open == 0 && !(streams.has_begun && age > MIN_STREAM_TIME) {
-                self.pause().await;
+            // The delay between registrations grows if the kubelet never keeps a stream open.
+            if streams.open_count == 0 && !(streams.has_opened && age > MIN_REGISTRATION_AGE) {
+                self.wait_after_failure().await;
             }
         }
-        self.streams.start_registration();
-        let Some(answer) = self.call_register(kubelet).await else {
+        self.stream_count.start_registration();
+        let Some(result) = self.call_register(kubelet_socket_id).await else {
             return;
         };
-        let at = self.context.kubelet.kubelet_socket();
+        let kubelet_socket = self.context.kubelet_dir.kubelet_socket_path();
         self.context
             .metrics
-            .count_registration(&self.resource, answer.is_ok());
-        match answer {
+            .count_registration(&self.resource, result.is_ok());
+        match result {
             Ok(()) => {
-                tracing::info!(resource = %self.resource, "registered at {}", at.display());
-                self.registered = Some((kubelet, Instant::now()));
-                self.fault = FaultLog::default();
+                tracing::info!(resource = %self.resource, "registered at {}", kubelet_socket.display());
+                self.registration = Some((kubelet_socket_id, Instant::now()));
+                self.fault_log = FaultLog::default();
                 self.replaces_instance = false;
                 self.confirm_registration();
                 if let Some(Predecessor::Ended(_)) = self.predecessor {
                     self.predecessor = None;
-                    // A killed predecessor left its socket behind.
-                    remove_if_stale(&self.socket_path(self.slot.next_slot()));
+                    // A predecessor that was killed has not removed its socket.
+                    remove_if_stale(&self.socket_path(self.slot.other_slot()));
                 }
-                if !again {
+                if !is_repetition {
                     self.backoff.reset();
                 }
             }
             Err(error) => {
                 self.warn_once(format!("{error}; trying again"));
-                self.pause().await;
+                self.wait_after_failure().await;
             }
         }
     }
 
-    /// Logs why the resource is registered again with the same kubelet.
-    fn explain_repetition(&mut self) {
+    /// Logs the reason why the resource is registered again with the same kubelet.
+    fn log_repetition_reason(&mut self) {
         let streams = *self.stream_states.borrow();
-        match (streams.open, streams.has_begun) {
+        match (streams.open_count, streams.has_opened) {
             (0, false) => self
                 .warn_once("the kubelet has not called ListAndWatch; registering again".to_owned()),
             (0, true) => tracing::info!(
@@ -80,45 +79,50 @@ impl Lifecycle {
         }
     }
 
-    /// Calls Register. Returns `None` if a socket disappeared during the call.
-    pub(super) async fn call_register(&self, kubelet: SocketId) -> Option<anyhow::Result<()>> {
-        let at = self.context.kubelet.kubelet_socket();
+    /// Calls Register at the kubelet's socket. Returns `None` if the kubelet's or this instance's
+    /// socket disappeared during the call.
+    pub(super) async fn call_register(
+        &self,
+        kubelet_socket_id: SocketId,
+    ) -> Option<anyhow::Result<()>> {
+        let kubelet_path = self.context.kubelet_dir.kubelet_socket_path();
         let name = self.socket_name();
         let timeout = self.context.timing.register_timeout;
-        let registering = register(&at, &name, &self.resource, self.options, timeout);
-        let obsolete = wait_until_obsolete(
+        let registration = register(&kubelet_path, &name, &self.resource, self.options, timeout);
+        let obsolete_wait = wait_until_obsolete(
             self.socket_changes.clone(),
             self.socket.as_ref(),
-            (&at, kubelet),
+            (&kubelet_path, kubelet_socket_id),
             self.context.timing.poll_interval,
         );
         tokio::select! {
-            answer = registering => Some(answer),
-            // Otherwise the kubelet would try to connect to a removed socket for 10 s.
-            () = obsolete => None,
+            result = registration => Some(result),
+            // The call is cancelled, because the kubelet would try to connect to a removed socket
+            // for 10 s.
+            () = obsolete_wait => None,
         }
     }
 
-    /// Records that the kubelet will notice the end of this instance again.
+    /// Marks the handover as ended: the kubelet will notice the end of this instance again.
     pub(super) fn confirm_registration(&mut self) {
-        self.has_released = false;
+        self.has_released_predecessor = false;
         self.handover_mark.remove();
     }
 }
 
-/// Waits until a registration in progress is obsolete because the plugin's or the kubelet's socket
-/// is gone.
+/// Waits until a registration in progress is obsolete, because this instance's socket or the
+/// kubelet's socket was removed or replaced.
 async fn wait_until_obsolete(
     mut socket_changes: Notifications,
     socket: Option<&Socket>,
-    (path, kubelet): (&Path, SocketId),
-    poll: Duration,
+    (kubelet_path, kubelet_socket_id): (&Path, SocketId),
+    poll_interval: Duration,
 ) {
     loop {
-        let ours = socket.is_some_and(|socket| socket.path_state() == PathState::OwnSocket);
-        if !ours || SocketId::read(path) != Some(kubelet) {
+        let is_own = socket.is_some_and(|socket| socket.path_state() == PathState::OwnSocket);
+        if !is_own || SocketId::read(kubelet_path) != Some(kubelet_socket_id) {
             return;
         }
-        let _ = tokio::time::timeout(poll, socket_changes.wait()).await;
+        let _ = tokio::time::timeout(poll_interval, socket_changes.wait()).await;
     }
 }

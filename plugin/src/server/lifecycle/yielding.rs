@@ -2,35 +2,37 @@
 
 use std::time::Duration;
 
-use super::super::other_plugin::{YieldedResource, has_devices};
+use super::super::other_plugin::{YieldedResource, lists_healthy_devices};
 use super::super::socket::is_served;
 use super::Lifecycle;
 
-/// The delay before another plugin is taken to serve the resource. Without the delay, a stream of
-/// this plugin that has just ended could be mistaken for another plugin's devices.
+/// The delay after which a suspected other plugin is confirmed. Without it, the devices of a stream
+/// of this plugin that has just ended could be mistaken for those of another plugin.
 const CONFIRM_DELAY: Duration = Duration::from_millis(300);
 
-/// Another plugin that serves or seems to serve the resource.
+/// How certain it is that another plugin serves the resource.
 pub(super) enum OtherPlugin {
     Suspected,
-    /// The other plugin serves the resource. The guard counts the resource as left to it.
+    /// The other plugin serves the resource. The guard lists the resource as yielded.
     Confirmed(#[allow(dead_code, reason = "a guard")] YieldedResource),
 }
 
 impl Lifecycle {
-    /// Returns whether the kubelet has devices of the resource from another plugin.
+    /// Returns whether the kubelet lists healthy devices of the resource that are not from this
+    /// plugin.
     pub(super) async fn is_served_by_other_plugin(&mut self) -> bool {
-        let is_listed = self.streams.count_open() > 0;
+        let has_open_stream = self.stream_count.count_open_streams() > 0;
         let replaces_instance = self.replaces_instance
             || self.socket.is_none() && is_served(&self.socket_path(self.slot));
-        // During a handover the kubelet keeps the devices of ended instances of this plugin.
-        let continues = replaces_instance || self.handover_mark.exists();
-        if self.context.take_over || is_listed || continues {
+        // The devices may be those of an ended instance of this plugin, because the kubelet keeps
+        // them during a handover.
+        let is_handover = replaces_instance || self.handover_mark.exists();
+        if self.context.take_over || has_open_stream || is_handover {
             self.other_plugin = None;
             return false;
         }
-        let socket = self.context.kubelet.pod_resources_socket();
-        if has_devices(&socket, &self.resource).await == Some(true) {
+        let socket = self.context.kubelet_dir.pod_resources_socket_path();
+        if lists_healthy_devices(&socket, &self.resource).await == Some(true) {
             return true;
         }
         if let Some(OtherPlugin::Confirmed(_)) = self.other_plugin.take() {
@@ -47,7 +49,7 @@ impl Lifecycle {
             return;
         }
         if let Some(OtherPlugin::Suspected) = self.other_plugin {
-            let guard = self.context.yielded.insert(self.resource.clone());
+            let guard = self.context.yielded_resources.insert(self.resource.clone());
             self.other_plugin = Some(OtherPlugin::Confirmed(guard));
         }
         self.warn_once(
@@ -55,6 +57,7 @@ impl Lifecycle {
              disable the class, or take the resource over with --take-over"
                 .to_owned(),
         );
-        self.wait(self.context.timing.poll_interval).await;
+        self.wait_for_change(self.context.timing.poll_interval)
+            .await;
     }
 }

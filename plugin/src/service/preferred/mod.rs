@@ -1,4 +1,4 @@
-//! Implements GetPreferredAllocation, which chooses the best of the free devices for one
+//! Implements GetPreferredAllocation, which chooses the most suitable of the free devices for one
 //! container.
 
 mod placement;
@@ -14,70 +14,74 @@ use device_class::name::excerpt;
 use tonic::Status;
 
 use crate::catalog::Resource;
-use placement::{Bins, Slot, find_best_fit, pack};
-use proximity::bring_together;
+use placement::{Bins, Slot, find_best_fit, pack_units};
+use proximity::bring_devices_together;
 use spread::{Candidate, SpreadPriority};
 
-/// Chooses `size` of the devices `available`, including all of `must`. Ids that the resource no
-/// longer has are ignored.
+/// Chooses `size` devices out of `available_ids`, including all of `required_ids`. Ignores
+/// available ids that the resource no longer has.
 pub(crate) fn choose_devices(
     resource: &Resource,
-    available: &[String],
-    must: &[String],
+    available_ids: &[String],
+    required_ids: &[String],
     size: usize,
 ) -> Result<Vec<String>, Status> {
-    let invalid = |problem| Status::invalid_argument(format!("{}: {problem}", resource.name));
-    let free = FreeDevices::new(resource, available);
-    let mut included = BTreeSet::new();
-    for id in must {
+    let invalid_request =
+        |problem| Status::invalid_argument(format!("{}: {problem}", resource.name));
+    let free = FreeDevices::new(resource, available_ids);
+    let mut required_positions = BTreeSet::new();
+    for id in required_ids {
         let position = resource
-            .position(id)
+            .find_position(id)
             .filter(|position| free.contains(*position));
-        included.insert(position.ok_or_else(|| {
+        required_positions.insert(position.ok_or_else(|| {
             let id = excerpt(id);
-            invalid(format!("`{id}` must be included but is not available"))
+            invalid_request(format!("`{id}` must be included but is not available"))
         })?);
     }
-    if included.len() > size {
-        let must = included.len();
-        return Err(invalid(format!(
-            "{must} devices must be included in a choice of {size}"
+    if required_positions.len() > size {
+        let required_count = required_positions.len();
+        return Err(invalid_request(format!(
+            "{required_count} devices must be included in a choice of {size}"
         )));
     }
     if free.count < size {
-        let available = free.count;
-        return Err(invalid(format!(
-            "cannot choose {size} of {available} available devices"
+        let free_count = free.count;
+        return Err(invalid_request(format!(
+            "cannot choose {size} of {free_count} available devices"
         )));
     }
     let mut devices = resource.devices().iter();
-    let is_spread = match resource.properties.placement {
-        _ if resource.properties.one_device => false,
+    let should_spread = match resource.properties.placement {
+        _ if resource.properties.requires_one_device => false,
         Preference::Packed => false,
         Preference::Spread => true,
-        Preference::SpreadShares => devices.any(|one| one.share_of.is_some()),
+        Preference::SpreadShares => devices.any(|device| device.shared_device_id.is_some()),
     };
-    let chosen = if is_spread {
-        choose_spread(resource, &free, &included, size)
+    let chosen_positions = if should_spread {
+        choose_spread(resource, &free, &required_positions, size)
     } else {
-        choose_packed(resource, &free, &included, size)?
+        choose_packed(resource, &free, &required_positions, size)?
     };
-    Ok(chosen
+    Ok(chosen_positions
         .into_iter()
         .map(|position| resource.devices()[position].id.to_string())
         .collect())
 }
 
-/// The devices that the kubelet can allocate now.
+/// The devices of a resource that the kubelet can allocate now.
 struct FreeDevices {
     is_free: Vec<bool>,
     count: usize,
 }
 
 impl FreeDevices {
-    fn new(resource: &Resource, available: &[String]) -> Self {
+    fn new(resource: &Resource, available_ids: &[String]) -> Self {
         let mut is_free = vec![false; resource.devices().len()];
-        for position in available.iter().filter_map(|id| resource.position(id)) {
+        for position in available_ids
+            .iter()
+            .filter_map(|id| resource.find_position(id))
+        {
             is_free[position] = true;
         }
         let count = is_free.iter().filter(|is_free| **is_free).count();
@@ -88,98 +92,98 @@ impl FreeDevices {
         self.is_free[position]
     }
 
-    /// Returns the positions of the free devices in the resource, in order.
+    /// Returns the positions of the free devices in the list of the resource, in ascending order.
     fn iter_positions(&self) -> impl Iterator<Item = usize> {
         (0..self.is_free.len()).filter(|position| self.is_free[*position])
     }
 }
 
-/// Chooses devices that are close to each other, by the algorithm of [`placement`].
+/// Chooses devices that are close to each other, with the algorithm of [`placement`].
 fn choose_packed(
     resource: &Resource,
     free: &FreeDevices,
-    included: &BTreeSet<usize>,
+    required_positions: &BTreeSet<usize>,
     size: usize,
 ) -> Result<BTreeSet<usize>, Status> {
-    let mut slot_of: Vec<Option<usize>> = vec![None; resource.devices().len()];
+    let mut slot_of_hardware: Vec<Option<usize>> = vec![None; resource.devices().len()];
     let mut slots: Vec<Slot<'_>> = Vec::new();
     let mut connections = Vec::new();
     for position in free.iter_positions() {
-        let at = *slot_of[resource.hardware_number(position)].get_or_insert_with(|| {
+        let slot = *slot_of_hardware[resource.hardware_number(position)].get_or_insert_with(|| {
             let device = &resource.devices()[position];
             slots.push(Slot {
-                numa: device.numa,
+                numa_node: device.numa_node,
                 group: device.group.as_deref(),
-                free: 0,
-                held: false,
+                free_units: 0,
+                is_held: false,
             });
             connections.push(&*device.connections);
             slots.len() - 1
         });
-        if included.contains(&position) {
-            slots[at].held = true;
+        if required_positions.contains(&position) {
+            slots[slot].is_held = true;
         } else {
-            slots[at].free += 1;
+            slots[slot].free_units += 1;
         }
     }
-    let wanted = size - included.len();
+    let missing_units = size - required_positions.len();
     let bins = Bins::new(&slots);
-    let mut taken = if resource.properties.one_device && size > 0 {
-        let at = find_best_fit(&slots, &bins, wanted).ok_or_else(|| {
+    let mut taken_units = if resource.properties.requires_one_device && size > 0 {
+        let slot = find_best_fit(&slots, &bins, missing_units).ok_or_else(|| {
             Status::resource_exhausted(format!(
                 "{}: no single device has {size} free shares, and the class gives a container \
                  shares of one device only",
                 resource.name
             ))
         })?;
-        let mut taken = vec![0; slots.len()];
-        taken[at] = wanted;
-        taken
+        let mut taken_units = vec![0; slots.len()];
+        taken_units[slot] = missing_units;
+        taken_units
     } else {
-        let mut taken = pack(&slots, &bins, wanted);
-        bring_together(&slots, &bins, &connections, &mut taken);
-        taken
+        let mut taken_units = pack_units(&slots, &bins, missing_units);
+        bring_devices_together(&slots, &bins, &connections, &mut taken_units);
+        taken_units
     };
-    let mut chosen = included.clone();
+    let mut chosen_positions = required_positions.clone();
     for position in free.iter_positions() {
-        let at = slot_of[resource.hardware_number(position)];
-        if let Some(rest @ 1..) = at.map(|at| &mut taken[at])
-            && !included.contains(&position)
+        let slot = slot_of_hardware[resource.hardware_number(position)];
+        if let Some(remaining @ 1..) = slot.map(|slot| &mut taken_units[slot])
+            && !required_positions.contains(&position)
         {
-            *rest -= 1;
-            chosen.insert(position);
+            *remaining -= 1;
+            chosen_positions.insert(position);
         }
     }
-    Ok(chosen)
+    Ok(chosen_positions)
 }
 
-/// Chooses devices that are far apart, by the algorithm of [`spread`].
+/// Chooses devices that are far apart, with the algorithm of [`spread`].
 fn choose_spread(
     resource: &Resource,
     free: &FreeDevices,
-    included: &BTreeSet<usize>,
+    required_positions: &BTreeSet<usize>,
     size: usize,
 ) -> BTreeSet<usize> {
-    let mut used = vec![0; resource.devices().len()];
+    let mut used_shares = vec![0; resource.devices().len()];
     for (position, is_free) in free.is_free.iter().enumerate() {
-        used[resource.hardware_number(position)] += usize::from(!is_free);
+        used_shares[resource.hardware_number(position)] += usize::from(!is_free);
     }
-    let candidate = |position: usize| {
+    let to_candidate = |position: usize| {
         let device = &resource.devices()[position];
-        let hardware = resource.hardware_number(position);
+        let hardware_number = resource.hardware_number(position);
         Candidate {
             position,
-            hardware,
-            numa: device.numa,
+            hardware_number,
+            numa_node: device.numa_node,
             group: device.group.as_deref(),
-            must: included.contains(&position),
-            used: used[hardware],
+            is_required: required_positions.contains(&position),
+            used_shares: used_shares[hardware_number],
         }
     };
-    let candidates: Vec<Candidate<'_>> = free.iter_positions().map(candidate).collect();
-    let first = match resource.properties.placement {
+    let candidates: Vec<Candidate<'_>> = free.iter_positions().map(to_candidate).collect();
+    let priority = match resource.properties.placement {
         Preference::SpreadShares => SpreadPriority::EvenUse,
         _ => SpreadPriority::Apart,
     };
-    spread::choose_shares(&candidates, size, first)
+    spread::choose_shares(&candidates, size, priority)
 }

@@ -1,11 +1,11 @@
-//! Implements the placement that spreads a container's devices.
+//! Implements the placement `spread`, which chooses devices for a container that are far apart.
 //!
-//! The best choice uses each piece of hardware as few times as possible, then NUMA nodes as evenly
-//! as possible, then groups as evenly as possible, then the hardware with the fewest shares in
-//! use, then the first devices. Evenness is the sum of squares, to which each further share adds
-//! more than the one before. Therefore the best choice results from repeatedly taking the share
-//! that adds the least. With [`SpreadPriority::EvenUse`], the shares in use of each piece of hardware, by
-//! any container, are made as even as possible before all of this.
+//! The best choice has as few shares of each piece of hardware as possible. Further criteria, in
+//! this order, are an even use of NUMA nodes, an even use of groups, hardware with few shares in
+//! use, and the order of the devices. Unevenness is measured by the sum of squares, to which each
+//! further share adds more than the one before. Therefore the best choice results from repeatedly
+//! taking the share that adds the least. With [`SpreadPriority::EvenUse`], the shares in use of
+//! each piece of hardware, by any container, are made as even as possible as the first criterion.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -13,131 +13,168 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 /// An available device or share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate<'a> {
-    /// The position of the device or share in the resource.
+    /// The position of the device or share in the list of the resource.
     pub(super) position: usize,
-    /// The hardware number of the device or share.
-    pub(super) hardware: usize,
-    pub(super) numa: Option<u32>,
+    /// The number of the hardware to which the device or share belongs.
+    pub(super) hardware_number: usize,
+    pub(super) numa_node: Option<u32>,
     pub(super) group: Option<&'a str>,
-    pub(super) must: bool,
-    /// The number of shares of the same device that other containers have.
-    pub(super) used: usize,
+    pub(super) is_required: bool,
+    /// The number of shares of the same hardware that other containers have.
+    pub(super) used_shares: usize,
 }
 
 /// A piece of hardware with its available shares.
 struct Hardware<'a> {
-    numa: Option<u32>,
-    /// The NUMA node and the group. A device without a group is a group of its own.
+    numa_node: Option<u32>,
+    /// The NUMA node and the group. For a device without a group, the hardware number replaces the
+    /// group.
     bin: (Option<u32>, Option<&'a str>, Option<usize>),
-    /// The positions of shares that are not chosen yet, in reverse order.
-    shares: Vec<usize>,
-    /// The number of the device's shares that the container has.
-    chosen: usize,
-    /// The number of the device's shares that other containers have.
-    used: usize,
+    /// The positions of shares that are not chosen yet, in descending order.
+    free_shares: Vec<usize>,
+    /// The number of shares of this hardware that were chosen for the container.
+    chosen_shares: usize,
+    /// The number of shares of this hardware that other containers have.
+    used_shares: usize,
 }
 
-/// The first criterion of the choice.
+/// The first criterion by which shares are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpreadPriority {
-    /// A container gets as few shares of each piece of hardware as possible.
+    /// The container gets as few shares of each piece of hardware as possible.
     Apart,
-    /// All devices have the same number of shares in use, by any container.
+    /// The numbers of shares in use, by any container, become as equal as possible among the
+    /// devices.
     EvenUse,
 }
 
-/// Chooses `size` candidates and returns their positions. There must be enough candidates.
+/// Chooses `size` candidates, and returns their positions in the resource. There must be at least
+/// `size` candidates.
 pub(super) fn choose_shares(
     candidates: &[Candidate<'_>],
     size: usize,
-    first: SpreadPriority,
+    priority: SpreadPriority,
 ) -> BTreeSet<usize> {
-    let must = candidates.iter().filter(|candidate| candidate.must);
-    let mut chosen: BTreeSet<usize> = must.map(|candidate| candidate.position).collect();
+    let required_candidates = candidates.iter().filter(|candidate| candidate.is_required);
+    let mut chosen_positions: BTreeSet<usize> = required_candidates
+        .map(|candidate| candidate.position)
+        .collect();
     let mut hardware = group_by_hardware(candidates);
-    let nodes = number_keys(hardware.iter().map(|piece| piece.numa));
-    let bins = number_keys(hardware.iter().map(|piece| piece.bin));
-    // The number of chosen shares of each node and of each bin.
-    let (mut on_node, mut in_bin) = (vec![0; hardware.len()], vec![0; hardware.len()]);
-    for (at, piece) in hardware.iter().enumerate() {
-        on_node[nodes[at]] += piece.chosen;
-        in_bin[bins[at]] += piece.chosen;
+    let node_numbers = number_keys(hardware.iter().map(|piece| piece.numa_node));
+    let bin_numbers = number_keys(hardware.iter().map(|piece| piece.bin));
+    // The numbers of chosen shares on each NUMA node and in each bin.
+    let (mut chosen_on_node, mut chosen_in_bin) =
+        (vec![0; hardware.len()], vec![0; hardware.len()]);
+    for (index, piece) in hardware.iter().enumerate() {
+        chosen_on_node[node_numbers[index]] += piece.chosen_shares;
+        chosen_in_bin[bin_numbers[index]] += piece.chosen_shares;
     }
-    let cost = |piece: &Hardware<'_>| {
-        let in_use = match first {
+    let compute_cost = |piece: &Hardware<'_>| {
+        let in_use = match priority {
             SpreadPriority::Apart => 0,
-            SpreadPriority::EvenUse => piece.used + piece.chosen,
+            SpreadPriority::EvenUse => piece.used_shares + piece.chosen_shares,
         };
-        Some((in_use, piece.chosen, piece.used, *piece.shares.last()?))
+        Some((
+            in_use,
+            piece.chosen_shares,
+            piece.used_shares,
+            *piece.free_shares.last()?,
+        ))
     };
-    // One queue orders the pieces of each bin, and another one the bins of each node by their
-    // first pieces. A choice elsewhere changes neither order.
-    let mut pieces: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); hardware.len()];
+    // For each bin, a queue orders its pieces of hardware by cost. For each node, a queue orders
+    // its bins by the cost of their first piece. A choice on one node does not change the order on
+    // another node.
+    let mut bin_queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); hardware.len()];
     let mut node_of_bin = vec![0; hardware.len()];
-    for (at, piece) in hardware.iter().enumerate() {
-        pieces[bins[at]].extend(cost(piece).map(|cost| Reverse((cost, at))));
-        node_of_bin[bins[at]] = nodes[at];
+    for (index, piece) in hardware.iter().enumerate() {
+        bin_queues[bin_numbers[index]]
+            .extend(compute_cost(piece).map(|cost| Reverse((cost, index))));
+        node_of_bin[bin_numbers[index]] = node_numbers[index];
     }
-    let first_of_bin = |bin: usize, pieces: &[BinaryHeap<_>], in_bin: &[usize]| {
-        let Reverse(((in_use, of_piece, used, share), at)) = *pieces[bin].peek()?;
-        Some(Reverse(((in_use, of_piece, in_bin[bin], used, share), at)))
+    let find_first_piece = |bin: usize, bin_queues: &[BinaryHeap<_>], chosen_in_bin: &[usize]| {
+        let Reverse(((in_use, chosen_shares, used_shares, share), index)) =
+            *bin_queues[bin].peek()?;
+        Some(Reverse((
+            (
+                in_use,
+                chosen_shares,
+                chosen_in_bin[bin],
+                used_shares,
+                share,
+            ),
+            index,
+        )))
     };
-    let mut queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); hardware.len()];
+    let mut node_queues: Vec<BinaryHeap<_>> = vec![BinaryHeap::new(); hardware.len()];
     for bin in 0..hardware.len() {
-        queues[node_of_bin[bin]].extend(first_of_bin(bin, &pieces, &in_bin));
+        node_queues[node_of_bin[bin]].extend(find_first_piece(bin, &bin_queues, &chosen_in_bin));
     }
-    queues.retain(|queue| !queue.is_empty());
-    while chosen.len() < size {
-        let firsts = queues.iter_mut().filter_map(|queue| {
-            let Reverse(((in_use, of_piece, bin, used, share), at)) = *queue.peek()?;
-            let cost = (in_use, of_piece, on_node[nodes[at]], bin, used, share);
-            Some((cost, at, queue))
+    node_queues.retain(|queue| !queue.is_empty());
+    while chosen_positions.len() < size {
+        let first_pieces = node_queues.iter_mut().filter_map(|queue| {
+            let Reverse(((in_use, chosen_shares, bin, used_shares, share), index)) =
+                *queue.peek()?;
+            let cost = (
+                in_use,
+                chosen_shares,
+                chosen_on_node[node_numbers[index]],
+                bin,
+                used_shares,
+                share,
+            );
+            Some((cost, index, queue))
         });
-        let Some((_, at, queue)) = firsts.min_by_key(|(cost, ..)| *cost) else {
+        let Some((_, index, queue)) = first_pieces.min_by_key(|(cost, ..)| *cost) else {
             break;
         };
-        let (bin, piece) = (bins[at], &mut hardware[at]);
-        chosen.extend(piece.shares.pop());
-        piece.chosen += 1;
-        on_node[nodes[at]] += 1;
-        in_bin[bin] += 1;
-        pieces[bin].pop();
-        pieces[bin].extend(cost(piece).map(|cost| Reverse((cost, at))));
+        let (bin, piece) = (bin_numbers[index], &mut hardware[index]);
+        chosen_positions.extend(piece.free_shares.pop());
+        piece.chosen_shares += 1;
+        chosen_on_node[node_numbers[index]] += 1;
+        chosen_in_bin[bin] += 1;
+        bin_queues[bin].pop();
+        bin_queues[bin].extend(compute_cost(piece).map(|cost| Reverse((cost, index))));
         queue.pop();
-        queue.extend(first_of_bin(bin, &pieces, &in_bin));
+        queue.extend(find_first_piece(bin, &bin_queues, &chosen_in_bin));
     }
-    chosen
+    chosen_positions
 }
 
 fn group_by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<Hardware<'a>> {
-    let mut found: BTreeMap<usize, Hardware<'a>> = BTreeMap::new();
+    let mut pieces: BTreeMap<usize, Hardware<'a>> = BTreeMap::new();
     for candidate in candidates.iter().rev() {
-        let alone = candidate.group.is_none().then_some(candidate.hardware);
-        let empty = || Hardware {
-            numa: candidate.numa,
-            bin: (candidate.numa, candidate.group, alone),
-            shares: Vec::new(),
-            chosen: 0,
-            used: candidate.used,
+        let own_group = candidate
+            .group
+            .is_none()
+            .then_some(candidate.hardware_number);
+        let new_piece = || Hardware {
+            numa_node: candidate.numa_node,
+            bin: (candidate.numa_node, candidate.group, own_group),
+            free_shares: Vec::new(),
+            chosen_shares: 0,
+            used_shares: candidate.used_shares,
         };
-        let piece = found.entry(candidate.hardware).or_insert_with(empty);
-        if candidate.must {
-            piece.chosen += 1;
+        let piece = pieces
+            .entry(candidate.hardware_number)
+            .or_insert_with(new_piece);
+        if candidate.is_required {
+            piece.chosen_shares += 1;
         } else {
-            piece.shares.push(candidate.position);
+            piece.free_shares.push(candidate.position);
         }
     }
-    found.into_values().collect()
+    pieces.into_values().collect()
 }
 
-/// Assigns numbers from 0 to keys. Equal keys get the same number.
+/// Returns a number for each key, counted from 0 in the order of first appearance. Equal keys get
+/// the same number.
 fn number_keys<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
     let mut numbers = BTreeMap::new();
-    let number = |key| {
-        let next = numbers.len();
-        *numbers.entry(key).or_insert(next)
+    let find_number = |key| {
+        let next_number = numbers.len();
+        *numbers.entry(key).or_insert(next_number)
     };
-    keys.map(number).collect()
+    keys.map(find_number).collect()
 }
 
 #[cfg(test)]
@@ -161,11 +198,11 @@ mod tests {
                 let (position, must) = (candidates.len(), dice.below(6) == 0);
                 candidates.push(Candidate {
                     position,
-                    hardware,
-                    numa,
+                    hardware_number: hardware,
+                    numa_node: numa,
                     group,
-                    must,
-                    used,
+                    is_required: must,
+                    used_shares: used,
                 });
             }
         }
@@ -181,17 +218,20 @@ mod tests {
 
     /// A device without a group is a group by itself.
     fn bin<'a>(candidate: &Candidate<'a>) -> (Option<u32>, Option<&'a str>, Option<usize>) {
-        let alone = candidate.group.is_none().then_some(candidate.hardware);
-        (candidate.numa, candidate.group, alone)
+        let own_group = candidate
+            .group
+            .is_none()
+            .then_some(candidate.hardware_number);
+        (candidate.numa_node, candidate.group, own_group)
     }
 
     /// The cost to minimise, compared from the first number.
     fn cost(chosen: &[&Candidate<'_>]) -> Vec<usize> {
         vec![
-            squares(chosen.iter().map(|candidate| candidate.hardware)),
-            squares(chosen.iter().map(|candidate| candidate.numa)),
+            squares(chosen.iter().map(|candidate| candidate.hardware_number)),
+            squares(chosen.iter().map(|candidate| candidate.numa_node)),
             squares(chosen.iter().map(|candidate| bin(candidate))),
-            chosen.iter().map(|candidate| candidate.used).sum(),
+            chosen.iter().map(|candidate| candidate.used_shares).sum(),
         ]
     }
 
@@ -201,7 +241,7 @@ mod tests {
         let mut dice = Dice(6);
         for _ in 0..400 {
             let all = candidates(&mut dice);
-            let must = all.iter().filter(|candidate| candidate.must).count();
+            let must = all.iter().filter(|candidate| candidate.is_required).count();
             for size in must..=all.len() {
                 let subset = |set: u32| -> Vec<&Candidate<'_>> {
                     let inside = |c: &&Candidate<'_>| set >> c.position & 1 == 1;
@@ -209,7 +249,11 @@ mod tests {
                 };
                 let sets = (0u32..1 << all.len()).filter(|set| set.count_ones() as usize == size);
                 let with_must = |chosen: &Vec<&Candidate<'_>>| {
-                    chosen.iter().filter(|candidate| candidate.must).count() == must
+                    chosen
+                        .iter()
+                        .filter(|candidate| candidate.is_required)
+                        .count()
+                        == must
                 };
                 let costs = sets
                     .map(subset)

@@ -44,7 +44,7 @@ fn parsed(line: &str) -> AdvertisedDevice {
     let (mut bus, mut name, mut peers) = (None, None, BTreeMap::new());
     for word in words {
         match word.split_once('=').unwrap() {
-            ("numa", node) => parsed.numa = Some(node.parse().unwrap()),
+            ("numa", node) => parsed.numa_node = Some(node.parse().unwrap()),
             ("group", group) => parsed.group = Some(group.to_owned()),
             ("bus", path) => bus = Some(PathBuf::from(path)),
             ("name", text) => name = Some(text.to_owned()),
@@ -53,7 +53,9 @@ fn parsed(line: &str) -> AdvertisedDevice {
                     *peers.entry(peer.to_owned()).or_default() += 1;
                 }
             }
-            ("share-of", id) => parsed.share_of = Some(Arc::new(id.to_owned().try_into().unwrap())),
+            ("share-of", id) => {
+                parsed.shared_device_id = Some(Arc::new(id.to_owned().try_into().unwrap()))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -168,7 +170,7 @@ fn shares_are_of_one_device_if_the_class_configures_it() {
     let devices: Vec<AdvertisedDevice> = (0..8).flat_map(gigabytes).collect();
     let packed = resource(devices.clone());
     let properties = ResourceProperties {
-        one_device: true,
+        requires_one_device: true,
         ..ResourceProperties::clone(&packed.properties)
     };
     let memory = Resource::new(packed.name, Arc::new(properties), devices);
@@ -240,7 +242,7 @@ fn linked_devices_are_chosen_before_those_below_one_switch() {
     let host = include_str!("../../../../device-class/testdata/amd-gpu/xgmi/host.txt");
     let host = RecordedHost::parse(host).unwrap();
     let two = |class: &DeviceClass, taken: &str, must: &str| {
-        let found = scan_recorded_host(std::slice::from_ref(class), &host).inventory;
+        let found = scan_recorded_host(std::slice::from_ref(class), &host).resources;
         chosen(found.values().next().unwrap(), taken, must, 2)
     };
     let must = "0000:22:00.0";

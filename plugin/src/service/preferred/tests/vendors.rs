@@ -156,7 +156,7 @@ fn devices_with_fewer_hops_between_them_are_chosen() {
         }
     }
     let host = RecordedHost::parse(&(lines.join("\n") + "\n")).unwrap();
-    let found = scan_recorded_host(std::slice::from_ref(&class), &host).inventory;
+    let found = scan_recorded_host(std::slice::from_ref(&class), &host).resources;
     let resource = found.values().next().unwrap();
     assert_eq!(chosen(resource, "", "", 2), "0000:11:00.0 0000:21:00.0");
     assert_eq!(
