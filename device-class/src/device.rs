@@ -10,16 +10,16 @@ pub struct DeviceNumber {
     pub kind: DeviceKind,
     /// The major number, which identifies the driver.
     pub major: u32,
-    /// The minor number, which identifies the device of this driver.
+    /// The minor number, which identifies one device of the driver.
     pub minor: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DeviceKind {
-    /// A character device, as most accelerators are.
+    /// A character device, such as most accelerators.
     #[serde(rename = "c")]
     Character,
-    /// A block device, as disks are.
+    /// A block device, such as a disk.
     #[serde(rename = "b")]
     Block,
 }
@@ -32,7 +32,7 @@ pub struct Access(u8);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("access `{0}` is not a combination of the letters r, w and m")]
-pub struct BadAccess(String);
+pub struct AccessError(String);
 
 /// A rule of a container's cgroup that allows access to one device. Its text form is that of the
 /// cgroup v1 device controller's control files, such as `c 10:183 rw`.
@@ -70,28 +70,31 @@ impl fmt::Display for DeviceNumber {
 }
 
 impl Access {
-    /// Permission to create a device node with the number of the device.
+    /// Permission to create a device node with the number of the device (mknod(2)).
     pub const MKNOD: Self = Self(1);
     pub const READ: Self = Self(2);
     pub const WRITE: Self = Self(4);
     pub const ALL: Self = Self(7);
 
-    const LETTERS: [(Self, char); 3] = [(Self::READ, 'r'), (Self::WRITE, 'w'), (Self::MKNOD, 'm')];
+    const ACCESS_LETTERS: [(Self, char); 3] =
+        [(Self::READ, 'r'), (Self::WRITE, 'w'), (Self::MKNOD, 'm')];
 
     /// Parses a combination of the letters `r`, `w` and `m`.
-    pub fn parse(letters: &str) -> Result<Self, BadAccess> {
-        let bad = || BadAccess(crate::name::excerpt(letters));
+    pub fn parse(letters: &str) -> Result<Self, AccessError> {
+        let new_error = || AccessError(crate::name::excerpt(letters));
         letters
             .chars()
-            .map(|letter| Self::of_letter(letter).ok_or_else(bad))
+            .map(|letter| Self::of_letter(letter).ok_or_else(new_error))
             .reduce(|a, b| Ok(a?.union(b?)))
-            .unwrap_or_else(|| Err(bad()))
+            .unwrap_or_else(|| Err(new_error()))
     }
 
     /// Returns the access for one of the letters `r`, `w` and `m`.
     pub fn of_letter(letter: char) -> Option<Self> {
-        let known = Self::LETTERS.iter().find(|(_, known)| *known == letter);
-        known.map(|(access, _)| *access)
+        let pair = Self::ACCESS_LETTERS
+            .iter()
+            .find(|(_, known_letter)| *known_letter == letter);
+        pair.map(|(access, _)| *access)
     }
 
     /// Returns the access that allows everything that `self` or `other` allows.
@@ -104,7 +107,7 @@ impl Access {
         other.0 & !self.0 == 0
     }
 
-    /// Returns the bits as a BPF program of the cgroup device controller sees them.
+    /// Returns the bits as a BPF program of the cgroup device controller receives them.
     pub fn bits(self) -> u8 {
         self.0
     }
@@ -118,8 +121,8 @@ impl Access {
 
     /// Returns each single operation that this access allows.
     pub fn iter(self) -> impl Iterator<Item = Self> {
-        let all = Self::LETTERS.into_iter().map(|(access, _)| access);
-        all.filter(move |access| self.contains(*access))
+        let operations = Self::ACCESS_LETTERS.into_iter().map(|(access, _)| access);
+        operations.filter(move |access| self.contains(*access))
     }
 }
 
@@ -131,16 +134,16 @@ impl Default for Access {
 }
 
 impl TryFrom<String> for Access {
-    type Error = BadAccess;
+    type Error = AccessError;
 
-    fn try_from(text: String) -> Result<Self, BadAccess> {
+    fn try_from(text: String) -> Result<Self, AccessError> {
         Self::parse(&text)
     }
 }
 
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letters = Self::LETTERS.iter();
+        let letters = Self::ACCESS_LETTERS.iter();
         letters
             .filter(|(access, _)| self.contains(*access))
             .try_for_each(|(_, letter)| write!(f, "{letter}"))
@@ -202,7 +205,7 @@ mod tests {
             assert_eq!(Access::parse(letters).unwrap().to_string(), canonical);
         }
         for letters in ["", "x", "rwx", "R", "r w"] {
-            let bad = Err(BadAccess(letters.to_owned()));
+            let bad = Err(AccessError(letters.to_owned()));
             assert_eq!(Access::parse(letters), bad);
         }
     }

@@ -13,29 +13,31 @@ use crate::class::DeviceClass;
 use crate::host::HostView;
 use crate::name::ClassName;
 
-/// The directory of the files, on the host.
+/// The directory on the host that has a file with driver facts for each class.
 pub const DIRECTORY: &str = "/run/boathook/facts";
 
 /// The maximum size in bytes of a file with driver facts. A larger file is not read.
-const MAX_FILE: usize = 1 << 20;
+const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// The maximum length in bytes of a key, and of a value.
-const MAX_TEXT: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 
-/// The age in seconds from which on driver facts are ignored. The plugin renews them every few
-/// minutes, but it may not run for some hours, for example during an upgrade.
-const MAX_AGE: u64 = 24 * 60 * 60;
+/// The maximum age in seconds of driver facts. Older facts are ignored. The plugin renews the facts
+/// every few minutes, but may be stopped for some hours, for example during an upgrade.
+const MAX_AGE_SECONDS: u64 = 24 * 60 * 60;
 
-/// The keys that every file has: the time of writing in seconds since the boot, the version of
-/// Boathook, and the programs whose output was read. A program reports its own version by a fact
-/// with the key `version`.
-const UPTIME: &str = "boathook uptime";
-const VERSION: &str = "boathook version";
-const PROGRAM: &str = "boathook program";
+/// The key of the time at which the file was written, in seconds since the boot.
+const UPTIME_KEY: &str = "boathook uptime";
+/// The key of the version of Boathook that wrote the file. The version of a driver's program is a
+/// fact with the key `version`.
+const VERSION_KEY: &str = "boathook version";
+/// The key of a program whose output was read. A file may have several lines with this key.
+const PROGRAM_KEY: &str = "boathook program";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts(BTreeMap<String, Vec<String>>);
 
+/// Returns the path of the file with the driver facts of a class.
 pub fn file(class: &ClassName) -> PathBuf {
     Path::new(DIRECTORY).join(class.as_str())
 }
@@ -44,62 +46,62 @@ impl Facts {
     /// Collects the keys and values that a program printed. A pair with control characters, or with
     /// a key or value that is too long, is left out.
     pub fn from_pairs(facts: impl IntoIterator<Item = (String, String)>) -> Self {
-        let fits = |text: &str| {
-            let odd = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
-            !text.is_empty() && text.len() <= MAX_TEXT && !text.contains(odd)
+        let is_valid = |text: &str| {
+            let is_unprintable = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
+            !text.is_empty() && text.len() <= MAX_TEXT_BYTES && !text.contains(is_unprintable)
         };
-        let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let mut length = 0;
+        let mut values_by_key: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut total_bytes = 0;
         for (key, value) in facts {
-            length += key.len() + value.len() + 2;
-            if fits(&key) && fits(&value) && length < MAX_FILE / 2 {
-                let values = all.entry(key).or_default();
+            total_bytes += key.len() + value.len() + 2;
+            if is_valid(&key) && is_valid(&value) && total_bytes < MAX_FILE_BYTES / 2 {
+                let values = values_by_key.entry(key).or_default();
                 if !values.contains(&value) {
                     values.push(value);
                 }
             }
         }
-        Facts(all)
+        Facts(values_by_key)
     }
 
-    /// Returns the facts of a class that were written in this boot, however old they are, and
-    /// the programs that reported them. Returns no facts if others than root can change them.
+    /// Returns the facts of a class that were written since the boot, of any age, and the programs
+    /// that reported them. Returns no facts if users other than root can change the file.
     pub fn read_facts_of_this_boot(
         class: &DeviceClass,
         host: &dyn HostView,
     ) -> (Self, Vec<String>) {
         let path = file(&class.name);
-        let text = host.read(&path, MAX_FILE).unwrap_or_default();
+        let text = host.read(&path, MAX_FILE_BYTES).unwrap_or_default();
         let mut facts = Self::parse(&String::from_utf8_lossy(&text));
-        if facts.age(host).is_none() || host.check_root_only(&path).is_err() {
+        if facts.age_seconds(host).is_none() || host.check_root_only(&path).is_err() {
             return Default::default();
         }
-        let programs = facts.0.remove(PROGRAM).unwrap_or_default();
+        let programs = facts.0.remove(PROGRAM_KEY).unwrap_or_default();
         facts
             .0
-            .retain(|key, _| ![UPTIME, VERSION].contains(&key.as_str()));
+            .retain(|key, _| ![UPTIME_KEY, VERSION_KEY].contains(&key.as_str()));
         (facts, programs)
     }
 
-    /// Adds earlier facts whose keys these facts lack, if `is_kept` returns true for the key.
-    pub fn keep_earlier(&mut self, earlier: Self, is_kept: impl Fn(&str) -> bool) {
-        for (key, values) in earlier.0 {
+    /// Adds those earlier facts whose keys `self` lacks and for whose keys `is_kept` returns true.
+    pub fn keep_earlier(&mut self, earlier_facts: Self, is_kept: impl Fn(&str) -> bool) {
+        for (key, values) in earlier_facts.0 {
             if is_kept(&key) {
                 self.0.entry(key).or_insert(values);
             }
         }
     }
 
-    /// Returns a note for the administrator if the host has a program that reports facts of the
-    /// class, and no facts of this boot exist because the program was not run.
+    /// Returns a note for the administrator if the host has the program that reports facts of the
+    /// class, but no file with facts, because the program was not run since the boot.
     pub fn describe_absence(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
-        let is_there = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
+        let exists = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
         let mut programs = class.spec.facts.iter();
         let program = programs.find_map(|program| Some(program.program.first()?.to_string()))?;
-        let is_absent = class.settings.uses_facts()
-            && is_there(Path::new(&program))
-            && !is_there(&file(&class.name));
-        is_absent.then(|| {
+        let has_not_run = class.settings.uses_facts()
+            && exists(Path::new(&program))
+            && !exists(&file(&class.name));
+        has_not_run.then(|| {
             format!(
                 "what {program} reports is not known yet: run `boathook facts {}`",
                 class.name
@@ -107,8 +109,8 @@ impl Facts {
         })
     }
 
-    /// Reads the facts of a class. Facts that are too old, or that others than root can change, are
-    /// not used, and a warning reports that.
+    /// Reads the facts of a class. Facts that are too old, or that users other than root can
+    /// change, are not used, and a warning is added.
     pub(crate) fn read(
         class: &DeviceClass,
         host: &dyn HostView,
@@ -118,7 +120,7 @@ impl Facts {
             return Self::default();
         }
         let path = file(&class.name);
-        let text = match host.read(&path, MAX_FILE) {
+        let text = match host.read(&path, MAX_FILE_BYTES) {
             Ok(text) => String::from_utf8_lossy(&text).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::default(),
             Err(error) => {
@@ -129,7 +131,11 @@ impl Facts {
         let facts = Self::parse(&text);
         let fault = match host.check_root_only(&path) {
             Err(error) => Some(error.to_string()),
-            Ok(()) if facts.age(host).is_none_or(|age| age > MAX_AGE) => {
+            Ok(())
+                if facts
+                    .age_seconds(host)
+                    .is_none_or(|age_seconds| age_seconds > MAX_AGE_SECONDS) =>
+            {
                 Some(format!("is too old; run `boathook facts {}`", class.name))
             }
             Ok(()) => None,
@@ -143,10 +149,11 @@ impl Facts {
         }
     }
 
-    /// Returns the seconds since the facts were written in this boot.
-    fn age(&self, host: &dyn HostView) -> Option<u64> {
+    /// Returns the age of the facts in seconds. Returns `None` if they were not written since the
+    /// boot.
+    fn age_seconds(&self, host: &dyn HostView) -> Option<u64> {
         host.uptime()?
-            .checked_sub(self.first(UPTIME)?.parse().ok()?)
+            .checked_sub(self.first(UPTIME_KEY)?.parse().ok()?)
     }
 
     fn parse(text: &str) -> Self {
@@ -166,20 +173,22 @@ impl Facts {
         self.0.is_empty()
     }
 
-    /// Returns the text of a file with these facts. `programs` are the programs whose output they
-    /// were read from, and the present uptime of the host is written as their age.
+    /// Returns the text of a file with these facts. `programs` are the programs that reported them.
+    /// The current uptime of the host is written too, as the time of the facts.
     pub fn text(&self, host: &dyn HostView, programs: &[String]) -> String {
         let mut text = String::new();
-        let programs = programs.iter().map(|program| (PROGRAM, program.as_str()));
+        let programs = programs
+            .iter()
+            .map(|program| (PROGRAM_KEY, program.as_str()));
         let uptime = host.uptime().unwrap_or_default().to_string();
-        let head = [
-            (UPTIME, uptime.as_str()),
-            (VERSION, env!("CARGO_PKG_VERSION")),
+        let header = [
+            (UPTIME_KEY, uptime.as_str()),
+            (VERSION_KEY, env!("CARGO_PKG_VERSION")),
         ];
         let facts = self.0.iter();
-        let facts =
-            facts.flat_map(|(key, values)| values.iter().map(|v| (key.as_str(), v.as_str())));
-        for (key, value) in head.into_iter().chain(programs).chain(facts) {
+        let facts = facts
+            .flat_map(|(key, values)| values.iter().map(|value| (key.as_str(), value.as_str())));
+        for (key, value) in header.into_iter().chain(programs).chain(facts) {
             let _ = writeln!(text, "{key}\t{value}");
         }
         text

@@ -1,5 +1,5 @@
-//! Evaluates formulas of whole numbers. A class file needs them for drivers that compute the number
-//! of a device node from an address of the hardware.
+//! Evaluates formulas of whole numbers. Class files have formulas for drivers that compute the
+//! number of a device node from an address of the hardware.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -15,24 +15,25 @@ pub(crate) enum FormulaError {
     Range,
 }
 
+/// The maximum depth of nested parentheses, which bounds the recursion of the parser.
 const MAX_DEPTH: usize = 16;
 
 /// Computes the value of a formula such as `(116 - 100) / 16`. Numbers are decimal, or
 /// hexadecimal after `0x`. A division rounds down.
 pub(crate) fn evaluate(text: &str) -> Result<u64, FormulaError> {
     let mut parser = Parser {
-        rest: text.chars().peekable(),
+        chars: text.chars().peekable(),
         depth: 0,
     };
     let value = parser.parse_sum()?;
-    match parser.peek_sign() {
+    match parser.peek_char() {
         None => value.ok_or(FormulaError::Range),
         Some(_) => Err(FormulaError::Syntax),
     }
 }
 
 struct Parser<'a> {
-    rest: Peekable<Chars<'a>>,
+    chars: Peekable<Chars<'a>>,
     depth: usize,
 }
 
@@ -42,8 +43,8 @@ type Value = Result<Option<u64>, FormulaError>;
 impl Parser<'_> {
     fn parse_sum(&mut self) -> Value {
         let mut value = self.parse_product()?;
-        while let Some(sign @ ('+' | '-')) = self.peek_sign() {
-            self.rest.next();
+        while let Some(sign @ ('+' | '-')) = self.peek_char() {
+            self.chars.next();
             let (left, right) = (value, self.parse_product()?);
             value = left.zip(right).and_then(|(left, right)| match sign {
                 '+' => left.checked_add(right),
@@ -55,8 +56,8 @@ impl Parser<'_> {
 
     fn parse_product(&mut self) -> Value {
         let mut value = self.parse_operand()?;
-        while let Some(sign @ ('*' | '/')) = self.peek_sign() {
-            self.rest.next();
+        while let Some(sign @ ('*' | '/')) = self.peek_char() {
+            self.chars.next();
             let (left, right) = (value, self.parse_operand()?);
             value = left.zip(right).and_then(|(left, right)| match sign {
                 '*' => left.checked_mul(right),
@@ -67,17 +68,17 @@ impl Parser<'_> {
     }
 
     fn parse_operand(&mut self) -> Value {
-        if self.peek_sign() != Some('(') {
+        if self.peek_char() != Some('(') {
             return self.parse_number();
         }
-        self.rest.next();
+        self.chars.next();
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(FormulaError::Syntax);
         }
         let value = self.parse_sum()?;
         self.depth -= 1;
-        match (self.peek_sign(), self.rest.next()) {
+        match (self.peek_char(), self.chars.next()) {
             (Some(')'), Some(_)) => Ok(value),
             _ => Err(FormulaError::Syntax),
         }
@@ -85,7 +86,7 @@ impl Parser<'_> {
 
     fn parse_number(&mut self) -> Value {
         let mut digits = String::new();
-        while let Some(c) = self.rest.next_if(char::is_ascii_alphanumeric) {
+        while let Some(c) = self.chars.next_if(char::is_ascii_alphanumeric) {
             digits.push(c);
         }
         let (digits, radix) = match digits.strip_prefix("0x") {
@@ -99,9 +100,9 @@ impl Parser<'_> {
     }
 
     /// Skips blanks, and returns the next character without consuming it.
-    fn peek_sign(&mut self) -> Option<char> {
-        while self.rest.next_if_eq(&' ').is_some() {}
-        self.rest.peek().copied()
+    fn peek_char(&mut self) -> Option<char> {
+        while self.chars.next_if_eq(&' ').is_some() {}
+        self.chars.peek().copied()
     }
 }
 

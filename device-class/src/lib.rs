@@ -31,11 +31,11 @@ pub mod template;
 pub use class::DeviceClass;
 pub use host::HostView;
 
-/// Collects items into a set or map by inserting them one by one. The hook uses this function in
-/// place of `collect`, because `collect` sorts the items first and is compiled to 5 kB of machine
-/// code for each type of items. Inserting is fast enough for few items and for sorted items.
+/// Collects items into a set or map by inserting them one by one. This function replaces `collect`
+/// in the hook, because `collect` sorts the items first and needs 5 kB of machine code for each
+/// type of items. Inserting is fast enough for few items and for sorted items.
 pub fn inserted<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
-    let mut all = C::default();
-    all.extend(items);
-    all
+    let mut collection = C::default();
+    collection.extend(items);
+    collection
 }

@@ -1,8 +1,8 @@
-//! Loads class files from several directories. A file masks a file of the same name in an
-//! earlier directory. Only the files that a container may request are parsed.
+//! Loads class files from several directories. A file masks a file of the same name in an earlier
+//! directory. For a container, only the files of classes that it may request are parsed.
 
 mod bases;
-mod unusable;
+mod unusable_files;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -17,15 +17,15 @@ use crate::name::ClassName;
 use crate::ownership;
 use crate::strict_toml::{FileError, Layer};
 
-pub use unusable::{has_request_form, is_requested_by_variable};
+pub use unusable_files::{has_request_form, is_requested_by_variable};
 
 /// The maximum size in bytes of a class file. A larger one cannot be used.
-const MAX_FILE: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The maximum number of unusable class files that are remembered: files that cannot be read, or
-/// that users other than root can change. The number is bounded because a local user may be able to
-/// create any number of them, and each one costs time at every start of a container.
-const MAX_UNUSABLE: usize = 256;
+/// The maximum number of unusable class files that are returned: files that cannot be read, or that
+/// users other than root can change. A local user may be able to create any number of such files,
+/// and each of them delays the start of every container.
+const MAX_UNUSABLE_FILES: usize = 256;
 
 /// The text of a class file and of the files that it extends, before it is parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +34,9 @@ pub struct ClassSource {
     pub name: ClassName,
     pub path: PathBuf,
     text: String,
-    /// The files that this one extends, directly or indirectly, in this order.
-    bases: Vec<Base>,
+    /// The files that this one extends, directly or indirectly. Each file is extended by the
+    /// previous one.
+    bases: Vec<BaseFile>,
     /// The reason why the class cannot be used: users other than root can change one of the files,
     /// or an extended file is missing.
     fault: Option<FileError>,
@@ -43,24 +44,24 @@ pub struct ClassSource {
 
 /// A class file that another one extends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Base {
+struct BaseFile {
     path: PathBuf,
     text: String,
 }
 
 impl ClassSource {
-    /// Reads one class file, without a check of owner and mode. The classes that it
-    /// extends are searched for beside it, then in `directories`, of which a later one
-    /// masks an earlier one.
+    /// Reads one class file, without a check of owner and mode. A class that it extends is searched
+    /// in the directory of the file, and then in `directories`, of which a later one masks an
+    /// earlier one.
     pub fn read(path: &Path, directories: &[PathBuf]) -> Result<Self, FileError> {
         let mut source = Self::read_alone(path)?;
-        let beside = path.parent().unwrap_or(Path::new(""));
-        source.extend(|name| {
-            let path_beside = beside.join(format!("{name}.toml"));
-            if path_beside.symlink_metadata().is_ok() {
-                return Some(Self::read_alone(&path_beside));
+        let parent = path.parent().unwrap_or(Path::new(""));
+        source.add_bases(|name| {
+            let base_path = parent.join(format!("{name}.toml"));
+            if base_path.symlink_metadata().is_ok() {
+                return Some(Self::read_alone(&base_path));
             }
-            bases::find(directories, name)
+            bases::find_source(directories, name)
         });
         Ok(source)
     }
@@ -69,14 +70,14 @@ impl ClassSource {
         Self::read_from(path.into(), || RegularFile::open(path))
     }
 
-    /// Reads one class file from `directory`. A file that users other than root can change is
-    /// not read, and [`ClassSource::parse`] refuses it.
-    fn read_in(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
+    /// Reads one class file from `directory`. The text of a file that users other than root can
+    /// change is not read, and [`ClassSource::parse`] returns an error for it.
+    fn read_in_directory(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
         let path = directory.path.join(name);
         match directory.open_file(name) {
             Ok(file) => Self::read_from(path, || Ok(file)),
             Err(fault) => {
-                RegularFile::open(&path).map_err(|error| unreadable(&path, error))?;
+                RegularFile::open(&path).map_err(|error| read_error(&path, error))?;
                 let fault = FileError::whole(&path, fault);
                 Ok(ClassSource {
                     name: class_name(&path)?,
@@ -95,14 +96,17 @@ impl ClassSource {
     ) -> Result<Self, FileError> {
         let name = class_name(&path)?;
         let to_file_error = |message: String| FileError::whole(&path, message);
-        let unreadable = |error: io::Error| unreadable(&path, error);
+        let to_read_error = |error: io::Error| read_error(&path, error);
         let bytes = open()
-            .and_then(|file| file.read(MAX_FILE + 1))
-            .map_err(unreadable)?;
-        if bytes.len() as u64 > MAX_FILE {
-            return Err(to_file_error(format!("is larger than {MAX_FILE} bytes")));
+            .and_then(|file| file.read(MAX_FILE_BYTES + 1))
+            .map_err(to_read_error)?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(to_file_error(format!(
+                "is larger than {MAX_FILE_BYTES} bytes"
+            )));
         }
-        let text = String::from_utf8(bytes).map_err(|error| unreadable(io::Error::other(error)))?;
+        let text =
+            String::from_utf8(bytes).map_err(|error| to_read_error(io::Error::other(error)))?;
         Ok(ClassSource {
             name,
             path,
@@ -119,8 +123,8 @@ impl ClassSource {
     }
 
     /// Returns whether a container may request this class. `is_set` returns whether the container
-    /// has a variable. The result `false` is certain. After `true` the caller has to parse the file
-    /// to find out.
+    /// has a variable. The result `false` is certain. After `true`, the caller has to parse the
+    /// file to find out.
     pub fn may_be_requested(&self, is_set: impl Fn(&str) -> bool) -> bool {
         let bases = self.bases.iter().map(|base| &base.text);
         let mut texts = [&self.text].into_iter().chain(bases);
@@ -142,18 +146,18 @@ impl ClassSource {
             .into_iter()
             .chain(files);
         let layers = files.map(|(path, text)| {
-            let extends = class::extends(text);
+            let extends = class::find_extended_class(text);
             Layer {
                 path,
                 text,
                 extends,
             }
         });
-        DeviceClass::of_layers(self.name.clone(), &layers.collect::<Vec<_>>())
+        DeviceClass::from_layers(self.name.clone(), &layers.collect::<Vec<_>>())
     }
 }
 
-fn unreadable(path: &Path, error: io::Error) -> FileError {
+fn read_error(path: &Path, error: io::Error) -> FileError {
     FileError::whole(path, format!("cannot be read: {error}"))
 }
 
@@ -166,77 +170,78 @@ fn class_name(file: &Path) -> Result<ClassName, FileError> {
     ClassName::try_from(stem.to_owned()).map_err(|error| to_file_error(error.to_string()))
 }
 
-/// Reads the class files of several directories, sorted by name. A file replaces the file of
-/// the same name in an earlier directory, and an empty file disables that class. A directory
-/// that does not exist counts as empty.
+/// Reads the class files of several directories, sorted by name. A file masks the file of the same
+/// name in an earlier directory, and an empty file disables that class. A directory that does not
+/// exist counts as empty.
 pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
     each_source(directories)?.into_iter().collect()
 }
 
-/// Reads the class files as [`sources`] does, but returns an error for each file that cannot be
-/// read. An unreadable file still replaces the file of the same name in an earlier directory.
+/// Reads the class files as [`sources`] does, but returns one result for each file, which is an
+/// error if the file cannot be read. An unreadable file also masks the file of the same name in an
+/// earlier directory.
 ///
 /// # Errors
-/// A directory cannot be read, so that the files that it replaces are not known.
+/// A directory cannot be read, so that the files that it masks are not known.
 pub fn each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
-    // The value is the directory of the file, and whether the file masks one of an earlier
+    // The value is the directory of the file, and whether the file masks a file of an earlier
     // directory.
     let mut files: BTreeMap<OsString, (&Directory<'_>, bool)> = BTreeMap::new();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
     let directories: Vec<Directory> = directories.collect();
     for directory in &directories {
-        let unreadable =
+        let to_file_error =
             |error| FileError::whole(directory.path, format!("cannot be read: {error}"));
-        for entry in fs::read_dir(directory.path).map_err(unreadable)? {
-            let name = entry.map_err(unreadable)?.file_name();
+        for entry in fs::read_dir(directory.path).map_err(to_file_error)? {
+            let name = entry.map_err(to_file_error)?.file_name();
             let bytes = name.as_encoded_bytes();
             if bytes.ends_with(b".toml") && !bytes.starts_with(b".") {
-                let masks = files.contains_key(&name);
-                files.insert(name, (directory, masks));
+                let masks_other_file = files.contains_key(&name);
+                files.insert(name, (directory, masks_other_file));
             }
         }
     }
-    let mut unusable = 0;
-    let mut all = Vec::with_capacity(files.len());
-    for (name, (directory, masks)) in &files {
-        let source = ClassSource::read_in(directory, name);
+    let mut unusable_count = 0;
+    let mut sources = Vec::with_capacity(files.len());
+    for (name, (directory, masks_other_file)) in &files {
+        let source = ClassSource::read_in_directory(directory, name);
         if source.as_ref().is_ok_and(ClassSource::is_empty) {
             continue;
         }
         let is_usable = source.as_ref().is_ok_and(|source| source.fault.is_none());
-        unusable += usize::from(!is_usable);
+        unusable_count += usize::from(!is_usable);
         // A file that masks another one is always kept. Otherwise many unusable files could make
         // a class of an earlier directory disappear.
-        if is_usable || *masks || unusable <= MAX_UNUSABLE {
-            all.push(source);
+        if is_usable || *masks_other_file || unusable_count <= MAX_UNUSABLE_FILES {
+            sources.push(source);
         }
     }
-    bases::add(&mut all);
-    Ok(all)
+    bases::add_bases(&mut sources);
+    Ok(sources)
 }
 
 struct Directory<'a> {
     path: &'a Path,
     /// The open directory, or the reason why its files cannot be used.
-    checked: Result<ownership::Directory, String>,
+    open_result: Result<ownership::Directory, String>,
 }
 
 impl<'a> Directory<'a> {
     /// Opens and checks a directory. Returns `None` if it does not exist.
     fn open(path: &'a Path) -> Option<Self> {
-        let checked = match ownership::Directory::open(path) {
+        let open_result = match ownership::Directory::open(path) {
             Err(error) if error.is_absent() => return None,
-            checked => checked.map_err(|error| error.to_string()),
+            result => result.map_err(|error| error.to_string()),
         };
-        Some(Directory { path, checked })
+        Some(Directory { path, open_result })
     }
 
-    /// Opens a file in the directory that root alone can change.
+    /// Opens a file in the directory after checking that only root can change the file.
     fn open_file(&self, name: &OsStr) -> Result<RegularFile, String> {
-        let checked = self.checked.as_ref().map_err(String::clone)?;
-        checked
+        let directory = self.open_result.as_ref().map_err(String::clone)?;
+        directory
             .file(name)
             .map_err(|error| error.describe_without_path(&self.path.join(name)))
     }
@@ -315,7 +320,7 @@ mod tests {
     #[test]
     fn the_number_of_files_that_others_can_change_is_bounded() {
         let [theirs, ours] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        for number in 0..MAX_UNUSABLE + 10 {
+        for number in 0..MAX_UNUSABLE_FILES + 10 {
             fs::write(theirs.path().join(format!("a{number}.toml")), "").unwrap();
         }
         fs::write(ours.path().join("z.toml"), "env = 'A'").unwrap();
@@ -324,11 +329,11 @@ mod tests {
         // Empty files disable classes, unless others could have emptied them.
         assert_eq!(names(), 1);
         fs::set_permissions(theirs.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(names(), MAX_UNUSABLE + 1);
+        assert_eq!(names(), MAX_UNUSABLE_FILES + 1);
         // A file that masks another one is kept although the limit is exceeded.
         fs::write(theirs.path().join("z.toml"), "").unwrap();
         let sources = each_source(&[&ours, &theirs].map(|it| it.path().to_owned())).unwrap();
-        assert_eq!(sources.len(), MAX_UNUSABLE + 1);
+        assert_eq!(sources.len(), MAX_UNUSABLE_FILES + 1);
         let last = sources.last().unwrap().as_ref().unwrap();
         assert!(last.name.as_str() == "z" && last.fault.is_some());
     }

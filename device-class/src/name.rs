@@ -19,24 +19,24 @@ pub use linux_capability::{LinuxCapability, LinuxCapabilityError};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    #[error("{what} is empty")]
+    #[error("{kind} is empty")]
     Empty {
-        /// The expected kind of name.
-        what: &'static str,
+        /// The kind of name that was expected, such as `class name`.
+        kind: &'static str,
     },
-    /// The name is longer than this kind of name may be.
-    #[error("{what} `{name}` is longer than {max} characters")]
+    /// The name is longer than the maximum length of its kind.
+    #[error("{kind} `{name}` is longer than {max_length} characters")]
     TooLong {
-        /// The expected kind of name.
-        what: &'static str,
+        /// The kind of name that was expected, such as `class name`.
+        kind: &'static str,
         name: String,
         /// The longest allowed length, in characters.
-        max: usize,
+        max_length: usize,
     },
-    #[error("{what} `{name}` may not have the character {character:?}; allowed are {allowed}")]
+    #[error("{kind} `{name}` may not have the character {character:?}; allowed are {allowed}")]
     Character {
-        /// The expected kind of name.
-        what: &'static str,
+        /// The kind of name that was expected, such as `class name`.
+        kind: &'static str,
         name: String,
         /// The first character that is not allowed.
         character: char,
@@ -47,26 +47,28 @@ pub enum NameError {
     NoDomain(String),
 }
 
-fn check(
-    what: &'static str,
+/// Checks the length and the characters of a name. `kind` is the kind of name, and `allowed`
+/// describes the allowed characters, for messages.
+fn check_name(
+    kind: &'static str,
     name: &str,
-    max: usize,
+    max_length: usize,
     allowed: &'static str,
-    fits: impl Fn(char) -> bool,
+    is_allowed: impl Fn(char) -> bool,
 ) -> Result<(), NameError> {
     if name.is_empty() {
-        return Err(NameError::Empty { what });
+        return Err(NameError::Empty { kind });
     }
-    if name.len() > max {
+    if name.len() > max_length {
         return Err(NameError::TooLong {
-            what,
+            kind,
             name: excerpt(name),
-            max,
+            max_length,
         });
     }
-    match name.chars().find(|c| !fits(*c)) {
+    match name.chars().find(|c| !is_allowed(*c)) {
         Some(character) => Err(NameError::Character {
-            what,
+            kind,
             name: excerpt(name),
             character,
             allowed,
@@ -76,36 +78,37 @@ fn check(
 }
 
 /// Returns at most the first 64 characters of an untrusted text, for a message. Control characters
-/// are escaped. Quotes are not, so that the message shows a name in quotes as it was requested.
+/// are escaped. Quotes are not escaped, so that a quoted name is shown as the container requested
+/// it.
 pub fn excerpt(text: &str) -> String {
-    const SHOWN: usize = 64;
-    let mut shown: String = text
+    const MAX_CHARACTERS: usize = 64;
+    let mut excerpt: String = text
         .chars()
-        .take(SHOWN)
+        .take(MAX_CHARACTERS)
         .flat_map(|character| {
             let quote = matches!(character, '"' | '\'').then_some(character);
             let escaped = quote.is_none().then(|| character.escape_debug());
             quote.into_iter().chain(escaped.into_iter().flatten())
         })
         .collect();
-    if text.chars().nth(SHOWN).is_some() {
-        shown.push('…');
+    if text.chars().nth(MAX_CHARACTERS).is_some() {
+        excerpt.push('…');
     }
-    shown
+    excerpt
 }
 
 /// Declares a type for names with certain characters. The arguments are the word for such a name in
-/// messages, the maximum length in characters, a description of the allowed characters for messages,
-/// and a function that checks one character.
+/// messages, the maximum length in characters, a description of the allowed characters for
+/// messages, and a function that checks one character.
 macro_rules! name {
-    ($(#[$doc:meta])* $type:ident($what:expr, $max:expr, $allowed:expr, $fits:expr)) => {
+    ($(#[$doc:meta])* $type:ident($kind:expr, $max_length:expr, $allowed:expr, $is_allowed:expr)) => {
         name! { $(#[$doc])* $type }
 
         impl TryFrom<String> for $type {
             type Error = NameError;
 
             fn try_from(name: String) -> Result<Self, NameError> {
-                check($what, &name, $max, $allowed, $fits)?;
+                check_name($kind, &name, $max_length, $allowed, $is_allowed)?;
                 Ok($type(name))
             }
         }
@@ -137,9 +140,9 @@ macro_rules! name {
 }
 
 name! {
-    /// The name of a class: the name of the class file without `.toml`. It is part of the keys of
-    /// annotations, whose last part has at most 63 characters in Kubernetes.
-    ClassName("class name", 63, "a-z A-Z 0-9 - _ .", is_label)
+    /// The name of a class: the name of the class file without `.toml`. It is limited to 63
+    /// characters, because it is the last part of the keys of annotations in Kubernetes.
+    ClassName("class name", 63, "a-z A-Z 0-9 - _ .", is_label_char)
 }
 
 name! {
@@ -151,28 +154,28 @@ name! {
 
 name! {
     /// The id by which the kubelet and requests name a device of a class. It has at most
-    /// [`DeviceId::MAX`] characters, none of which has a special meaning in a shell, a path or a
-    /// comma-separated list.
-    DeviceId("device id", DeviceId::MAX, "a-z A-Z 0-9 - _ . :", DeviceId::fits)
+    /// [`DeviceId::MAX_LENGTH`] characters, none of which has a special meaning in a shell, a path
+    /// or a comma-separated list.
+    DeviceId("device id", DeviceId::MAX_LENGTH, "a-z A-Z 0-9 - _ . :", DeviceId::fits)
 }
 
 name! {
-    EnvName("environment variable", 128, "a-z A-Z 0-9 _", is_word)
+    EnvName("environment variable", 128, "a-z A-Z 0-9 _", is_word_char)
 }
 
 name! {
     /// The name of an attribute of a device, as templates write it: `{name}`.
-    AttributeName("attribute name", 63, "a-z A-Z 0-9 _", is_word)
+    AttributeName("attribute name", 63, "a-z A-Z 0-9 _", is_word_char)
 }
 
 name! {
     /// The name of a capability: a subset of a class's files and nodes.
-    CapabilityName("capability", 63, "a-z A-Z 0-9 - _ .", is_label)
+    CapabilityName("capability", 63, "a-z A-Z 0-9 - _ .", is_label_char)
 }
 
 name! {
     /// The name of a list of files on the host.
-    ListName("list of files", 63, "a-z A-Z 0-9 - _ .", is_label)
+    ListName("list of files", 63, "a-z A-Z 0-9 - _ .", is_label_char)
 }
 
 name! {
@@ -182,33 +185,33 @@ name! {
 
 name! {
     /// The name of a program, without a directory.
-    ProgramName("program name", 63, "a-z A-Z 0-9 - _", is_plain)
+    ProgramName("program name", 63, "a-z A-Z 0-9 - _", is_program_char)
 }
 
 name! {
     /// The name of a runtime of an engine, and of a handler in Kubernetes.
-    RuntimeName("runtime name", 63, "a-z A-Z 0-9 - _", is_plain)
+    RuntimeName("runtime name", 63, "a-z A-Z 0-9 - _", is_program_char)
 }
 
 name! {
     /// The name of a group of the host (groupadd(8)).
-    GroupName("group", 32, "a-z A-Z 0-9 - _ .", is_label)
+    GroupName("group", 32, "a-z A-Z 0-9 - _ .", is_label_char)
 }
 
 name! {
     /// The name of a unit of systemd.
-    UnitName("name of a unit", 255, "a-z A-Z 0-9 - _ . @ :", |c| is_label(c) || "@:".contains(c))
+    UnitName("name of a unit", 255, "a-z A-Z 0-9 - _ . @ :", |c| is_label_char(c) || "@:".contains(c))
 }
 
-fn is_plain(c: char) -> bool {
-    is_word(c) || c == '-'
+fn is_program_char(c: char) -> bool {
+    is_word_char(c) || c == '-'
 }
 
-fn is_word(c: char) -> bool {
+fn is_word_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-fn is_label(c: char) -> bool {
+fn is_label_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
@@ -228,35 +231,35 @@ impl TryFrom<String> for ResourceName {
         let Some((domain, local)) = name.split_once('/') else {
             return Err(NameError::NoDomain(excerpt(&name)));
         };
-        check("domain of the resource", domain, 253, "a-z 0-9 - .", |c| {
+        check_name("domain of the resource", domain, 253, "a-z 0-9 - .", |c| {
             c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.')
         })?;
-        check(
+        check_name(
             "name of the resource",
             local,
             63,
             "a-z A-Z 0-9 - _ .",
-            is_label,
+            is_label_char,
         )?;
         Ok(ResourceName(name))
     }
 }
 
 impl AttributeName {
-    /// The name of a list in templates of `files_listed_in`.
-    pub(crate) fn list() -> Self {
+    /// Returns the name of the attribute `list`, which templates of `files_listed_in` may use.
+    pub(crate) fn list_name() -> Self {
         AttributeName("list".to_owned())
     }
 
-    /// The name of the attribute `each` in templates of `[[parts]]`: one value of the fact that
-    /// lists the profiles of a device.
-    pub(crate) fn each_fact() -> Self {
+    /// Returns the name of the attribute `each`, which templates of `[[parts]]` may use: one value
+    /// of the fact that lists the profiles of a device.
+    pub(crate) fn each_fact_name() -> Self {
         AttributeName("each".to_owned())
     }
 
-    /// The names of the attributes that each possible part has in addition to the attributes of
-    /// the whole device.
-    pub(crate) fn of_part() -> [Self; 2] {
+    /// Returns the names of the attributes that each possible part has in addition to the
+    /// attributes of the whole device: `profile` and `placement`.
+    pub(crate) fn part_attributes() -> [Self; 2] {
         ["profile", "placement"].map(|name| AttributeName(name.to_owned()))
     }
 }
@@ -264,46 +267,47 @@ impl AttributeName {
 impl DeviceId {
     /// The maximum length of an id in characters (device plugin API v1beta1: `Device.ID` has at
     /// most 63 characters).
-    pub const MAX: usize = 63;
+    pub const MAX_LENGTH: usize = 63;
 
     /// Returns whether a character may be part of an id.
     pub fn fits(c: char) -> bool {
-        is_label(c) || c == ':'
+        is_label_char(c) || c == ':'
     }
 
     /// Creates an id from a text that the hardware reports, such as a serial number. If the text is
-    /// too long or has invalid characters, it is shortened and a hash of the whole text is appended,
-    /// so that the id is stable and unique. A reserved word such as `all` gets a hash, too: in a
-    /// request it means several devices.
+    /// too long or has invalid characters, it is shortened and a hash of the whole text is
+    /// appended, so that the id is stable and unique. A reserved word such as `all` also gets a
+    /// hash, because it has another meaning in a request.
     pub fn from_hardware(text: &str) -> Result<Self, NameError> {
-        Self::shorten_to(text, Self::MAX)
+        Self::shorten(text, Self::MAX_LENGTH)
     }
 
     /// Creates an id as [`DeviceId::from_hardware`] does, but leaves room for the number that
-    /// [`DeviceId::replica`] appends.
+    /// [`DeviceId::replica_id`] appends.
     pub fn shared_from_hardware(text: &str) -> Result<Self, NameError> {
-        Self::shorten_to(text, Self::MAX - Self::REPLICA)
+        Self::shorten(text, Self::MAX_LENGTH - Self::MAX_REPLICA_SUFFIX_LENGTH)
     }
 
-    /// The length of the longest text that [`DeviceId::replica`] appends, `::65534`.
-    const REPLICA: usize = 7;
+    /// The length in characters of the longest suffix that [`DeviceId::replica_id`] appends,
+    /// `::65534`.
+    const MAX_REPLICA_SUFFIX_LENGTH: usize = 7;
 
     /// Returns the id of one replica of this device: the id, `::` and the number.
-    pub fn replica(&self, number: u16) -> Self {
+    pub fn replica_id(&self, number: u16) -> Self {
         DeviceId(format!("{}::{number}", self.0))
     }
 
-    fn shorten_to(text: &str, max: usize) -> Result<Self, NameError> {
+    fn shorten(text: &str, max_length: usize) -> Result<Self, NameError> {
         if text.is_empty() {
-            return Err(NameError::Empty { what: "device id" });
+            return Err(NameError::Empty { kind: "device id" });
         }
-        if text.len() <= max && text.chars().all(Self::fits) && !is_request_word(text) {
+        if text.len() <= max_length && text.chars().all(Self::fits) && !is_request_word(text) {
             return Ok(DeviceId(text.to_owned()));
         }
         let hash = format!("-{:016x}", fnv1a(text.as_bytes()));
-        let readable = text.chars().map(|c| if Self::fits(c) { c } else { '-' });
-        let start: String = readable.take(max - hash.len()).collect();
-        Ok(DeviceId(start + &hash))
+        let allowed_chars = text.chars().map(|c| if Self::fits(c) { c } else { '-' });
+        let prefix: String = allowed_chars.take(max_length - hash.len()).collect();
+        Ok(DeviceId(prefix + &hash))
     }
 }
 
@@ -314,15 +318,15 @@ pub fn is_reserved_name(text: &str) -> bool {
     words.any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// Returns whether a request would not understand the text as the name of a device, but as a
-/// reserved word, an index or a range.
+/// Returns whether a request would interpret the text as a reserved word, an index or a range,
+/// instead of the name of a device.
 fn is_request_word(text: &str) -> bool {
     let is_range = text.contains('-') && text.chars().all(|c| c.is_ascii_digit() || c == '-');
     is_range || is_reserved_name(text)
 }
 
-/// Returns the 64-bit FNV-1a hash of the bytes (RFC 9923). Ids contain this hash, so that they stay
-/// the same for every version of Boathook. Rust's own hashes may change with the compiler.
+/// Returns the 64-bit FNV-1a hash of the bytes (RFC 9923). This hash is used in device ids, because
+/// it is the same in every version of Boathook. The hashes of Rust's standard library may change.
 pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -354,7 +358,7 @@ mod tests {
             let id = DeviceId::from_hardware(text).ok();
             let found = id.as_ref().map(|id| id.as_str());
             assert_eq!(found, wanted.as_deref(), "{text}");
-            assert!(id.is_none_or(|id| id.as_str().len() <= DeviceId::MAX));
+            assert!(id.is_none_or(|id| id.as_str().len() <= DeviceId::MAX_LENGTH));
         }
     }
 

@@ -1,19 +1,18 @@
-//! Checks who can change a file. Class files, config.toml and the programs that they name decide
-//! what runs as root, so such a file is used only if root alone can change it.
+//! Checks which users can change a file. Class files, config.toml and the programs that they name
+//! decide what runs as root, so such a file is used only if only root can change it.
 //!
-//! The rule, for the file, for each directory on the way to it and for each
-//! symbolic link on the way: the owner is root or the user of this process, and
-//! only root has write permission. A directory in which others can write must
-//! have the sticky bit, like /tmp: there they cannot rename or remove an entry
-//! that is root's. Nothing on a read-only mount can be written (a ConfigMap is
-//! such a mount, and its directory has the mode 0777).
+//! The file, each directory on its path and each symbolic link on its path must belong to root or
+//! to the user of this process, and only the owner may have write permission. A directory in which
+//! other users can write must have the sticky bit, as /tmp has: in it they cannot rename or remove
+//! root's files. On a read-only mount the mode is not checked, because nothing can be written
+//! there. A ConfigMap is such a mount, and its directory has the mode 0777.
 //!
-//! The rule for files of the host that a container gets is weaker, since a daemon may own its
-//! socket and the socket's directory; see [`Tree`].
+//! The rules for files of the host that a container gets are weaker, because a daemon may own its
+//! socket and the directory of the socket; see [`Tree`].
 //!
-//! Each check reads the metadata of an open descriptor, and the next name of the path is opened
-//! relative to that descriptor. Therefore the file that was checked is also the file that is read,
-//! even if the path changes meanwhile.
+//! Each check reads the metadata of an open descriptor, and the next component of the path is
+//! opened relative to that descriptor. Therefore the file that was checked is also the file that is
+//! read, even if the path changes meanwhile.
 
 use std::ffi::OsStr;
 use std::io;
@@ -28,8 +27,8 @@ use rooted_path::{
     not_regular, path_below,
 };
 
-const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
-const STICKY: u32 = 0o1000;
+const GROUP_OR_OTHERS_WRITE_MODE: u32 = 0o022;
+const STICKY_MODE: u32 = 0o1000;
 
 /// The reason why a file cannot be trusted or opened.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +40,7 @@ pub enum OwnershipError {
         path.display()
     )]
     Owner {
-        /// The file, or a directory or link on the way to it.
+        /// The file, or a directory or link on its path.
         path: PathBuf,
         uid: u32,
     },
@@ -52,7 +51,7 @@ pub enum OwnershipError {
         path.display()
     )]
     Writable {
-        /// The file, or a directory on the way to it.
+        /// The file, or a directory on its path.
         path: PathBuf,
         mode: u32,
     },
@@ -76,14 +75,14 @@ pub enum OwnershipError {
     Names { path: PathBuf },
     #[error("cannot open {}: {error}", path.display())]
     Open {
-        /// The file, or a directory on the way to it.
+        /// The file, or a directory on its path.
         path: PathBuf,
         error: io::Error,
     },
 }
 
 impl OwnershipError {
-    /// Returns whether the file or a directory on the way to it does not exist.
+    /// Returns whether the file or a directory on its path does not exist.
     pub fn is_absent(&self) -> bool {
         matches!(self, OwnershipError::Open { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }
@@ -96,8 +95,8 @@ impl OwnershipError {
             }
             _ => {
                 let text = self.to_string();
-                let named = format!("{} ", file.display());
-                text.strip_prefix(&named).unwrap_or(&text).to_owned()
+                let prefix = format!("{} ", file.display());
+                text.strip_prefix(&prefix).unwrap_or(&text).to_owned()
             }
         }
     }
@@ -109,9 +108,9 @@ impl OwnershipError {
         }
     }
 
-    /// Converts an error of the lookup. The result never has the kind `NotFound`, which would
-    /// mean that the file does not exist.
-    fn failed(path: &Path, error: rooted_path::Error) -> Self {
+    /// Converts an error of a look-up other than that the file does not exist. The result never has
+    /// the kind `NotFound`.
+    fn from_walk_error(path: &Path, error: rooted_path::Error) -> Self {
         let error = match error.errno() {
             nix::Error::ENOENT => io::Error::other(error),
             errno => errno.into(),
@@ -122,56 +121,56 @@ impl OwnershipError {
 
 /// Opens a regular file for reading, if only root can change it.
 pub fn open(path: &Path) -> Result<RegularFile, OwnershipError> {
-    let found = walk(Path::new("/"), &absolute(path)?)?;
-    check_regular(&found.handle, path)?;
+    let located_file = walk_path(Path::new("/"), &to_absolute(path)?)?;
+    check_regular(&located_file.handle, path)?;
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let checked = format!("/proc/self/fd/{}", found.handle.as_fd().as_raw_fd());
-    let file = fcntl::open(checked.as_str(), flags, Mode::empty())
+    let handle_path = format!("/proc/self/fd/{}", located_file.handle.as_fd().as_raw_fd());
+    let file = fcntl::open(handle_path.as_str(), flags, Mode::empty())
         .map_err(|error| OwnershipError::open(path, error))?;
-    Ok(RegularFile::new(file.into(), found.handle.stat()))
+    Ok(RegularFile::new(file.into(), located_file.handle.stat()))
 }
 
-/// Returns the path without links of a program in the tree at `root`, if only root can change
-/// the program.
+/// Returns the path, with symbolic links resolved, of a program in the tree at `root`, if only root
+/// can change the program.
 pub fn program(root: &Path, path: &Path) -> Result<PathBuf, OwnershipError> {
-    let found = walk(Path::new("/"), &absolute(root)?)?;
-    Ok(walk(&found.path, path)?.path)
+    let root = walk_path(Path::new("/"), &to_absolute(root)?)?;
+    Ok(walk_path(&root.path, path)?.path)
 }
 
 /// Checks that only root can change a file.
 pub fn check(path: &Path) -> Result<(), OwnershipError> {
-    walk(Path::new("/"), &absolute(path)?).map(|_| ())
+    walk_path(Path::new("/"), &to_absolute(path)?).map(|_| ())
 }
 
 /// An open directory that only root can change, such as a directory of class files.
 #[derive(Debug)]
 pub struct Directory {
-    found: LocatedFile,
+    directory: LocatedFile,
 }
 
 impl Directory {
-    /// Opens a directory that root alone can change.
+    /// Opens a directory that only root can change.
     pub fn open(path: &Path) -> Result<Self, OwnershipError> {
-        let found = walk(Path::new("/"), &absolute(path)?)?;
-        Ok(Directory { found })
+        let directory = walk_path(Path::new("/"), &to_absolute(path)?)?;
+        Ok(Directory { directory })
     }
 
-    /// Opens a regular file in the directory, which root alone can change as well. Links are
+    /// Opens a regular file in the directory, which only root can change as well. Links are
     /// followed.
     pub fn file(&self, name: &OsStr) -> Result<RegularFile, OwnershipError> {
-        self.own_file(name).or_else(|error| match &error {
+        self.open_without_links(name).or_else(|error| match &error {
             OwnershipError::Open { path, error } if is_link(error) => open(path),
             _ => Err(error),
         })
     }
 
-    fn own_file(&self, name: &OsStr) -> Result<RegularFile, OwnershipError> {
-        let path = self.found.path.join(name);
+    fn open_without_links(&self, name: &OsStr) -> Result<RegularFile, OwnershipError> {
+        let path = self.directory.path.join(name);
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        match openat(&self.found.handle, name, flags, Mode::empty()) {
+        match openat(&self.directory.handle, name, flags, Mode::empty()) {
             Ok(file) => {
-                let failed = |error| OwnershipError::failed(&path, error);
-                let file = Handle::new(file, &path).map_err(failed)?;
+                let to_error = |error| OwnershipError::from_walk_error(&path, error);
+                let file = Handle::new(file, &path).map_err(to_error)?;
                 check_root_only(&file, || path.clone())?;
                 check_regular(&file, &path)?;
                 let stat = *file.stat();
@@ -197,16 +196,16 @@ struct LocatedFile {
     path: PathBuf,
 }
 
-/// Checks that root alone can change the file.
+/// Checks that only root can change the file.
 fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), OwnershipError> {
-    let (uid, mode) = (file.stat().st_uid, mode(file));
+    let (uid, mode) = (file.stat().st_uid, mode_bits(file));
     if !is_root_or_this_user(uid) {
         return Err(OwnershipError::Owner { path: path(), uid });
     }
     let is_writable = match file.kind() {
         FileKind::Symlink => false,
-        FileKind::Directory if mode & STICKY != 0 => false,
-        _ => mode & GROUP_OR_OTHERS_WRITE != 0,
+        FileKind::Directory if mode & STICKY_MODE != 0 => false,
+        _ => mode & GROUP_OR_OTHERS_WRITE_MODE != 0,
     };
     if is_writable && !is_on_read_only_mount(file) {
         return Err(OwnershipError::Writable { path: path(), mode });
@@ -214,7 +213,8 @@ fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), 
     Ok(())
 }
 
-/// Checks that the file is a regular file. A pipe or a device would be read as an empty file.
+/// Checks that a file is a regular file, because reading a pipe or a device could block or have
+/// side effects.
 fn check_regular(file: &Handle, path: &Path) -> Result<(), OwnershipError> {
     match file.kind() {
         FileKind::Regular => Ok(()),
@@ -222,7 +222,7 @@ fn check_regular(file: &Handle, path: &Path) -> Result<(), OwnershipError> {
     }
 }
 
-fn mode(file: &Handle) -> u32 {
+fn mode_bits(file: &Handle) -> u32 {
     file.stat().st_mode & 0o7777
 }
 
@@ -231,25 +231,25 @@ fn is_on_read_only_mount(file: &Handle) -> bool {
 }
 
 /// Follows `path` in the tree at `root`, and checks each directory and link on the path.
-fn walk(root: &Path, path: &Path) -> Result<LocatedFile, OwnershipError> {
-    let top = RootDir::open(root, Resolver::Walk).and_then(|top| top.into_handle(root));
-    let top = top.map_err(|error| OwnershipError::open(root, error))?;
-    check_root_only(&top, || root.to_owned())?;
-    let failed = |error| OwnershipError::failed(path, error);
-    let mut walk = Walk::new(top.as_fd(), path, LastLink::Follow).map_err(failed)?;
-    while let Some(step) = walk.step().map_err(failed)? {
+fn walk_path(root: &Path, path: &Path) -> Result<LocatedFile, OwnershipError> {
+    let root_handle = RootDir::open(root, Resolver::Walk).and_then(|dir| dir.into_handle(root));
+    let root_handle = root_handle.map_err(|error| OwnershipError::open(root, error))?;
+    check_root_only(&root_handle, || root.to_owned())?;
+    let to_error = |error| OwnershipError::from_walk_error(path, error);
+    let mut walk = Walk::new(root_handle.as_fd(), path, LastLink::Follow).map_err(to_error)?;
+    while let Some(step) = walk.step().map_err(to_error)? {
         check_root_only(&step.found.handle, || step.path(root))?;
     }
-    let mut end = walk.finish().map_err(failed)?;
-    let path = path_below(root, &end.trail);
-    let handle = end.trail.pop().map_or(top, |last| last.handle);
-    match end.missing.first() {
+    let mut result = walk.finish().map_err(to_error)?;
+    let path = path_below(root, &result.trail);
+    let handle = result.trail.pop().map_or(root_handle, |last| last.handle);
+    match result.missing.first() {
         None => Ok(LocatedFile { handle, path }),
         Some(name) => Err(OwnershipError::open(&path.join(name), nix::Error::ENOENT)),
     }
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, OwnershipError> {
+fn to_absolute(path: &Path) -> Result<PathBuf, OwnershipError> {
     std::path::absolute(path).map_err(|error| OwnershipError::open(path, error))
 }
 

@@ -1,8 +1,8 @@
 //! Path patterns: globs whose captures read attributes from the names that match.
 //!
 //! `/sys/class/apex/apex_{index:number}` matches `apex_0` and `apex_12`, and sets the attribute
-//! `index`. If an attribute is known already, its capture matches only the known value. This finds
-//! the entry for a device in a second directory tree.
+//! `index`. If an attribute is already known, its capture matches only the known value, so that a
+//! pattern also finds the files of a known device in another directory tree.
 
 use std::fmt;
 
@@ -30,15 +30,15 @@ pub struct Component(Vec<Token>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
     Literal(char),
-    AnyOne,
-    AnyRun,
+    AnyChar,
+    AnyChars,
     Set {
         ranges: Vec<(char, char)>,
-        negated: bool,
+        is_negated: bool,
     },
     Capture {
         name: AttributeName,
-        digits: bool,
+        digits_only: bool,
     },
 }
 
@@ -56,7 +56,7 @@ pub enum PatternError {
         /// `[` or `{`.
         opener: char,
     },
-    /// The kind of the capture is not `number`.
+    /// The text after the colon of a capture is not `number`.
     #[error("bad glob `{pattern}`: a capture may be of the kind `number`, not `{kind}`")]
     Kind { pattern: String, kind: String },
     /// The text in the braces is not an attribute's name.
@@ -70,99 +70,144 @@ impl PathPattern {
         &self.components
     }
 
-    /// Returns the attributes of the captures. A match sets each of them, or compares its value
-    /// if the attribute is known already.
+    /// Returns the attributes of the captures. A match sets these attributes. The value of an
+    /// attribute that is already known is compared instead.
     pub fn captures(&self) -> impl Iterator<Item = &AttributeName> {
-        self.captured().map(|(name, _)| name)
+        self.capture_tokens().map(|(name, _)| name)
     }
 
     /// Returns the attributes of the captures that match only digits.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = &AttributeName> {
-        let captured = self.captured();
-        captured.filter_map(|(name, digits)| digits.then_some(name))
+    pub(crate) fn number_captures(&self) -> impl Iterator<Item = &AttributeName> {
+        let captures = self.capture_tokens();
+        captures.filter_map(|(name, digits_only)| digits_only.then_some(name))
     }
 
-    fn captured(&self) -> impl Iterator<Item = (&AttributeName, bool)> {
+    fn capture_tokens(&self) -> impl Iterator<Item = (&AttributeName, bool)> {
         let components = self.components.iter();
         let tokens = components.flat_map(|component| &component.0);
         tokens.filter_map(|token| match token {
-            Token::Capture { name, digits } => Some((name, *digits)),
+            Token::Capture { name, digits_only } => Some((name, *digits_only)),
             _ => None,
         })
     }
 }
 
 impl Component {
-    /// Returns the only name that can match, if known attributes leave just one. The directory
-    /// need not be listed in this case.
-    pub fn fixed_name(&self, known: &Attributes) -> Option<String> {
+    /// Returns the only name that can match, if the known attributes determine it. Then the caller
+    /// can look up this name instead of listing the directory.
+    pub fn fixed_name(&self, known_attributes: &Attributes) -> Option<String> {
         let mut name = String::new();
         for token in &self.0 {
             match token {
                 Token::Literal(c) => name.push(*c),
                 Token::Capture {
                     name: attribute, ..
-                } => name.push_str(known.get(attribute)?),
+                } => name.push_str(known_attributes.get(attribute)?),
                 _ => return None,
             }
         }
-        // The name may contain values from the hardware, which must not lead to another
-        // directory.
+        // The name may contain values from the hardware, so a name that leads to another directory
+        // is refused.
         (!name.contains('/') && name != ".." && name != "." && !name.is_empty()).then_some(name)
     }
 
-    /// Matches a file name, and returns the captured attributes; `None` if the name does not
-    /// match.
-    pub fn matches(&self, name: &str, known: &Attributes) -> Option<Attributes> {
-        let hidden = name.starts_with('.');
-        if hidden && !matches!(self.0.first(), Some(Token::Literal('.'))) {
+    /// Returns the attributes that the component captures from a file name, or `None` if the name
+    /// does not match.
+    pub fn matches(&self, name: &str, known_attributes: &Attributes) -> Option<Attributes> {
+        let is_hidden = name.starts_with('.');
+        if is_hidden && !matches!(self.0.first(), Some(Token::Literal('.'))) {
             return None;
         }
-        let mut found = Attributes::new();
-        matches_from(&self.0, name, known, &mut found).then_some(found)
+        let mut captured_attributes = Attributes::new();
+        matches_tokens(&self.0, name, known_attributes, &mut captured_attributes)
+            .then_some(captured_attributes)
     }
 }
 
-fn matches_from(tokens: &[Token], name: &str, known: &Attributes, found: &mut Attributes) -> bool {
-    let Some((token, rest)) = tokens.split_first() else {
+/// Returns whether the tokens match the whole name. `captured_attributes` gets the attributes of
+/// their captures.
+fn matches_tokens(
+    tokens: &[Token],
+    name: &str,
+    known_attributes: &Attributes,
+    captured_attributes: &mut Attributes,
+) -> bool {
+    let Some((token, remaining_tokens)) = tokens.split_first() else {
         return name.is_empty();
     };
     let mut chars = name.chars();
     match token {
         Token::Literal(c) => {
-            chars.next() == Some(*c) && matches_from(rest, chars.as_str(), known, found)
+            chars.next() == Some(*c)
+                && matches_tokens(
+                    remaining_tokens,
+                    chars.as_str(),
+                    known_attributes,
+                    captured_attributes,
+                )
         }
-        Token::AnyOne => chars.next().is_some() && matches_from(rest, chars.as_str(), known, found),
-        Token::Set { ranges, negated } => {
+        Token::AnyChar => {
+            chars.next().is_some()
+                && matches_tokens(
+                    remaining_tokens,
+                    chars.as_str(),
+                    known_attributes,
+                    captured_attributes,
+                )
+        }
+        Token::Set { ranges, is_negated } => {
             chars.next().is_some_and(|c| {
-                ranges.iter().any(|(low, high)| (low..=high).contains(&&c)) != *negated
-            }) && matches_from(rest, chars.as_str(), known, found)
+                ranges.iter().any(|(low, high)| (low..=high).contains(&&c)) != *is_negated
+            }) && matches_tokens(
+                remaining_tokens,
+                chars.as_str(),
+                known_attributes,
+                captured_attributes,
+            )
         }
-        Token::AnyRun => (0..=name.len())
+        Token::AnyChars => (0..=name.len())
             .filter(|end| name.is_char_boundary(*end))
-            .any(|end| matches_from(rest, &name[end..], known, found)),
+            .any(|end| {
+                matches_tokens(
+                    remaining_tokens,
+                    &name[end..],
+                    known_attributes,
+                    captured_attributes,
+                )
+            }),
         Token::Capture {
             name: attribute,
-            digits,
+            digits_only,
         } => {
             // The longest match is tried first, so that `{index:number}` takes all digits.
-            let longest = if *digits {
+            let max_length = if *digits_only {
                 name.bytes().take_while(u8::is_ascii_digit).count()
             } else {
                 name.len()
             };
-            let before = found.get(attribute).or(known.get(attribute)).cloned();
-            (1..=longest)
+            let required_value = captured_attributes
+                .get(attribute)
+                .or(known_attributes.get(attribute))
+                .cloned();
+            (1..=max_length)
                 .rev()
                 .filter(|end| name.is_char_boundary(*end))
                 .any(|end| {
                     let value = &name[..end];
-                    if before.as_deref().is_some_and(|before| before != value) {
+                    if required_value
+                        .as_deref()
+                        .is_some_and(|required_value| required_value != value)
+                    {
                         return false;
                     }
-                    found.insert(attribute.clone(), value.to_owned());
-                    matches_from(rest, &name[end..], known, found) || {
-                        found.remove(attribute);
+                    captured_attributes.insert(attribute.clone(), value.to_owned());
+                    matches_tokens(
+                        remaining_tokens,
+                        &name[end..],
+                        known_attributes,
+                        captured_attributes,
+                    ) || {
+                        captured_attributes.remove(attribute);
                         false
                     }
                 })
@@ -174,11 +219,11 @@ impl TryFrom<String> for PathPattern {
     type Error = PatternError;
 
     fn try_from(text: String) -> Result<Self, PatternError> {
-        let Some(relative) = text.strip_prefix('/') else {
+        let Some(relative_path) = text.strip_prefix('/') else {
             return Err(PatternError::Relative(text));
         };
         let mut components = Vec::new();
-        for component in relative.split('/') {
+        for component in relative_path.split('/') {
             if matches!(component, "" | "." | "..") || component.contains("**") {
                 let component = component.to_owned();
                 return Err(PatternError::Component {
@@ -194,14 +239,17 @@ impl TryFrom<String> for PathPattern {
 
 fn parse_tokens(component: &str, pattern: &str) -> Result<Vec<Token>, PatternError> {
     let mut tokens = Vec::new();
-    let mut rest = component;
-    while let Some(c) = rest.chars().next() {
-        rest = &rest[c.len_utf8()..];
+    let mut remaining_text = component;
+    while let Some(c) = remaining_text.chars().next() {
+        remaining_text = &remaining_text[c.len_utf8()..];
         tokens.push(match c {
-            '*' => Token::AnyRun,
-            '?' => Token::AnyOne,
-            '[' => parse_set(enclosed(&mut rest, '[', ']', pattern)?),
-            '{' => parse_capture(enclosed(&mut rest, '{', '}', pattern)?, pattern)?,
+            '*' => Token::AnyChars,
+            '?' => Token::AnyChar,
+            '[' => parse_set(take_enclosed(&mut remaining_text, '[', ']', pattern)?),
+            '{' => parse_capture(
+                take_enclosed(&mut remaining_text, '{', '}', pattern)?,
+                pattern,
+            )?,
             ']' | '}' => {
                 return Err(PatternError::Open {
                     pattern: pattern.to_owned(),
@@ -214,16 +262,16 @@ fn parse_tokens(component: &str, pattern: &str) -> Result<Vec<Token>, PatternErr
     Ok(tokens)
 }
 
-fn enclosed<'a>(
-    rest: &mut &'a str,
+fn take_enclosed<'a>(
+    text: &mut &'a str,
     opener: char,
     closer: char,
     pattern: &str,
 ) -> Result<&'a str, PatternError> {
-    match rest.split_once(closer) {
-        Some((inner, after)) if !inner.trim_start_matches('!').is_empty() => {
-            *rest = after;
-            Ok(inner)
+    match text.split_once(closer) {
+        Some((enclosed_text, text_after)) if !enclosed_text.trim_start_matches('!').is_empty() => {
+            *text = text_after;
+            Ok(enclosed_text)
         }
         _ => Err(PatternError::Open {
             pattern: pattern.to_owned(),
@@ -232,32 +280,32 @@ fn enclosed<'a>(
     }
 }
 
-fn parse_set(inner: &str) -> Token {
-    let (inner, negated) = match inner.strip_prefix('!') {
-        Some(inner) => (inner, true),
-        None => (inner, false),
+fn parse_set(set_text: &str) -> Token {
+    let (set_text, is_negated) = match set_text.strip_prefix('!') {
+        Some(set_text) => (set_text, true),
+        None => (set_text, false),
     };
-    let chars: Vec<char> = inner.chars().collect();
+    let chars: Vec<char> = set_text.chars().collect();
     let mut ranges = Vec::new();
-    let mut at = 0;
-    while at < chars.len() {
-        match chars[at..] {
+    let mut index = 0;
+    while index < chars.len() {
+        match chars[index..] {
             [low, '-', high, ..] => {
                 ranges.push((low, high));
-                at += 3;
+                index += 3;
             }
             _ => {
-                ranges.push((chars[at], chars[at]));
-                at += 1;
+                ranges.push((chars[index], chars[index]));
+                index += 1;
             }
         }
     }
-    Token::Set { ranges, negated }
+    Token::Set { ranges, is_negated }
 }
 
-fn parse_capture(inner: &str, pattern: &str) -> Result<Token, PatternError> {
-    let (name, digits) = match inner.split_once(':') {
-        None => (inner, false),
+fn parse_capture(capture_text: &str, pattern: &str) -> Result<Token, PatternError> {
+    let (name, digits_only) = match capture_text.split_once(':') {
+        None => (capture_text, false),
         Some((name, "number")) => (name, true),
         Some((_, kind)) => {
             return Err(PatternError::Kind {
@@ -268,7 +316,7 @@ fn parse_capture(inner: &str, pattern: &str) -> Result<Token, PatternError> {
     };
     Ok(Token::Capture {
         name: AttributeName::try_from(name.to_owned())?,
-        digits,
+        digits_only,
     })
 }
 

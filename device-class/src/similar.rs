@@ -2,82 +2,85 @@
 
 use std::cmp::Reverse;
 
-/// Returns the known name that is most similar to a mistyped name, or `None` if no known name is
-/// similar enough.
+/// Returns the known name that is most similar to a mistyped_name name, or `None` if no known name
+/// is similar enough.
 pub fn find_most_similar<'a>(
-    mistyped: &str,
-    known: impl IntoIterator<Item = &'a str>,
+    mistyped_name: &str,
+    known_names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let near = known.into_iter().filter_map(|name| {
-        let distance = distance(mistyped, name);
-        let end = Reverse(common_suffix_length(mistyped, name));
-        (distance <= name.len().max(3) / 2).then_some((distance, end, name))
+    let candidates = known_names.into_iter().filter_map(|name| {
+        let edit_distance = edit_distance(mistyped_name, name);
+        let suffix_length = Reverse(common_suffix_length(mistyped_name, name));
+        (edit_distance <= name.len().max(3) / 2).then_some((edit_distance, suffix_length, name))
     });
-    near.min().map(|(_, _, name)| name)
+    candidates.min().map(|(_, _, name)| name)
 }
 
 /// Returns the length of the common ending of two names, in bytes.
-fn common_suffix_length(one: &str, other: &str) -> usize {
-    let pairs = one.bytes().rev().zip(other.bytes().rev());
-    pairs.take_while(|(one, other)| one == other).count()
+fn common_suffix_length(left: &str, right: &str) -> usize {
+    let pairs = left.bytes().rev().zip(right.bytes().rev());
+    pairs.take_while(|(left, right)| left == right).count()
 }
 
-/// Returns whether a name that somebody chose could be a mistyped form of a known one. The
-/// comparison is stricter than that of [`find_most_similar`], whose names are wrong in any case.
+/// Returns whether `input_name`, a name that may also be correct, could be a mistyped form of a
+/// known_name name. The comparison is stricter than that of [`find_most_similar`], for which the
+/// name is known_name to be wrong.
 ///
-/// Common words at the end are not counted: the variables of many vendors end in
-/// `_VISIBLE_DEVICES`.
-pub fn is_typo(chosen: &str, known: &str) -> bool {
-    if chosen == known {
+/// Common words at the end of both names are not compared, because the variables of many vendors
+/// end with `_VISIBLE_DEVICES`.
+pub fn is_typo(input_name: &str, known_name: &str) -> bool {
+    if input_name == known_name {
         return false;
     }
-    let (chosen, known) = strip_common_words(chosen, known);
-    // Names of three letters, such as those of vendors, differ by one letter without being mistyped.
-    let allowed = match chosen.len().min(known.len()) {
+    let (input_name, known_name) = strip_common_words(input_name, known_name);
+    // Names of up to three letters, such as those of vendors, often differ by one letter only, so
+    // any difference means another name.
+    let max_distance = match input_name.len().min(known_name.len()) {
         0..=3 => 0,
         4..=5 => 1,
         6..=11 => 2,
         _ => 3,
     };
-    let bound = chosen.len().abs_diff(known.len()) <= allowed;
-    bound && distance(chosen, known) <= allowed
+    let can_be_near = input_name.len().abs_diff(known_name.len()) <= max_distance;
+    can_be_near && edit_distance(input_name, known_name) <= max_distance
 }
 
-/// The minimum length in bytes of a part of a name by which the whole name is found.
-const MIN_PART: usize = 6;
+/// The minimum length in bytes of a part of a name that is accepted in place of the whole name.
+const MIN_PART_BYTES: usize = 6;
 
-/// Returns the known name that somebody probably meant by a name that no device has. The comparison
-/// is as strict as [`is_typo`], because the device with the chosen name may only be absent. A part of
-/// a known name is accepted, too.
+/// Returns the known name that a user probably meant by `input_name`, a name that no device has.
+/// The comparison is as strict as [`is_typo`], because the device with the input_name name may only
+/// be missing now. A lowercase_name of a known name is accepted too.
 pub fn find_intended<'a>(
-    chosen: &str,
-    known: impl IntoIterator<Item = &'a str>,
+    input_name: &str,
+    known_names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let part = chosen.to_ascii_lowercase();
+    let lowercase_name = input_name.to_ascii_lowercase();
     let is_intended = |name: &&str| {
-        let has_part = chosen.len() >= MIN_PART && name.to_ascii_lowercase().contains(&part);
-        has_part || is_typo(chosen, name)
+        let has_part = input_name.len() >= MIN_PART_BYTES
+            && name.to_ascii_lowercase().contains(&lowercase_name);
+        has_part || is_typo(input_name, name)
     };
-    let intended = known.into_iter().filter(is_intended);
-    intended.min_by_key(|name| distance(chosen, name))
+    let candidates = known_names.into_iter().filter(is_intended);
+    candidates.min_by_key(|name| edit_distance(input_name, name))
 }
 
 /// Removes the common words at the end of two names. Words are separated by `_`.
-fn strip_common_words<'a>(mut one: &'a str, mut other: &'a str) -> (&'a str, &'a str) {
-    while let (Some((one_start, one_end)), Some((other_start, other_end))) =
-        (one.rsplit_once('_'), other.rsplit_once('_'))
+fn strip_common_words<'a>(mut left: &'a str, mut right: &'a str) -> (&'a str, &'a str) {
+    while let (Some((left_start, left_end)), Some((right_start, right_end))) =
+        (left.rsplit_once('_'), right.rsplit_once('_'))
     {
-        if !one_end.eq_ignore_ascii_case(other_end) {
+        if !left_end.eq_ignore_ascii_case(right_end) {
             break;
         }
-        (one, other) = (one_start, other_start);
+        (left, right) = (left_start, right_start);
     }
-    (one, other)
+    (left, right)
 }
 
 /// Returns the edit distance of two names (Damerau-Levenshtein), ignoring case.
-fn distance(one: &str, other: &str) -> usize {
-    strsim::damerau_levenshtein(&one.to_ascii_lowercase(), &other.to_ascii_lowercase())
+fn edit_distance(left: &str, right: &str) -> usize {
+    strsim::damerau_levenshtein(&left.to_ascii_lowercase(), &right.to_ascii_lowercase())
 }
 
 #[cfg(test)]

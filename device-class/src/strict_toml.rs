@@ -14,11 +14,12 @@ use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 
 use error::{Details, Error, Example};
-pub(crate) use layers::{EXTENDS, Layer, parse_layers};
+pub(crate) use layers::{EXTENDS_KEY, Layer, parse_layers};
 use value::Value;
 
-/// An error in a class file or config.toml, with the file and, if they are known, the line and the
-/// key. It is a pointer, so that the code that returns it from many places is short.
+/// An error in a class file or config.toml, with the path and, if they are known, the line and the
+/// key. The error is a pointer, because it is returned from many places, and moving a pointer needs
+/// little machine code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(Box<FileErrorDetails>);
@@ -60,8 +61,9 @@ impl FileError {
     }
 }
 
-/// An error about several values of a file that contradict each other, although each value alone is
-/// valid. It is a pointer, so that the code that returns it from many places is short.
+/// An error about values of a file that contradict each other, although each value alone is valid.
+/// The error is a pointer, because it is returned from many places, and moving a pointer needs
+/// little machine code.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.message)]
 pub(crate) struct BrokenRule(Box<RuleDetails>);
@@ -70,23 +72,26 @@ pub(crate) struct BrokenRule(Box<RuleDetails>);
 struct RuleDetails {
     message: String,
     /// The text to search for in the file to find the line of the error.
-    culprit: Option<String>,
-    /// The table with the error: its header, and its number among the tables with this header.
-    /// The search is limited to this table, because the same text may be right in another one.
+    searched_text: Option<String>,
+    /// The table with the error: its header, and its position among the tables with this header.
+    /// The search is limited to this table, because the same text may be correct in another table.
     table: Option<(&'static str, usize)>,
 }
 
 impl BrokenRule {
-    pub(crate) fn new<'c>(culprit: impl Into<Option<&'c str>>, message: impl Into<String>) -> Self {
+    pub(crate) fn new<'c>(
+        searched_text: impl Into<Option<&'c str>>,
+        message: impl Into<String>,
+    ) -> Self {
         BrokenRule(Box::new(RuleDetails {
             message: message.into(),
-            culprit: culprit.into().map(str::to_owned),
+            searched_text: searched_text.into().map(str::to_owned),
             table: None,
         }))
     }
 
-    /// Limits the search for the line of the error to one table: the one with this number among
-    /// the tables with this header.
+    /// Limits the search for the line of the error to one table. `number` is the position of the
+    /// table, from 0, among the tables with this header.
     pub(crate) fn in_table(mut self, header: &'static str, number: usize) -> Self {
         self.0.table = Some((header, number));
         self
@@ -108,58 +113,61 @@ impl FileError {
         .into()
     }
 
-    /// Creates an error about the value of the first key `key` at the beginning of a line.
-    pub(crate) fn of_key(path: &Path, text: &str, key: &str, message: String) -> Self {
-        let begins = |line: &str| line.trim_start().starts_with(key);
+    /// Creates an error about the value of a key. The line of the error is the first one that
+    /// begins with `key`.
+    pub(crate) fn for_key(path: &Path, text: &str, key: &str, message: String) -> Self {
+        let has_key = |line: &str| line.trim_start().starts_with(key);
         FileErrorDetails {
             path: path.into(),
-            line: text.lines().position(begins).map(|line| line + 1),
+            line: text.lines().position(has_key).map(|line| line + 1),
             key: Some(key.to_owned()),
             message,
         }
         .into()
     }
 
-    /// Creates an error for a broken rule, with the file and line that have the culprit.
-    pub(crate) fn rule(layers: &[Layer<'_>], rule: &BrokenRule) -> Self {
-        let in_table = |text: &str| {
+    /// Creates an error for a broken rule, with the file and the line of the text that caused it.
+    pub(crate) fn from_broken_rule(layers: &[Layer<'_>], rule: &BrokenRule) -> Self {
+        let find_in_table = |text: &str| {
             let (header, number) = rule.0.table?;
-            let (begin, _) = text.match_indices(header).nth(number)?;
-            Some(begin + find_culprit(&text[begin..], rule.0.culprit.as_deref()?)?)
+            let (start, _) = text.match_indices(header).nth(number)?;
+            Some(start + find_error_text(&text[start..], rule.0.searched_text.as_deref()?)?)
         };
-        // A table may be written inline, without a header. Then the whole text is searched.
-        let anywhere = |text: &str| find_culprit(text, rule.0.culprit.as_deref()?);
-        let find = |find: &dyn Fn(&str) -> Option<usize>| {
+        // A table that is written inline has no header. In this case the whole text is searched.
+        let find_in_text = |text: &str| find_error_text(text, rule.0.searched_text.as_deref()?);
+        let find_in_layers = |find: &dyn Fn(&str) -> Option<usize>| {
             let mut layers = layers.iter();
             layers.find_map(|layer| Some((layer, find(layer.text)?)))
         };
-        let found = find(&in_table).or_else(|| find(&anywhere));
+        let location = find_in_layers(&find_in_table).or_else(|| find_in_layers(&find_in_text));
         FileErrorDetails {
-            path: found.map_or(layers[0].path, |(layer, _)| layer.path).into(),
-            line: found.map(|(layer, at)| line_of(layer.text, at)),
+            path: location
+                .map_or(layers[0].path, |(layer, _)| layer.path)
+                .into(),
+            line: location.map(|(layer, offset)| line_number(layer.text, offset)),
             key: None,
             message: rule.to_string(),
         }
         .into()
     }
 
-    /// Creates an error of a value or key, at the byte offset `at` in the file's text.
-    fn from_parse_error(path: &Path, text: &str, at: Option<usize>, error: &Details) -> Self {
+    /// Creates an error of a value or key, at the byte offset `offset` of the file's text.
+    fn from_parse_error(path: &Path, text: &str, offset: Option<usize>, error: &Details) -> Self {
         let mut message = first_line(&error.message);
-        let key = at
+        let key = offset
             .filter(|_| !error.names_key)
-            .and_then(|at| find_key_before(text, at));
+            .and_then(|offset| find_key_before(text, offset));
         if let Some(example) = &error.example {
             message += "; write ";
             message += &write_example(
                 example,
                 key.as_deref(),
-                at.is_some_and(|at| is_whole(text, at)),
+                offset.is_some_and(|offset| is_whole_value(text, offset)),
             );
         }
         FileErrorDetails {
             path: path.into(),
-            line: at.map(|at| line_of(text, at)),
+            line: offset.map(|offset| line_number(text, offset)),
             message,
             key,
         }
@@ -167,15 +175,16 @@ impl FileError {
     }
 }
 
-/// Returns whether the value at the byte offset `at` is the whole value of its key, and not an item
-/// of a list.
-fn is_whole(text: &str, at: usize) -> bool {
-    text.get(..at)
-        .is_some_and(|before| before.trim_end().ends_with('='))
+/// Returns whether the value at the byte offset `offset` is the whole value of its key, and not an
+/// item of a list.
+fn is_whole_value(text: &str, offset: usize) -> bool {
+    text.get(..offset)
+        .is_some_and(|text_before| text_before.trim_end().ends_with('='))
 }
 
-/// Returns the line that a user should write for a key, or only the value if the key is not known.
-fn write_example(example: &Example, key: Option<&str>, is_whole: bool) -> String {
+/// Returns the line that a user should write for a key, or only the value if the key is not known
+/// or the value is an item of a list.
+fn write_example(example: &Example, key: Option<&str>, is_whole_value: bool) -> String {
     let header = key.and_then(|key| key.strip_prefix('['));
     if let Some(header) = header {
         let name = header.trim_matches(['[', ']']);
@@ -190,7 +199,7 @@ fn write_example(example: &Example, key: Option<&str>, is_whole: bool) -> String
         Example::Table => "{ ... }",
         Example::Value(value) => value,
     };
-    match key.filter(|_| is_whole) {
+    match key.filter(|_| is_whole_value) {
         Some(key) => format!("{key} = {value}"),
         None => value.to_owned(),
     }
@@ -199,53 +208,58 @@ fn write_example(example: &Example, key: Option<&str>, is_whole: bool) -> String
 /// Parses the whole text of the file at `path`.
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
     let table = DeTable::parse(text).map_err(Error::from);
-    let parsed = table.and_then(|table| deserialize(Value::of_table(table)));
-    parsed.map_err(|error| {
+    let result = table.and_then(|table| deserialize(Value::from_table(table)));
+    result.map_err(|error| {
         let error = error.details();
-        let at = error.at.map(|at| at.min(text.len()));
-        FileError::from_parse_error(path, text, at, error)
+        let offset = error.offset.map(|offset| offset.min(text.len()));
+        FileError::from_parse_error(path, text, offset, error)
     })
 }
 
-/// Deserializes a file. The error of a key that stands in a table and belongs before all tables
-/// says so.
+/// Deserializes a file. If a table has a key that belongs to the top of the file, the error says
+/// that.
 fn deserialize<T: DeserializeOwned>(file: Value<'_>) -> Result<T, Error> {
-    let with_hint = |error: Error| {
-        let unknown = error.details().unknown_key.as_deref();
-        if unknown.is_none_or(|key| !list_keys::<T>().contains(&key)) {
+    let add_hint = |error: Error| {
+        let unknown_key = error.details().unknown_key.as_deref();
+        if unknown_key.is_none_or(|key| !list_keys::<T>().contains(&key)) {
             return error;
         }
-        error.for_misplaced_key()
+        error.with_misplaced_key()
     };
-    T::deserialize(file).map_err(with_hint)
+    T::deserialize(file).map_err(add_hint)
 }
 
-/// Returns the keys that a file of the type `T` may have before its first table. They are known to
-/// the deserializer alone, which names them in the error of an unknown key.
+/// Returns the keys that a file of the type `T` may have before its first table. Only the generated
+/// deserializer knows them, so they are taken from its error for an unknown key.
 fn list_keys<T: DeserializeOwned>() -> &'static [&'static str] {
-    let probe = DeTable::parse("\"\" = 0").map_err(Error::from);
-    let read = probe.and_then(|table| T::deserialize(Value::of_table(table)));
-    read.map_or_else(|error| error.details().known_keys, |_| &[])
+    let table = DeTable::parse("\"\" = 0").map_err(Error::from);
+    let result = table.and_then(|table| T::deserialize(Value::from_table(table)));
+    result.map_or_else(|error| error.details().known_keys, |_| &[])
 }
 
-/// Returns the byte offset of a key or value in a text. Where the key is set or the value is a whole
-/// string is preferred to any other place, and a comment comes last.
-fn find_culprit(text: &str, culprit: &str) -> Option<usize> {
-    let rank = |at: usize| {
-        let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
-        let (before, after) = (&text[line..at], &text[at + culprit.len()..]);
-        let is_key = before.trim_end().is_empty() || before.trim_end().ends_with(['{', ',']);
-        let is_key = is_key && after.trim_start_matches(' ').starts_with('=');
-        let is_string = before.ends_with(['"', '\'']) && after.starts_with(['"', '\'']);
-        (before.contains('#'), !(is_key || is_string))
+/// Returns the byte offset of a key or value in a text. A position at which the key is set, or at
+/// which the value is a whole string, is preferred to other positions, and these to positions in
+/// comments.
+fn find_error_text(text: &str, searched_text: &str) -> Option<usize> {
+    let rank = |offset: usize| {
+        let line_start = text[..offset].rfind('\n').map_or(0, |end| end + 1);
+        let (text_before, text_after) = (
+            &text[line_start..offset],
+            &text[offset + searched_text.len()..],
+        );
+        let is_key =
+            text_before.trim_end().is_empty() || text_before.trim_end().ends_with(['{', ',']);
+        let is_key = is_key && text_after.trim_start_matches(' ').starts_with('=');
+        let is_string = text_before.ends_with(['"', '\'']) && text_after.starts_with(['"', '\'']);
+        (text_before.contains('#'), !(is_key || is_string))
     };
-    let places = text.match_indices(culprit).map(|(at, _)| at);
-    places.min_by_key(|at| rank(*at))
+    let offsets = text.match_indices(searched_text).map(|(offset, _)| offset);
+    offsets.min_by_key(|offset| rank(*offset))
 }
 
-fn line_of(text: &str, at: usize) -> usize {
-    let before = text.as_bytes().iter().take(at);
-    before.filter(|byte| **byte == b'\n').count() + 1
+fn line_number(text: &str, offset: usize) -> usize {
+    let bytes_before = text.as_bytes().iter().take(offset);
+    bytes_before.filter(|byte| **byte == b'\n').count() + 1
 }
 
 fn first_line(message: &str) -> String {
@@ -257,14 +271,14 @@ fn first_line(message: &str) -> String {
         .to_owned()
 }
 
-/// Returns the key whose value begins at the byte offset `at`, for example `path` in
+/// Returns the key whose value begins at the byte offset `offset`, for example `path` in
 /// `path = "x"`, or the header of a table that begins there.
-fn find_key_before(text: &str, at: usize) -> Option<String> {
-    let rest = text.get(at..)?;
-    if rest.starts_with('[') && (at == 0 || text[..at].ends_with('\n')) {
-        return rest.lines().next().map(str::to_owned);
+fn find_key_before(text: &str, offset: usize) -> Option<String> {
+    let text_from_offset = text.get(offset..)?;
+    if text_from_offset.starts_with('[') && (offset == 0 || text[..offset].ends_with('\n')) {
+        return text_from_offset.lines().next().map(str::to_owned);
     }
-    let (line, _) = text.get(..at)?.rsplit('\n').next()?.rsplit_once('=')?;
+    let (line, _) = text.get(..offset)?.rsplit('\n').next()?.rsplit_once('=')?;
     let is_bare = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let key = line.trim_end().rsplit(|c: char| !is_bare(c)).next()?;
     (!key.is_empty()).then(|| key.to_owned())

@@ -10,25 +10,26 @@ use serde::Deserialize;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "allocate"))]
 pub struct Allocate {
-    /// The choice of devices that the plugin recommends for one container. `packed`: as few
-    /// devices, groups and NUMA nodes as possible, best fit. `spread`: each share from another
-    /// device. `spread-shares`: each share of a shared device from the device with the fewest
-    /// shares in use; `packed` for devices that are not shared. Default `packed`.
+    /// The choice of devices that the plugin recommends for one container. `packed` (the default)
+    /// takes as few devices, groups and NUMA nodes as possible, best fit. `spread` takes each share
+    /// from another device. `spread-shares` takes each share of a shared device from the device
+    /// with the fewest shares in use, and chooses devices that are not shared as `packed` does.
     #[serde(default)]
     pub placement: Preference,
 }
 
-/// The devices that are preferred for one container.
+/// The rule by which the plugin recommends devices for one container to the kubelet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Preference {
-    /// Devices near each other: few devices, groups and NUMA nodes, with few unused devices in
-    /// them.
+    /// The plugin recommends devices near each other: as few devices, groups and NUMA nodes as
+    /// possible, and among these the ones with the fewest unused devices.
     #[default]
     Packed,
-    /// Devices apart from each other, so that NUMA nodes, groups and hardware are used evenly.
+    /// The plugin recommends devices apart from each other, so that NUMA nodes, groups and hardware
+    /// are used evenly.
     Spread,
-    /// Shares of different devices, but whole devices near each other.
+    /// The plugin recommends shares of different devices, and whole devices near each other.
     SpreadShares,
 }

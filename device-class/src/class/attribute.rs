@@ -1,4 +1,4 @@
-//! The sources of attributes.
+//! The sources from which the attributes of devices and of the host are read (`attributes`).
 
 use crate::inserted;
 use std::collections::BTreeMap;
@@ -15,50 +15,51 @@ use crate::template::{Template, TemplateError};
 #[serde(deny_unknown_fields, try_from = "RawAttributeSource")]
 pub struct AttributeSource {
     pub origin: Origin,
-    /// The replacements of values, by the value that was read.
+    /// Replacements of values. The key is a value that was read, and the value is used in its
+    /// place.
     pub map: BTreeMap<String, String>,
-    /// The template of the value if none can be read. Without a default, a candidate that lacks the
-    /// value is not a device.
+    /// The value, as a template, that is used if no value can be read. Without a default, a
+    /// candidate that lacks the value is not a device.
     pub default: Option<Template>,
     /// The advice for an administrator if the value is missing.
     pub advice: Option<String>,
 }
 
-/// The ways to read an attribute.
+/// The source of an attribute's value.
 #[derive(Debug, Clone)]
 pub enum Origin {
-    /// A text: the content of a file, or other attributes together.
+    /// A text, such as the content of a file, or a text that is composed of other attributes.
     Text {
         name: AttributeName,
         text: Text,
-        /// The value is the first group of the expression, or the whole match. Without an
-        /// expression the value is the trimmed first line.
+        /// The expression whose first group, or whole match, is the value. Without an expression,
+        /// the value is the trimmed first line of the text.
         regex: Option<Pattern>,
     },
     /// The last component of the target of a symbolic link.
     Link {
         name: AttributeName,
-        /// A path that is absolute, or relative to the path that the source matched.
+        /// The path of the link: absolute, or relative to the path that the source matched.
         link: Template,
     },
     /// The captures of the first path that matches, or the number of matching paths.
     Path {
-        /// The attribute for the number of matching paths. If it is set, the captures are not
+        /// The attribute that is set to the number of matching paths. With it, the captures are not
         /// stored.
-        count: Option<AttributeName>,
-        /// The pattern, whose captures are the attributes that are set.
-        path: PathPattern,
-        /// The content that the file at the path must have.
-        expected: Option<ExpectedContent>,
-        /// The path to which the match must lead, as a template.
-        leads_to: Option<Template>,
+        count_name: Option<AttributeName>,
+        /// The pattern for the path. Its captures are the attributes that are set.
+        pattern: PathPattern,
+        /// The content that the file at a matching path must have.
+        expected_content: Option<ExpectedContent>,
+        /// The path to which a matching path, a symbolic link, must lead, as a template.
+        link_target: Option<Template>,
     },
 }
 
 #[derive(Debug, Clone)]
 pub enum Text {
     File {
-        /// A path that is absolute, or relative to the path that the source matched.
+        /// The path of the file: absolute, or relative to the path that the source matched.
         file: Template,
         /// The key of the line `key: value` or `key value` that has the value.
         key: Option<Template>,
@@ -116,26 +117,33 @@ pub struct ExpectedContent {
 
 impl AttributeSource {
     pub fn names(&self) -> impl Iterator<Item = &AttributeName> {
-        let (one, many) = match &self.origin {
+        let (name, captures) = match &self.origin {
             Origin::Text { name, .. } | Origin::Link { name, .. } => (Some(name), None),
             Origin::Path {
-                count: Some(name), ..
+                count_name: Some(name),
+                ..
             } => (Some(name), None),
-            Origin::Path { path, .. } => (None, Some(path.captures())),
+            Origin::Path { pattern, .. } => (None, Some(pattern.captures())),
         };
-        one.into_iter().chain(many.into_iter().flatten())
+        name.into_iter().chain(captures.into_iter().flatten())
     }
 
-    /// Whether the source sets the attribute. If the attribute is known already, a capture only
-    /// compares its value.
-    pub(crate) fn sets(&self, attribute: &AttributeName, known: bool) -> bool {
-        let captures = matches!(self.origin, Origin::Path { count: None, .. });
-        !(captures && known) && self.names().any(|name| name == attribute)
+    /// Returns whether the source sets the attribute. A capture of a path does not set an attribute
+    /// that is already known: the path must contain its value.
+    pub(crate) fn sets_attribute(&self, attribute: &AttributeName, is_known: bool) -> bool {
+        let has_captures = matches!(
+            self.origin,
+            Origin::Path {
+                count_name: None,
+                ..
+            }
+        );
+        !(has_captures && is_known) && self.names().any(|name| name == attribute)
     }
 
-    /// The templates that are filled in to read the attribute.
+    /// Returns the templates that are filled in when the attribute is read.
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
-        let (main, key): (&[Template], _) = match &self.origin {
+        let (templates, key): (&[Template], _) = match &self.origin {
             Origin::Text { text, .. } => match text {
                 Text::File { file, key } => (std::slice::from_ref(file), key.as_ref()),
                 Text::Value(template)
@@ -145,13 +153,15 @@ impl AttributeSource {
             },
             Origin::Link { link, .. } => (std::slice::from_ref(link), None),
             Origin::Path {
-                expected, leads_to, ..
-            } => match expected {
-                Some(expected) => (&expected.values, expected.key.as_ref()),
-                None => (&[], leads_to.as_ref()),
+                expected_content,
+                link_target,
+                ..
+            } => match expected_content {
+                Some(content) => (&content.values, content.key.as_ref()),
+                None => (&[], link_target.as_ref()),
             },
         };
-        main.iter().chain(key).chain(&self.default)
+        templates.iter().chain(key).chain(&self.default)
     }
 }
 
@@ -167,14 +177,14 @@ impl AttributeSource {
 pub(super) struct RawAttributeSource {
     /// The attribute that is set. Templates refer to it as `{name}`.
     name: Option<AttributeName>,
-    /// Read this file: absolute, or relative to the path that the source
-    /// matched.
+    /// The path of the file that is read: absolute, or relative to the path
+    /// that the source matched.
     file: Option<Template>,
-    /// The value is that of the file's line `key: value`, `key value` or `key =
-    /// value`. With `path`: the line that must be equal. By template.
+    /// The key, by template, of the line `key: value`, `key value` or `key =
+    /// value` of the file that has the value. With `path`: the key of the line that is compared.
     key: Option<Template>,
-    /// The value is the first group of this regular expression, or the whole
-    /// match if there is no group. Default: the trimmed first line.
+    /// A regular expression. The value is its first group, or the whole match
+    /// if it has no group. Default: the trimmed first line.
     regex: Option<Pattern>,
     /// A text composed of attributes that were read before, by template.
     value: Option<Template>,
@@ -185,19 +195,19 @@ pub(super) struct RawAttributeSource {
     /// with numbers (hexadecimal with `0x`), + - * / and parentheses. Division
     /// rounds down.
     formula: Option<Template>,
-    /// The value is this path with all symbolic links resolved.
+    /// A path. The value is the path with all symbolic links resolved.
     real_path: Option<Template>,
-    /// The last component of the target of this symbolic link, such as the
-    /// driver's name.
+    /// A symbolic link. The value is the last component of its target, such as
+    /// the driver's name.
     link: Option<Template>,
     /// A pattern: the captures of the first matching path become attributes. This joins two
     /// directory trees. With `name`: the value is the number of matching paths.
     path: Option<PathPattern>,
     /// With `path`: the value that the file at the path, or its line `key`, must have, by template.
     equals: Option<Template>,
-    /// With `path`: the path to which the match, a symbolic link, must lead, by template.
+    /// With `path`: the path, by template, to which the match must lead as a symbolic link.
     leads_to: Option<Template>,
-    /// With `path`: the values of which the file, or its line `key`, must have one, by template.
+    /// With `path`: the accepted values, by template, of the file or of its line `key`.
     one_of: Option<Vec<Template>>,
     /// Replacements of values. A value that is not listed is kept.
     #[serde(default)]
@@ -210,7 +220,7 @@ pub(super) struct RawAttributeSource {
     advice: Option<String>,
 }
 
-const FORMS: &str = "an attribute is `name` with one of `file` (and `key`, `regex`), `value`, `fact` or \
+const VALID_FORMS: &str = "an attribute is `name` with one of `file` (and `key`, `regex`), `value`, `fact` or \
                      `real_path` (and `regex`), `formula`, `link` or `path`; or `path` with captures (and \
                      `equals` or `one_of`, `key`; or `leads_to`)";
 
@@ -219,17 +229,19 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
 
     fn try_from(mut raw: RawAttributeSource) -> Result<Self, String> {
         let origin = match raw.path.take() {
-            Some(path) => raw.path(path),
-            None => raw.named()?,
+            Some(path) => raw.take_path_origin(path),
+            None => raw.take_named_origin()?,
         };
         let map = match &origin {
-            Origin::Path { count: None, .. } => BTreeMap::new(),
+            Origin::Path {
+                count_name: None, ..
+            } => BTreeMap::new(),
             _ => std::mem::take(&mut raw.map),
         };
         let (default, advice) = (raw.default.take(), raw.advice.take());
-        // All keys of the table were used.
+        // Each form takes its keys out of `raw`. A key that is left belongs to another form.
         if raw != RawAttributeSource::default() {
-            return Err(FORMS.into());
+            return Err(VALID_FORMS.into());
         }
         Ok(AttributeSource {
             origin,
@@ -240,27 +252,26 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
     }
 }
 
-/// Each function takes the keys that belong to its form.
+/// Each function takes the keys of one form of an attribute out of the table.
 impl RawAttributeSource {
-    fn path(&mut self, path: PathPattern) -> Origin {
-        let one = self.equals.take().map(|one| vec![one]);
-        let expected = one
+    fn take_path_origin(&mut self, pattern: PathPattern) -> Origin {
+        let value = self.equals.take().map(|value| vec![value]);
+        let expected_content = value
             .or_else(|| self.one_of.take())
             .map(|values| ExpectedContent {
                 key: self.key.take(),
                 values,
             });
-        let leads_to = self.leads_to.take();
         Origin::Path {
-            count: self.name.take(),
-            path,
-            expected,
-            leads_to,
+            count_name: self.name.take(),
+            pattern,
+            expected_content,
+            link_target: self.leads_to.take(),
         }
     }
 
-    fn named(&mut self) -> Result<Origin, String> {
-        let name = self.name.take().ok_or(FORMS)?;
+    fn take_named_origin(&mut self) -> Result<Origin, String> {
+        let name = self.name.take().ok_or(VALID_FORMS)?;
         let text = if let Some(file) = self.file.take() {
             let key = self.key.take();
             Text::File { file, key }
@@ -278,7 +289,7 @@ impl RawAttributeSource {
         } else if let Some(path) = self.real_path.take() {
             Text::RealPath(path)
         } else {
-            let link = self.link.take().ok_or(FORMS)?;
+            let link = self.link.take().ok_or(VALID_FORMS)?;
             return Ok(Origin::Link { name, link });
         };
         let regex = self.regex.take();
@@ -286,17 +297,20 @@ impl RawAttributeSource {
     }
 }
 
-/// Checks that the syntax of a formula is valid for any values of the attributes.
+/// Checks the syntax of a formula, which is the same for all values of its attributes.
 fn check_formula(template: Template) -> Result<Template, String> {
-    let filled = fill_with_ones(&template).map_err(|error| error.to_string())?;
-    match formula::evaluate(&filled) {
+    let formula = fill_with_ones(&template).map_err(|error| error.to_string())?;
+    match formula::evaluate(&formula) {
         Err(error @ FormulaError::Syntax) => Err(format!("`{template}` {error}")),
         Ok(_) | Err(FormulaError::Range) => Ok(template),
     }
 }
 
-/// Fills in a template with the number 1 for every attribute.
+/// Fills in a template with the number 1 for every attribute, to check the syntax of the result
+/// before the values are known.
 pub(super) fn fill_with_ones(template: &Template) -> Result<String, TemplateError> {
-    let one = |name: &AttributeName| (name.clone(), "1".to_owned());
-    template.fill(&inserted(template.attributes().map(one)))
+    let ones = template
+        .attributes()
+        .map(|name| (name.clone(), "1".to_owned()));
+    template.fill(&inserted(ones))
 }

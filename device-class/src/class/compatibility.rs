@@ -1,4 +1,5 @@
-//! The names of another software for the same devices, under which Boathook can serve as well.
+//! The names of another vendor's container toolkit for the same devices, under which Boathook can
+//! be installed.
 
 use serde::Deserialize;
 

@@ -19,7 +19,7 @@ pub enum Condition {
     Absent(PathPattern),
 }
 
-/// The values of an attribute with which a condition is true or false.
+/// The values that a text must have, or must not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expectation {
     OneOf(Vec<String>),
@@ -33,17 +33,21 @@ impl Condition {
             Condition::Value { value, .. } => (Some(value), None),
             Condition::Exists(pattern) | Condition::Absent(pattern) => (None, Some(pattern)),
         };
-        let filled = template.into_iter().flat_map(Template::attributes);
-        filled.chain(pattern.into_iter().flat_map(PathPattern::captures))
+        let attributes = template.into_iter().flat_map(Template::attributes);
+        attributes.chain(pattern.into_iter().flat_map(PathPattern::captures))
     }
 }
 
 impl Expectation {
-    /// Returns whether the value is accepted.
-    pub fn holds(&self, value: &str) -> bool {
+    /// Returns whether a text with this value meets the expectation.
+    pub fn accepts(&self, value: &str) -> bool {
         match self {
-            Expectation::OneOf(values) => values.iter().any(|wanted| wanted == value),
-            Expectation::NoneOf(values) => values.iter().all(|refused| refused != value),
+            Expectation::OneOf(values) => {
+                values.iter().any(|accepted_value| accepted_value == value)
+            }
+            Expectation::NoneOf(values) => {
+                values.iter().all(|excluded_value| excluded_value != value)
+            }
         }
     }
 }
@@ -60,20 +64,20 @@ impl Expectation {
 pub(super) struct RawCondition {
     /// A value, by template.
     value: Option<Template>,
-    /// The value must be this text.
+    /// The text to which `value` must be equal.
     equals: Option<String>,
-    /// The value must be one of these texts.
+    /// The texts to one of which `value` must be equal.
     one_of: Option<Vec<String>>,
-    /// The value must not be one of these texts.
+    /// The texts to none of which `value` may be equal.
     none_of: Option<Vec<String>>,
-    /// A path matches this pattern; known attributes are substituted for its
-    /// captures.
+    /// A pattern that at least one path must match. Known attributes are
+    /// substituted for its captures.
     exists: Option<PathPattern>,
-    /// No path matches this pattern.
+    /// A pattern that no path may match.
     absent: Option<PathPattern>,
 }
 
-const FORMS: &str = "a condition is `value` with one of `equals`, `one_of`, `none_of`; or \
+const VALID_FORMS: &str = "a condition is `value` with one of `equals`, `one_of`, `none_of`; or \
                      `exists`; or `absent`";
 
 impl TryFrom<RawCondition> for Condition {
@@ -85,22 +89,22 @@ impl TryFrom<RawCondition> for Condition {
         } else if let Some(pattern) = raw.absent.take() {
             Condition::Absent(pattern)
         } else {
-            let equals = raw.equals.take().map(|wanted| vec![wanted]);
-            let wanted = equals.or_else(|| raw.one_of.take());
-            let refused = || raw.none_of.take().map(Expectation::NoneOf);
+            let equals = raw.equals.take().map(|value| vec![value]);
+            let accepted_values = equals.or_else(|| raw.one_of.take());
+            let none_of = || raw.none_of.take().map(Expectation::NoneOf);
             Condition::Value {
-                value: raw.value.take().ok_or(FORMS)?,
-                expected: wanted
+                value: raw.value.take().ok_or(VALID_FORMS)?,
+                expected: accepted_values
                     .map(Expectation::OneOf)
-                    .or_else(refused)
-                    .ok_or(FORMS)?,
+                    .or_else(none_of)
+                    .ok_or(VALID_FORMS)?,
             }
         };
         // Each form takes its keys out of `raw`. A key that is left belongs to another form.
         if raw == RawCondition::default() {
             Ok(condition)
         } else {
-            Err(FORMS)
+            Err(VALID_FORMS)
         }
     }
 }

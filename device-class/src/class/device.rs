@@ -68,8 +68,8 @@ pub struct DeviceSpec {
     pub unmask: Vec<Unmask>,
     /// Additional variables that a container gets with the device, by template:
     /// set by the plugin and, outside Kubernetes, by `boathook-runtime`. A hook
-    /// cannot set variables. A variable that the container sets itself stays as
-    /// it is. The plugin sets the request variable to the ids, unless it is here.
+    /// cannot set variables. A variable that the container's configuration sets is
+    /// not changed. The plugin sets the request variable to the ids, unless it is here.
     #[serde(default)]
     pub env: BTreeMap<EnvName, Template>,
 }

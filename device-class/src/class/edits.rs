@@ -24,7 +24,7 @@ use crate::template::Template;
 pub struct Edits {
     /// The capability that a container must have to get these edits.
     pub capability: Option<CapabilityName>,
-    /// The capability with which a container does not get these edits.
+    /// A container that has this capability does not get these edits.
     pub unless_capability: Option<CapabilityName>,
     /// Whether everything in this table may be missing on the host.
     #[serde(default)]
@@ -76,7 +76,7 @@ pub struct Edits {
     pub masks: Vec<Mask>,
 }
 
-/// The kind of file that a line of a list names.
+/// The kind of file that a line of a list in `files_listed_in` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -1,4 +1,4 @@
-//! Facts that only a program of the driver reports.
+//! Programs of a driver that report facts about devices which no file has.
 
 use crate::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,26 +28,27 @@ pub struct FactsProgram {
     /// The absolute path of the program, and its arguments, by template over the attributes of
     /// `for_each` or `for_each_fact`.
     pub program: Vec<Template>,
-    /// The program is run once for each path that matches this pattern, at most 64 times. The
+    /// A pattern. The program is run once for each path that matches, at most 64 times. The
     /// captures of the pattern are attributes.
     pub for_each: Option<PathPattern>,
-    /// The key of facts of programs that are listed before. The program is run once for each of
-    /// their values, at most 64 times; the words of the value are the attributes `1`, `2` and
-    /// so on.
+    /// The key of facts that earlier programs in the list report. The program is run once for each
+    /// value of these facts, at most 64 times. The words of the value are the attributes `1`, `2`
+    /// and so on.
     pub for_each_fact: Option<String>,
-    /// Only `[[parts]]` need these facts, so only boathook-dra runs the program. A failure of the
-    /// program is not reported, because it fails on a host whose devices cannot be divided.
+    /// Whether only `[[parts]]` need the facts of this program, so that only boathook-dra runs it.
+    /// A failure of the program is not reported, because it fails on a host whose devices cannot be
+    /// divided.
     #[serde(default)]
     pub for_parts: bool,
     /// The time in seconds after which the program and all processes of its group are killed.
     /// Default 30.
     #[serde(default = "default_timeout")]
     pub timeout: Timeout,
-    /// A pattern for a path. Without a match, the program can only report parts that the host does
-    /// not have, so only boathook-dra, which makes parts, runs it, as with `for_parts`.
+    /// A pattern for paths of the host. If no path matches, the program can report only parts that
+    /// the host does not have yet, so only boathook-dra runs it, as with `for_parts`.
     pub needs: Option<PathPattern>,
-    /// A regular expression for the output of a program that does not know these facts on this
-    /// version or device. Such output is not a fault. Empty output counts only if the program
+    /// A regular expression that matches the output if the program does not know these facts on
+    /// this version or device, which is not a fault. Empty output matches only if the program
     /// succeeds.
     cannot_tell: Option<UnplannedPattern>,
     /// The forms with which each line of the output is compared, beginning with the outermost
@@ -90,29 +91,32 @@ impl FactsProgram {
         facts.into_iter().any(|template| template.may_become(key))
     }
 
-    /// Returns the keys and values of the facts in the output, in the order of the output. `known`
-    /// has the attributes for which the program was run.
-    pub fn facts(&self, output: &str, known: &Attributes) -> Vec<(String, String)> {
+    /// Returns the keys and values of the facts in the output, in the order of the output.
+    /// `attributes` are those that were filled into the program's arguments.
+    pub fn facts(&self, output: &str, attributes: &Attributes) -> Vec<(String, String)> {
         let mut facts = Vec::new();
-        let mut known = known.clone();
+        let mut attributes = attributes.clone();
         for line in output.lines() {
-            for (at, rule) in self.lines.iter().enumerate() {
+            for (index, rule) in self.lines.iter().enumerate() {
                 let Some(groups) = rule.line.captures(line) else {
                     continue;
                 };
-                // The line may be a heading. It ends the sections of earlier headings of its kind
-                // and below, so the attributes from there are removed.
-                for name in self.lines[at..].iter().flat_map(FactLine::groups) {
-                    known.remove(&name);
+                // The line may be a heading. It ends the section of the previous heading of its
+                // kind, so the attributes that were set in that section are removed.
+                for name in self.lines[index..]
+                    .iter()
+                    .flat_map(FactLine::attribute_names)
+                {
+                    attributes.remove(&name);
                 }
-                let matched = rule.groups().filter_map(|name| {
+                let captured = rule.attribute_names().filter_map(|name| {
                     let value = groups.name(name.as_str())?.as_str().trim();
                     Some((name, value.to_owned()))
                 });
-                known.extend(matched);
-                let filled = rule.facts.iter();
-                facts.extend(filled.filter_map(|(key, value)| {
-                    Some((key.fill(&known).ok()?, value.fill(&known).ok()?))
+                attributes.extend(captured);
+                let templates = rule.facts.iter();
+                facts.extend(templates.filter_map(|(key, value)| {
+                    Some((key.fill(&attributes).ok()?, value.fill(&attributes).ok()?))
                 }));
             }
         }
@@ -120,8 +124,10 @@ impl FactsProgram {
     }
 
     fn check(&self) -> Result<(), String> {
-        let path = self.program.first();
-        if !path.is_some_and(|path| path.to_string().starts_with('/') && is_fixed(path)) {
+        let program_path = self.program.first();
+        if !program_path.is_some_and(|program_path| {
+            program_path.to_string().starts_with('/') && is_fixed(program_path)
+        }) {
             return Err("`program` begins with the absolute path of a program".into());
         }
         let mut groups = self.lines.iter().flat_map(|line| line.line.capture_names());
@@ -134,43 +140,45 @@ impl FactsProgram {
         if self.for_each.is_some() && self.for_each_fact.is_some() {
             return Err("`for_each` and `for_each_fact` exclude each other".into());
         }
-        let uses_other = |template: &Template, known: &BTreeSet<AttributeName>| match template
-            .attributes()
-            .find(|name| !known.contains(name))
-        {
-            Some(name) => Err(format!("`{template}` uses `{name}`, which no `line` sets")),
-            None => Ok(()),
-        };
+        let check_template =
+            |template: &Template, known_attributes: &BTreeSet<AttributeName>| match template
+                .attributes()
+                .find(|name| !known_attributes.contains(name))
+            {
+                Some(name) => Err(format!("`{template}` uses `{name}`, which no `line` sets")),
+                None => Ok(()),
+            };
         let captures = self.for_each.iter().flat_map(PathPattern::captures);
-        let words = self.for_each_fact.iter().flat_map(|_| words());
-        let mut known: BTreeSet<_> = inserted(captures.cloned().chain(words));
+        let words = self.for_each_fact.iter().flat_map(|_| word_attributes());
+        let mut known_attributes: BTreeSet<_> = inserted(captures.cloned().chain(words));
         let mut arguments = self.program.iter();
-        arguments.try_for_each(|argument| uses_other(argument, &known))?;
-        known.extend(self.lines.iter().flat_map(FactLine::groups));
+        arguments.try_for_each(|argument| check_template(argument, &known_attributes))?;
+        known_attributes.extend(self.lines.iter().flat_map(FactLine::attribute_names));
         let facts = self.lines.iter().flat_map(|line| &line.facts);
         let mut templates = facts.flat_map(|(key, value)| [key, value]);
-        templates.try_for_each(|template| uses_other(template, &known))
+        templates.try_for_each(|template| check_template(template, &known_attributes))
     }
 }
 
 impl FactLine {
-    /// Returns the attributes that the line sets: the named groups of its regular expression.
-    fn groups(&self) -> impl Iterator<Item = AttributeName> {
+    /// Returns the attributes that a matching line sets: the named groups of the regular
+    /// expression.
+    fn attribute_names(&self) -> impl Iterator<Item = AttributeName> {
         let names = self.line.capture_names().flatten();
         names.filter_map(|name| AttributeName::try_from(name.to_owned()).ok())
     }
 }
 
-/// Returns the names of the attributes that hold the words of a fact: `1` to `9`.
-pub(crate) fn words() -> impl Iterator<Item = AttributeName> {
+/// Returns the names of the attributes for the words of a fact's value: `1` to `9`.
+pub(crate) fn word_attributes() -> impl Iterator<Item = AttributeName> {
     (1..=9).filter_map(|number: u8| AttributeName::try_from(number.to_string()).ok())
 }
 
 impl<'de> Deserialize<'de> for FactsProgram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // This calls the derived function, which `remote = "Self"` makes an inherent one.
+        // This calls the derived function, which is an inherent one because of `remote = "Self"`.
         let program = Self::deserialize(deserializer)?;
-        if !unplanned_pattern::are_left_out() {
+        if !unplanned_pattern::patterns_are_left_out() {
             program.check().map_err(D::Error::custom)?;
         }
         Ok(program)

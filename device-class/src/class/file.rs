@@ -29,13 +29,13 @@ pub struct File {
     /// path in the container stays the same.
     #[serde(default)]
     pub fallbacks: Vec<PathTemplate>,
-    /// A pattern: one file for each match. Templates may use its captures.
+    /// A pattern. The container gets one file for each match, and templates may use its captures.
     pub for_each: Option<PathPattern>,
     /// The path in the container, if it differs.
     pub container_path: Option<PathTemplate>,
-    /// With `type = "socket"`: the mount is writable, so that an engine in the container can give
-    /// the socket to containers of its own, and root there may change its mode and owner. A
-    /// program may connect to it in either case. Files are always read-only.
+    /// With `type = "socket"`: whether the mount is writable. Then an engine in the container can
+    /// give the socket to containers of its own, and root in the container may change its mode and
+    /// owner. Programs can connect to the socket in any case. Files are always read-only.
     #[serde(default)]
     pub writable: bool,
     /// Whether the file may be missing on the host.

@@ -1,4 +1,4 @@
-//! Finds the resources that a class can have, as far as its file alone shows them.
+//! Finds the resources that a class can have, as far as the class file alone determines them.
 
 use std::collections::BTreeSet;
 
@@ -37,17 +37,17 @@ fn fill_with_fixed_values(template: &Template, spec: &ClassSpec) -> BTreeSet<Str
         return BTreeSet::new();
     }
     let values = spec.fixed_values(attribute).into_iter();
-    let filled = values.filter_map(|value| {
+    let names = values.filter_map(|value| {
         let mut attributes = Attributes::default();
         attributes.insert((*attribute).clone(), value);
         template.fill(&attributes).ok()
     });
-    filled.collect()
+    names.collect()
 }
 
-/// Returns the texts of an attribute's source that have no other attribute in them.
+/// Returns the values that a source can give to its attribute and that do not depend on a host.
 fn fixed_values_of_source(source: &AttributeSource) -> impl Iterator<Item = String> {
-    let own = match &source.origin {
+    let fixed_value = match &source.origin {
         Origin::Text {
             text: Text::Value(value),
             regex: None,
@@ -55,7 +55,7 @@ fn fixed_values_of_source(source: &AttributeSource) -> impl Iterator<Item = Stri
         } if source.map.is_empty() => Some(value),
         _ => None,
     };
-    let texts = own.into_iter().chain(&source.default);
+    let texts = fixed_value.into_iter().chain(&source.default);
     let texts = texts.filter(|text| text.attributes().next().is_none());
     texts
         .map(ToString::to_string)

@@ -8,9 +8,9 @@ use super::attribute::{Pattern, fill_with_ones};
 use super::condition::Expectation;
 use super::prepare::Timeout;
 use crate::pattern::PathPattern;
-use crate::template::{Template, hexadecimal};
+use crate::template::{Template, decode_hexadecimal};
 
-/// One entry of `health`.
+/// A check that must pass for a device to be healthy, as one entry of `health`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawHealthCheck")]
 pub struct HealthCheck {
@@ -22,7 +22,7 @@ pub struct HealthCheck {
     pub advice: Option<String>,
     /// Whether the check concerns only the device as a whole. Parts can be made of the device
     /// although such a check fails.
-    pub of_whole: bool,
+    pub concerns_whole_only: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -44,24 +44,25 @@ pub enum HealthTest {
     /// program, and only if config.toml has `health_programs` for the class.
     Program(HealthProgram),
     /// The kernel has not logged a fault of the device. One scan cannot show this, so
-    /// [`crate::discover::HealthHistory`] judges it from the records of the kernel's log.
-    Unlogged {
-        /// The beginning of a record, up to the number of the fault.
-        line: Template,
+    /// [`crate::discover::HealthHistory`] evaluates the test from the records of the kernel's log.
+    NoLoggedFault {
+        /// The beginning of a record for this device, up to the number of the fault.
+        line_prefix: Template,
         faults: LoggedFaults,
     },
 }
 
-/// The lines of the kernel's log that mean a fault, by their text from the number on.
+/// A rule for the lines of the kernel's log that report a fault of a device or the end of a fault.
+/// The patterns are compared with the text of a line from the number of the fault on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedFaults {
     /// The numbers that mean a fault.
     pub codes: Vec<u32>,
-    /// A pattern that a line with such a number has to match. `None` means that the number
-    /// is enough.
-    pub words: Option<Pattern>,
+    /// A pattern that a line with one of `codes` must match too. `None` means that the number alone
+    /// means a fault.
+    pub fault_text: Option<Pattern>,
     /// A pattern for lines that mean the end of the fault.
-    pub repaired: Option<Pattern>,
+    pub repair_text: Option<Pattern>,
 }
 
 /// A program of the host that reports whether a device is healthy.
@@ -72,21 +73,21 @@ pub struct HealthProgram {
     /// The time after which the program is killed.
     pub timeout: Duration,
     /// The output that the program must print, in addition to exiting with status 0.
-    pub prints: Option<ExpectedOutput>,
+    pub expected_output: Option<ExpectedOutput>,
 }
 
 /// The output that a health program must print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedOutput {
     /// The part of the program's output that is compared.
-    pub part: Part,
+    pub part: OutputPart,
     /// The values that are accepted.
     pub expected: Expectation,
 }
 
-/// A part of a program's output.
+/// The part of a program's output that is compared with the expected values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum OutputPart {
     Whole,
     /// The value of the first line `key: value` with this key.
     Line(String),
@@ -99,10 +100,10 @@ pub enum Part {
 pub enum FileRule {
     Expected(Expectation),
     /// The content does not begin with these bytes.
-    NotBytes(Vec<u8>),
+    NotLeadingBytes(Vec<u8>),
     /// The content is a number below a limit.
     Below {
-        /// The lowest number that is too high, in the unit of the file.
+        /// The lowest number with which the device is unhealthy, in the unit of the file.
         limit: i64,
         /// After the limit was reached, the device is healthy again only below this number.
         recovers_below: i64,
@@ -110,26 +111,26 @@ pub enum FileRule {
     /// The content is a number that keeps changing, such as a heartbeat. One scan cannot show a
     /// change, so [`crate::discover::HealthHistory`] compares several scans.
     Advances {
-        /// The longest time for which the number may stay the same.
-        within: Duration,
+        /// The longest time for which a healthy device's number may stay the same.
+        max_interval: Duration,
     },
 }
 
 /// # `health`
 ///
-/// A check that must pass for a device to be healthy. One of: `exists`; `value` with
-/// `equals`, `one_of` or `not_equals`; `file`
-/// with `equals`, `one_of`, `not_equals`, `not_leading_bytes`, `below` (and
-/// `recovers_below`) or `changes_within`; `kernel_log` with `codes`; `program`. A device whose nodes are missing is always unhealthy.
+/// A check that must pass for a device to be healthy. One of: `exists`; `value` with `equals`,
+/// `one_of` or `not_equals`; `file` with `equals`, `one_of`, `not_equals`, `not_leading_bytes`,
+/// `below` (and `recovers_below`) or `changes_within`; `kernel_log` with `codes`; `program`. A
+/// device whose nodes are missing is always unhealthy.
 #[derive(Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "health"))]
 pub(super) struct RawHealthCheck {
-    /// The kernel's log has no line that begins with this text (by template, such as `xdrv {bdf}:
-    /// error `) and one of `codes` after it. Only the plugin reads the log. The device is healthy
-    /// again after it was absent, and after the line `boathook: repaired ID`, which root can write
-    /// to /dev/kmsg.
+    /// The beginning, by template, of a line of the kernel's log, such as `xdrv {bdf}: error `. The
+    /// device is unhealthy if the log has such a line with one of `codes` after it. Only the plugin
+    /// reads the log. The device is healthy again after it was absent, and after root has written
+    /// the line `boathook: repaired ID` to /dev/kmsg.
     kernel_log: Option<Template>,
     /// With `kernel_log`: the numbers that mean a fault.
     codes: Option<Vec<u32>>,
@@ -137,14 +138,15 @@ pub(super) struct RawHealthCheck {
     /// the number on, if the number alone does not mean a fault. It must not match names that a
     /// local user chooses, such as those of processes.
     words: Option<Pattern>,
-    /// With `kernel_log`: a regular expression; a line that begins with the text of
-    /// `kernel_log` and matches it, from the number on, ends the fault.
+    /// With `kernel_log`: a regular expression. A line that begins with the text of
+    /// `kernel_log` and matches the expression, from the number on, ends the fault.
     repaired: Option<Pattern>,
     /// A program of the host: its absolute path and its arguments, by template. The
-    /// device is healthy if it exits with status 0 and prints what `equals`, `one_of`
-    /// or `not_equals` requires. The plugin runs it, without a shell, with an empty
-    /// environment, one program of a class at a time and each 60 seconds after its end
-    /// again, if `health_programs` in `[class.NAME]` of config.toml is `true`.
+    /// device is healthy if the program exits with status 0 and prints what `equals`,
+    /// `one_of` or `not_equals` requires. If `health_programs` in `[class.NAME]` of
+    /// config.toml is `true`, the plugin runs the program, without a shell and with an
+    /// empty environment, and again 60 seconds after it ended. It runs one program of a
+    /// class at a time.
     program: Option<Vec<Template>>,
     /// With `program`: the time in seconds after which the program and all processes of its group
     /// are killed, and the device is unhealthy. Default 10.
@@ -152,53 +154,53 @@ pub(super) struct RawHealthCheck {
     /// With `program`: the key of the line `key: value` of the output that is compared, instead of
     /// the whole output.
     key: Option<String>,
-    /// With `program`: the value is the first group of this regular expression, by template, in its
-    /// output. A program that reports all devices is run once for all.
+    /// With `program`: a regular expression, by template, whose first group in the output is the
+    /// value that is compared. A program that reports all devices is run once for all of them.
     regex: Option<Template>,
-    /// A path matches this pattern.
+    /// A pattern that at least one path of the host must match.
     exists: Option<PathPattern>,
-    /// A text composed of attributes, by template, such as a fact.
+    /// The text that is compared, by template over the attributes of the device.
     value: Option<Template>,
     /// The file to read: absolute, or relative to the path that the source
     /// matched.
     file: Option<Template>,
-    /// The file's content, the output, or the value is this.
+    /// The text to which the content of the file, the output, or `value` must be equal.
     equals: Option<String>,
-    /// The file's content is one of these.
+    /// The texts to one of which the content of the file, the output, or `value` must be equal.
     one_of: Option<Vec<String>>,
-    /// The file's content is not this.
+    /// The text to which the content of the file, the output, or `value` must not be equal.
     not_equals: Option<String>,
-    /// With `file`: its content does not begin with these bytes, in
-    /// hexadecimal. The configuration space of a PCI device that no longer
+    /// With `file`: bytes, in hexadecimal, with which the content must not
+    /// begin. The configuration space of a PCI device that no longer
     /// answers reads as `ffffffff`.
     not_leading_bytes: Option<String>,
-    /// The file has a number below this limit, in the file's unit.
+    /// With `file`: the limit below which the number in the file must be, in the file's unit.
     below: Option<i64>,
     /// A device that exceeded the limit becomes healthy again below this value.
     recovers_below: Option<i64>,
-    /// The number in the file changes at least once in this many seconds, as a
-    /// heartbeat does.
+    /// With `file`: the time in seconds within which the number in the file
+    /// must change at least once, as a heartbeat does.
     changes_within: Option<u32>,
-    /// The check's outcome changes only after the new one has lasted this many
-    /// seconds, so that short interruptions have no effect. The first outcome
+    /// The time in seconds for which a new outcome of the check must last before
+    /// it counts, so that short interruptions have no effect. The first outcome
     /// counts at once. Not with `recovers_below` or `changes_within`.
     steady_for: Option<u32>,
     /// The action that the administrator should take if the check fails; appended to the reason.
     advice: Option<String>,
-    /// With `value`: the check concerns the device as a whole. Parts of the device (`[[parts]]`)
-    /// can be made although the check fails.
+    /// With `value`: whether the check concerns only the device as a whole. Then parts of the
+    /// device (`[[parts]]`) can be made although the check fails.
     of_whole: Option<bool>,
 }
 
-const FORMS: &str = "a health check is `exists`, or `value` with `equals`, `one_of` or \
+const VALID_FORMS: &str = "a health check is `exists`, or `value` with `equals`, `one_of` or \
                      `not_equals`, or `file` with one of `equals`, `one_of`, \
                      `not_equals`, `not_leading_bytes`, `below` (and a lower `recovers_below`), \
                      `changes_within`, or `kernel_log` with `codes`, or `program`; `timeout`, \
                      `key` and `regex` go with `program`";
-const KERNEL_LOG: &str = "`kernel_log` goes with `codes`, `words`, `repaired` and `advice`";
-const PROGRAM: &str = "`program` goes with `timeout` and `advice`, and with `equals`, `one_of` \
+const KERNEL_LOG_KEYS: &str = "`kernel_log` goes with `codes`, `words`, `repaired` and `advice`";
+const PROGRAM_KEYS: &str = "`program` goes with `timeout` and `advice`, and with `equals`, `one_of` \
                        or `not_equals` for its output, or `key` or `regex` in it";
-const STEADY: &str = "`steady_for` goes with `exists` and `file`, and with neither \
+const STEADY_FOR_KEYS: &str = "`steady_for` goes with `exists` and `file`, and with neither \
                       `recovers_below` nor `changes_within`";
 
 impl TryFrom<RawHealthCheck> for HealthCheck {
@@ -208,41 +210,48 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
         let (steady_for, advice) = (raw.steady_for.take(), raw.advice.take());
         let of_whole = raw.of_whole.take().unwrap_or(false);
         let (test, form) = if let Some(command) = raw.program.take() {
-            (HealthTest::Program(raw.program(command)?), PROGRAM)
-        } else if let Some(line) = raw.kernel_log.take() {
+            (
+                HealthTest::Program(raw.take_program(command)?),
+                PROGRAM_KEYS,
+            )
+        } else if let Some(line_prefix) = raw.kernel_log.take() {
             let codes = raw.codes.take().filter(|codes| !codes.is_empty());
-            let codes = codes.ok_or(KERNEL_LOG)?;
+            let codes = codes.ok_or(KERNEL_LOG_KEYS)?;
             let faults = LoggedFaults {
                 codes,
-                words: raw.words.take(),
-                repaired: raw.repaired.take(),
+                fault_text: raw.words.take(),
+                repair_text: raw.repaired.take(),
             };
-            (HealthTest::Unlogged { line, faults }, KERNEL_LOG)
+            let test = HealthTest::NoLoggedFault {
+                line_prefix,
+                faults,
+            };
+            (test, KERNEL_LOG_KEYS)
         } else if let Some(pattern) = raw.exists.take() {
-            (HealthTest::Exists(pattern), FORMS)
+            (HealthTest::Exists(pattern), VALID_FORMS)
         } else if let Some(value) = raw.value.take() {
-            let expected = raw.expectation().ok_or(FORMS)?;
-            (HealthTest::Value { value, expected }, FORMS)
+            let expected = raw.take_expectation().ok_or(VALID_FORMS)?;
+            (HealthTest::Value { value, expected }, VALID_FORMS)
         } else {
-            let file = raw.file.take().ok_or(FORMS)?;
-            let rule = raw.rule()?;
-            (HealthTest::File { file, rule }, FORMS)
+            let file = raw.file.take().ok_or(VALID_FORMS)?;
+            let rule = raw.take_file_rule()?;
+            (HealthTest::File { file, rule }, VALID_FORMS)
         };
         // Each form takes its keys out of `raw`. A key that is left belongs to another form.
         if raw != RawHealthCheck::default() {
             return Err(form);
         }
         if steady_for.is_some() && !test.supports_steady_for() {
-            return Err(STEADY);
+            return Err(STEADY_FOR_KEYS);
         }
         if of_whole && !matches!(test, HealthTest::Value { .. }) {
             return Err("`of_whole` goes with `value`");
         }
         Ok(HealthCheck {
             test,
-            steady_for: steady_for.map(seconds),
+            steady_for: steady_for.map(to_duration),
             advice,
-            of_whole,
+            concerns_whole_only: of_whole,
         })
     }
 }
@@ -252,11 +261,11 @@ impl HealthTest {
     fn supports_steady_for(&self) -> bool {
         match self {
             HealthTest::Exists(_) => true,
-            HealthTest::Value { .. } | HealthTest::Program(_) | HealthTest::Unlogged { .. } => {
-                false
-            }
+            HealthTest::Value { .. }
+            | HealthTest::Program(_)
+            | HealthTest::NoLoggedFault { .. } => false,
             HealthTest::File { rule, .. } => match rule {
-                FileRule::Expected(_) | FileRule::NotBytes(_) => true,
+                FileRule::Expected(_) | FileRule::NotLeadingBytes(_) => true,
                 FileRule::Advances { .. } => false,
                 FileRule::Below {
                     limit,
@@ -267,38 +276,38 @@ impl HealthTest {
     }
 }
 
-/// Each function takes the keys of one form of a check out of the table.
+/// Each function takes the keys of one form of a health check out of the table.
 impl RawHealthCheck {
-    fn program(&mut self, command: Vec<Template>) -> Result<HealthProgram, &'static str> {
-        let is_path = |path: &Template| {
+    fn take_program(&mut self, command: Vec<Template>) -> Result<HealthProgram, &'static str> {
+        let is_fixed_path = |path: &Template| {
             path.to_string().starts_with('/') && path.attributes().next().is_none()
         };
-        if !command.first().is_some_and(is_path) {
+        if !command.first().is_some_and(is_fixed_path) {
             return Err("`program` begins with the absolute path of a program");
         }
         let part = match (self.key.take(), self.regex.take()) {
-            (None, None) => Part::Whole,
-            (Some(key), None) => Part::Line(key),
-            (None, Some(regex)) if is_regex(&regex) => Part::Match(regex),
-            _ => return Err(PROGRAM),
+            (None, None) => OutputPart::Whole,
+            (Some(key), None) => OutputPart::Line(key),
+            (None, Some(regex)) if is_regex(&regex) => OutputPart::Match(regex),
+            _ => return Err(PROGRAM_KEYS),
         };
-        let expected = self.expectation();
-        if expected.is_none() && part != Part::Whole {
-            return Err(PROGRAM);
+        let expected = self.take_expectation();
+        if expected.is_none() && part != OutputPart::Whole {
+            return Err(PROGRAM_KEYS);
         }
         Ok(HealthProgram {
             command,
-            timeout: self.timeout.take().map_or(seconds(10), Timeout::get),
-            prints: expected.map(|expected| ExpectedOutput { part, expected }),
+            timeout: self.timeout.take().map_or(to_duration(10), Timeout::get),
+            expected_output: expected.map(|expected| ExpectedOutput { part, expected }),
         })
     }
 
-    fn rule(&mut self) -> Result<FileRule, &'static str> {
-        if let Some(expected) = self.expectation() {
+    fn take_file_rule(&mut self) -> Result<FileRule, &'static str> {
+        if let Some(expected) = self.take_expectation() {
             Ok(FileRule::Expected(expected))
         } else if let Some(text) = self.not_leading_bytes.take() {
-            let bytes = hexadecimal(&text).filter(|bytes| !bytes.is_empty());
-            let bytes = bytes.map(FileRule::NotBytes);
+            let bytes = decode_hexadecimal(&text).filter(|bytes| !bytes.is_empty());
+            let bytes = bytes.map(FileRule::NotLeadingBytes);
             bytes.ok_or("`not_leading_bytes` are bytes in hexadecimal, such as ffffffff")
         } else if let Some(limit) = self.below.take() {
             let recovers_below = self.recovers_below.take().unwrap_or(limit);
@@ -306,26 +315,26 @@ impl RawHealthCheck {
                 limit,
                 recovers_below,
             };
-            (recovers_below <= limit).then_some(rule).ok_or(FORMS)
+            (recovers_below <= limit).then_some(rule).ok_or(VALID_FORMS)
         } else {
-            let within = seconds(self.changes_within.take().ok_or(FORMS)?);
-            Ok(FileRule::Advances { within })
+            let max_interval = to_duration(self.changes_within.take().ok_or(VALID_FORMS)?);
+            Ok(FileRule::Advances { max_interval })
         }
     }
 
-    fn expectation(&mut self) -> Option<Expectation> {
-        let equals = self.equals.take().map(|wanted| vec![wanted]);
-        let wanted = equals.or_else(|| self.one_of.take());
-        let refused = || Some(Expectation::NoneOf(vec![self.not_equals.take()?]));
-        wanted.map(Expectation::OneOf).or_else(refused)
+    fn take_expectation(&mut self) -> Option<Expectation> {
+        let equals = self.equals.take().map(|value| vec![value]);
+        let accepted_values = equals.or_else(|| self.one_of.take());
+        let not_equals = || Some(Expectation::NoneOf(vec![self.not_equals.take()?]));
+        accepted_values.map(Expectation::OneOf).or_else(not_equals)
     }
 }
 
-fn seconds(seconds: u32) -> Duration {
+fn to_duration(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into())
 }
 
-/// Returns whether a template is a valid regular expression with any attributes.
+/// Returns whether a template is a valid regular expression after its attributes are filled in.
 fn is_regex(template: &Template) -> bool {
     fill_with_ones(template).is_ok_and(|text| regex_lite::Regex::new(&text).is_ok())
 }

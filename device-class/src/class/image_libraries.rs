@@ -23,8 +23,8 @@ pub struct ImageLibraries {
     /// The directory in the container, by template. Links in its path are
     /// followed within the container.
     pub directory: PathTemplate,
-    /// The library whose file name ends with the version: `libx.so` for
-    /// `libx.so.550.54.15`.
+    /// The library that is searched in the directory. Its file name ends with a version, such as
+    /// `libx.so.550.54.15` for `libx.so`.
     pub library: SoName,
     /// The version of the host's library, by template over the host's attributes.
     pub newer_than: Template,

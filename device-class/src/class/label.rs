@@ -1,4 +1,4 @@
-//! Labels that a cluster's node has because of its devices.
+//! Labels of a cluster's node that describe its devices.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,17 @@ use crate::name::{NameError, ResourceName};
 use crate::template::{Attributes, Template};
 
 /// The maximum length of a label's value in characters (Kubernetes, "Labels and Selectors").
-const MAX_VALUE: usize = 63;
+const MAX_VALUE_LENGTH: usize = 63;
 
-/// The domain of Kubernetes' own labels.
-const RESERVED: &str = "kubernetes.io";
+/// The domain of Kubernetes' own labels, which no class may use.
+const RESERVED_DOMAIN: &str = "kubernetes.io";
 
-/// The domain in which Kubernetes lets programs describe the hardware of a node.
-const FEATURES: &str = "feature.node.kubernetes.io";
+/// The only subdomain of [`RESERVED_DOMAIN`] in which Kubernetes lets programs describe the
+/// hardware of a node.
+const FEATURE_DOMAIN: &str = "feature.node.kubernetes.io";
 
-/// The name of a label: a domain and a name, by the rules for names of resources. A name that begins
-/// with a dot is appended to the name of the device's resource.
+/// The name of a label: `DOMAIN/NAME`, by the rules for names of resources, or a suffix that begins
+/// with a dot and is appended to the name of the device's resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct LabelName(String);
@@ -70,15 +71,15 @@ impl LabelName {
 pub enum LabelNameError {
     #[error("label: {0}")]
     Name(#[from] NameError),
-    #[error("label `{0}` has a domain that Kubernetes reserves; use your own, or {FEATURES}")]
+    #[error("label `{0}` has a domain that Kubernetes reserves; use your own, or {FEATURE_DOMAIN}")]
     Reserved(String),
     #[error(
         "the ending `{0}` of a label has to be a dot and then letters, digits, `-`, `_` and `.`, the \
          last of them a letter or a digit"
     )]
-    Ending(String),
+    InvalidSuffix(String),
     #[error("each part of the label `{0}` has to begin and end with a letter or a digit")]
-    Ends(String),
+    InvalidEnds(String),
 }
 
 impl TryFrom<String> for LabelName {
@@ -90,23 +91,24 @@ impl TryFrom<String> for LabelName {
             return if is_valid {
                 Ok(LabelName(text))
             } else {
-                Err(LabelNameError::Ending(text))
+                Err(LabelNameError::InvalidSuffix(text))
             };
         }
         ResourceName::try_from(text.clone())?;
         let parts: Vec<&str> = text.splitn(2, '/').collect();
-        let is_reserved = parts[0] == RESERVED || parts[0].ends_with(&format!(".{RESERVED}"));
-        if is_reserved && parts[0] != FEATURES {
+        let is_reserved =
+            parts[0] == RESERVED_DOMAIN || parts[0].ends_with(&format!(".{RESERVED_DOMAIN}"));
+        if is_reserved && parts[0] != FEATURE_DOMAIN {
             return Err(LabelNameError::Reserved(text));
         }
-        let ends_well = |part: &str| {
-            let fits = |c: char| c.is_ascii_alphanumeric();
-            part.starts_with(fits) && part.ends_with(fits)
+        let has_valid_ends = |part: &str| {
+            let is_alphanumeric = |c: char| c.is_ascii_alphanumeric();
+            part.starts_with(is_alphanumeric) && part.ends_with(is_alphanumeric)
         };
-        if parts.into_iter().all(ends_well) {
+        if parts.into_iter().all(has_valid_ends) {
             Ok(LabelName(text))
         } else {
-            Err(LabelNameError::Ends(text))
+            Err(LabelNameError::InvalidEnds(text))
         }
     }
 }
@@ -117,30 +119,36 @@ impl Label {
     pub fn fill(&self, attributes: &Attributes) -> Option<String> {
         let text = self.value.fill(attributes).ok()?;
         let text = self.map.get(&text).unwrap_or(&text);
-        let part = match &self.regex {
+        let used_part = match &self.regex {
             None => text.as_str(),
             Some(regex) => {
                 let groups = regex.captures(text)?;
                 groups.get(1).or(groups.get(0))?.as_str()
             }
         };
-        if self.none_of.iter().any(|refused| refused == part) {
+        if self
+            .none_of
+            .iter()
+            .any(|excluded_value| excluded_value == used_part)
+        {
             return None;
         }
-        let value = to_label_value(part);
+        let value = to_label_value(used_part);
         (!value.is_empty()).then_some(value)
     }
 }
 
-/// Turns a text into a valid value of a label, as the vendors' labellers do: `X1 80GB` becomes
-/// `X1-80GB`.
+/// Converts a text to a valid value of a label by replacing invalid characters, as the vendors' own
+/// programs for labels do: `X1 80GB` becomes `X1-80GB`.
 fn to_label_value(text: &str) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let text = text.trim().chars();
-    let text = text.map(|c| if fits(c) { c } else { '-' }).take(MAX_VALUE);
-    let text: String = text.collect();
-    let is_end = |c: char| !c.is_ascii_alphanumeric();
-    text.trim_matches(is_end).to_owned()
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let valid_chars = text.trim().chars();
+    let valid_chars = valid_chars
+        .map(|c| if is_valid(c) { c } else { '-' })
+        .take(MAX_VALUE_LENGTH);
+    let value: String = valid_chars.collect();
+    let is_invalid_end = |c: char| !c.is_ascii_alphanumeric();
+    value.trim_matches(is_invalid_end).to_owned()
 }
 
 #[cfg(test)]
@@ -158,7 +166,7 @@ mod tests {
         ] {
             assert_eq!(to_label_value(text), value, "{text}");
         }
-        assert_eq!(to_label_value(&"a".repeat(100)).len(), MAX_VALUE);
+        assert_eq!(to_label_value(&"a".repeat(100)).len(), MAX_VALUE_LENGTH);
     }
 
     #[test]

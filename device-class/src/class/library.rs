@@ -7,8 +7,8 @@ use crate::template::{Attributes, Template};
 
 /// # `libraries`
 ///
-/// A shared library. Short form: its soname. The ld.so.cache of the host or of the driver's root
-/// says where it is.
+/// A shared library. Short form: its soname. The path of the library is looked up in the
+/// ld.so.cache of the host or of the driver's root.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -48,8 +48,8 @@ pub struct LibraryNames {
 impl LibraryNames {
     /// Returns whether the patterns select a library of this name.
     pub(crate) fn matches_name(&self, name: &str) -> bool {
-        let fits = |pattern: &NamePattern| pattern.fits(name);
-        self.names.iter().any(fits) && !self.except.iter().any(fits)
+        let matches_name = |pattern: &NamePattern| pattern.matches(name);
+        self.names.iter().any(matches_name) && !self.except.iter().any(matches_name)
     }
 }
 
@@ -59,7 +59,7 @@ impl LibraryNames {
 pub struct NamePattern(PathPattern);
 
 impl NamePattern {
-    pub(crate) fn fits(&self, name: &str) -> bool {
+    pub(crate) fn matches(&self, name: &str) -> bool {
         let component = self.0.components().first();
         component.is_some_and(|component| component.matches(name, &Attributes::new()).is_some())
     }
@@ -70,8 +70,9 @@ impl TryFrom<String> for NamePattern {
 
     fn try_from(text: String) -> Result<Self, String> {
         let pattern = PathPattern::try_from(format!("/{text}")).map_err(|e| e.to_string())?;
-        let is_plain = pattern.components().len() == 1 && pattern.captures().next().is_none();
-        if is_plain {
+        let is_name_pattern =
+            pattern.components().len() == 1 && pattern.captures().next().is_none();
+        if is_name_pattern {
             Ok(NamePattern(pattern))
         } else {
             Err(format!("`{text}` is not a pattern for the name of a file"))
@@ -94,8 +95,8 @@ impl TryFrom<String> for SoName {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
-        if name.contains(".so") && name.len() < 256 && name.chars().all(is_plain) {
+        let is_valid = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
+        if name.contains(".so") && name.len() < 256 && name.chars().all(is_valid) {
             Ok(SoName(name))
         } else {
             let name = crate::name::excerpt(&name);
@@ -115,8 +116,8 @@ pub struct SoNameTemplate(Template);
 impl SoNameTemplate {
     /// Fills in the attributes and checks the resulting name.
     pub fn fill(&self, attributes: &Attributes) -> Result<SoName, String> {
-        let filled = self.0.fill(attributes).map_err(|e| e.to_string())?;
-        SoName::try_from(filled)
+        let name = self.0.fill(attributes).map_err(|e| e.to_string())?;
+        SoName::try_from(name)
     }
 
     pub fn template(&self) -> &Template {

@@ -8,24 +8,27 @@ use crate::template::Template;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawLinks")]
 pub struct Links {
-    /// The place that names the devices at the other ends.
-    pub ends: Ends,
-    /// The name by which the other ends refer to this device, as a template.
+    /// The source of the names of the devices at the other ends of the connections.
+    pub peers: LinkPeers,
+    /// The name by which the devices at the other ends refer to this device, as a template.
     pub name: Template,
     /// The key of the line in a connection's file that has the kind of the connection.
-    pub kind: Option<String>,
-    /// The kinds of connections that count; all others are ignored.
-    pub kinds: Vec<String>,
-    /// The key of the line with the weight of a connection.
-    pub weight: Option<String>,
+    pub kind_key: Option<String>,
+    /// The kinds of connections that are used. Connections of other kinds are ignored.
+    pub used_kinds: Vec<String>,
+    /// The key of the line in a connection's file that has the weight of the connection.
+    pub weight_key: Option<String>,
 }
 
-/// The place that names the devices at the other ends of connections.
+/// The source of the names of the devices at the other ends of a device's connections.
 #[derive(Debug, Clone)]
-pub enum Ends {
-    /// A file for each connection. Its line with the key `peer` names the other device.
-    Files { for_each: PathPattern, peer: String },
-    /// The driver facts with this key. Each value names one other device.
+pub enum LinkPeers {
+    /// A file for each connection. Its line with the key `peer_key` names the other device.
+    Files {
+        for_each: PathPattern,
+        peer_key: String,
+    },
+    /// The driver facts with this key. The value of each fact names one other device.
     Fact(Template),
 }
 
@@ -45,14 +48,14 @@ pub(super) struct RawLinks {
     /// the other end.
     peer: Option<String>,
     /// The key, by template, of the facts that name the devices at the other ends. The first
-    /// word of each fact is the name; further words, such as the number of a link, tell apart
-    /// several connections with one device, which all count.
+    /// word of each fact is the name. Further words, such as the number of a link, distinguish
+    /// several connections with one device, which are added up.
     fact: Option<Template>,
     /// The name by which the other end refers to this device, by template.
     name: Template,
     /// With `for_each`: the key of the line with the kind of a connection.
     kind: Option<String>,
-    /// The kinds of connections that count. All others are ignored.
+    /// The kinds of connections that are used. Connections of other kinds are ignored.
     #[serde(default)]
     kinds: Vec<String>,
     /// With `for_each`: the key of the line with a number that grows with the hops of the
@@ -64,17 +67,17 @@ impl TryFrom<RawLinks> for Links {
     type Error = &'static str;
 
     fn try_from(raw: RawLinks) -> Result<Self, &'static str> {
-        let ends = match (raw.for_each, raw.peer, raw.fact) {
-            (Some(for_each), Some(peer), None) => Ends::Files { for_each, peer },
-            (None, None, Some(fact)) => Ends::Fact(fact),
+        let peers = match (raw.for_each, raw.peer, raw.fact) {
+            (Some(for_each), Some(peer_key), None) => LinkPeers::Files { for_each, peer_key },
+            (None, None, Some(fact)) => LinkPeers::Fact(fact),
             _ => return Err("links are `for_each` with `peer`, or `fact`"),
         };
         Ok(Links {
-            ends,
+            peers,
             name: raw.name,
-            kind: raw.kind,
-            kinds: raw.kinds,
-            weight: raw.weight,
+            kind_key: raw.kind,
+            used_kinds: raw.kinds,
+            weight_key: raw.weight,
         })
     }
 }

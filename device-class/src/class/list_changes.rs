@@ -1,9 +1,10 @@
-//! `[add]` and `[remove]` in a class without a base.
+//! The tables `[add]` and `[remove]`, which are an error in a class without a base.
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A table that only a class that extends another one can have. It is applied to the lists of the
-/// other class before the file becomes a class, so that no class has one.
+/// A table `[add]` or `[remove]` that is left after the layers of a class were merged. Merging
+/// applies these tables to the lists of the extended class and removes them, so the type has no
+/// value: its deserialization always fails.
 #[derive(Debug, Clone)]
 pub enum ListChanges {}
 

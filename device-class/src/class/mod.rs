@@ -4,7 +4,6 @@
 
 mod allocate;
 mod attribute;
-mod claims;
 mod compatibility;
 mod condition;
 mod device;
@@ -18,6 +17,7 @@ mod label;
 mod library;
 mod links;
 mod list_changes;
+mod name_owners;
 mod need;
 mod net_device;
 mod node;
@@ -25,7 +25,7 @@ mod parts;
 mod path_template;
 mod prefilter;
 mod prepare;
-mod reads;
+mod read_paths;
 mod request;
 mod schema;
 mod settings;
@@ -43,30 +43,30 @@ use serde::Deserialize;
 
 pub use allocate::{Allocate, Preference};
 pub use attribute::{AttributeSource, ExpectedContent, Origin, Pattern, Text};
-pub use claims::{NameConflict, NameOwners};
 pub use compatibility::Compatibility;
 pub use condition::{Condition, Expectation};
 pub use device::DeviceSpec;
 pub use edits::{Edits, ListedKind, Mask, TextFile};
 pub use facts::FactsProgram;
-pub(crate) use facts::words;
+pub(crate) use facts::word_attributes;
 pub use file::{Directory, File, FileKind};
 pub use health::{
-    ExpectedOutput, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Part,
+    ExpectedOutput, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, OutputPart,
 };
 pub use image_libraries::ImageLibraries;
 pub use label::{Label, LabelName, LabelNameError};
 pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
-pub use links::{Ends, Links};
+pub use links::{LinkPeers, Links};
 pub use list_changes::ListChanges;
+pub use name_owners::{NameConflict, NameOwners};
 pub use need::Need;
 pub use net_device::NetDevice;
-pub use node::{DRIVERS, Group, GroupId, Make, Node, NodeMode};
+pub use node::{Group, GroupId, Node, NodeCreation, NodeMode, PROC_DEVICES_PATH};
 pub use parts::{FoundPart, PartStep, Parts, WriteStep};
 pub(crate) use parts::{MAX_COUNTERS, check_profile, parse_number, parse_placements};
-pub(crate) use path_template::is_plain;
+pub(crate) use path_template::is_plain_path;
 pub use path_template::{PathTemplate, PathTemplateError};
-pub(crate) use prefilter::{extends, may_be_requested, request_variable};
+pub(crate) use prefilter::{find_extended_class, find_request_variable, may_be_requested};
 pub use prepare::{MAX_CONTAINER_START, Prepare, Timeout};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;
@@ -83,8 +83,8 @@ use crate::pattern::PathPattern;
 use crate::strict_toml::{self, BrokenRule, FileError, Layer};
 use crate::template::Template;
 
-/// One class of devices on this host: the class file with the changes of config.toml, validated.
-/// After loading, only this value is read, and not config.toml.
+/// A class of devices on this host: the validated class file, with the changes of config.toml.
+/// After it is loaded, no code reads its class file or its table of config.toml again.
 #[derive(Debug, Clone)]
 pub struct DeviceClass {
     /// The file's name without `.toml`.
@@ -126,11 +126,11 @@ pub struct ClassSpec {
     /// Whether the plugin advertises the class, unless `enabled` in `[class.NAME]` of config.toml
     /// overrides it. Default `true`. Classes that divide the same hardware in another way have
     /// `false`.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub enabled: bool,
-    /// Whether `boathook follow` gives a device that is unplugged and comes back to running
-    /// containers again. The id of the device must stay when its number changes. `follow` in
-    /// `[class.NAME]` of config.toml overrides it. Default `false`.
+    /// Whether `boathook follow` gives a device to its running containers again after it was
+    /// unplugged and plugged in. The id of the device must stay the same although its device number
+    /// changes. `follow` in `[class.NAME]` of config.toml overrides this key. Default `false`.
     #[serde(default)]
     pub follow: bool,
     /// With `follow`: whether programs in the container that wait for messages of the kernel or of
@@ -144,8 +144,8 @@ pub struct ClassSpec {
     /// Default `false`.
     #[serde(default)]
     pub late: bool,
-    /// Linux capabilities that programs need to use the devices. No container gets them by the
-    /// class.
+    /// Linux capabilities that programs need to use the devices. The class gives them to no
+    /// container.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Need>>"))]
     pub needs: Vec<Need>,
@@ -170,7 +170,7 @@ pub struct ClassSpec {
     /// A pattern for a path that exists while the driver is loaded. If no path matches, the class
     /// has no devices.
     pub driver_path: Option<PathPattern>,
-    /// Programs of the driver that report facts that no file has.
+    /// Programs of the driver that report facts which cannot be read from files.
     #[serde(default)]
     pub facts: Vec<FactsProgram>,
     /// Attributes of the host, such as the driver's version.
@@ -197,8 +197,8 @@ pub struct ClassSpec {
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "BTreeMap<String, schema::TextOr<Label>>"))]
     pub labels: BTreeMap<LabelName, Label>,
-    /// How much a device has of what its `[[parts]]` take, beside slots: names, such as
-    /// `compute`, and numbers by template over the attributes of the device.
+    /// The amounts, beside slots, that a device has for its `[[parts]]`: by the name of a counter,
+    /// such as `compute`, a number by template over the attributes of the device.
     #[serde(default)]
     pub counters: BTreeMap<String, Template>,
     /// Parts of devices, which are made when a claim gets one.
@@ -229,15 +229,16 @@ impl TryFrom<i64> for Version {
     }
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
 impl ClassSpec {
-    /// Returns the resource whose quantity is the number of devices.
+    /// Returns the second resource of `[sharing]`, whose quantity on a node is the number of
+    /// devices.
     pub fn count_resource(&self) -> Option<ResourceName> {
-        let count = self.sharing.as_ref()?.count_resource.as_ref()?;
-        ResourceName::try_from(count.to_string()).ok()
+        let template = self.sharing.as_ref()?.count_resource.as_ref()?;
+        ResourceName::try_from(template.to_string()).ok()
     }
 
     /// Returns whether the class can have a resource of this name.
@@ -245,18 +246,18 @@ impl ClassSpec {
         self.resource.may_become(resource)
     }
 
-    /// Returns the capabilities that add nodes or files.
+    /// Returns the capabilities with which a container gets further nodes or files.
     pub fn capabilities(&self) -> BTreeSet<CapabilityName> {
         let nodes = self.edits.iter().flat_map(|edits| &edits.nodes);
         let sources = self.discover.iter().flat_map(|source| &source.nodes);
         let nodes = nodes.chain(&self.device.nodes).chain(sources);
         let edits = self.edits.iter().map(|edits| &edits.capability);
-        let all = edits.chain(nodes.map(|node| &node.capability));
-        let all = all.chain([&self.request.capability_32bit]);
-        inserted(all.flatten().cloned())
+        let names = edits.chain(nodes.map(|node| &node.capability));
+        let names = names.chain([&self.request.capability_32bit]);
+        inserted(names.flatten().cloned())
     }
 
-    /// Returns the capabilities that remove nodes or files.
+    /// Returns the capabilities with which a container does not get some `[[edits]]`.
     pub fn exceptions(&self) -> BTreeSet<CapabilityName> {
         let exceptions = self
             .edits
@@ -274,7 +275,7 @@ impl DeviceClass {
     /// an unknown key, the nearest one that exists.
     pub fn parse(name: ClassName, path: &Path, text: &str) -> Result<Self, FileError> {
         let extends = None;
-        Self::of_layers(
+        Self::from_layers(
             name,
             &[Layer {
                 path,
@@ -284,10 +285,11 @@ impl DeviceClass {
         )
     }
 
-    /// Parses a class from its file and the files that it extends.
-    pub(crate) fn of_layers(name: ClassName, layers: &[Layer<'_>]) -> Result<Self, FileError> {
+    /// Parses a class from its own file and the files that this one extends, directly or through
+    /// another file.
+    pub(crate) fn from_layers(name: ClassName, layers: &[Layer<'_>]) -> Result<Self, FileError> {
         let spec: ClassSpec = strict_toml::parse_layers(layers)?;
-        validate::check(&spec).map_err(|error| FileError::rule(layers, &error))?;
+        validate::check(&spec).map_err(|error| FileError::from_broken_rule(layers, &error))?;
         let settings = ClassConfig::default();
         Ok(DeviceClass {
             name,
@@ -296,7 +298,7 @@ impl DeviceClass {
         })
     }
 
-    /// Checks the rules that concern several values.
+    /// Checks the rules that concern several values of the class file and of config.toml together.
     pub(crate) fn check(&self) -> Result<(), BrokenRule> {
         validate::check(&self.spec)?;
         validate::check_filters(&self.spec, &self.settings)

@@ -20,6 +20,7 @@ use crate::name::LinuxCapability;
 pub struct Need {
     /// The name of the capability, as in capabilities(7).
     pub capability: LinuxCapability,
-    /// The function that fails without it, such as `mounting`. Default: any use of the device.
+    /// The function that fails without the capability, such as `mounting`. Default: any use of the
+    /// device.
     pub needed_for: Option<String>,
 }

@@ -24,7 +24,7 @@ pub struct NetDevice {
     /// A pattern, such as `/sys/bus/usb/devices/{port}/net/{interface}`: each match is the
     /// directory of an interface, whose name is the last component.
     pub path: PathPattern,
-    /// The name in the container, by template, which may use the captures of `path`. By default
-    /// the interface keeps its name.
+    /// The name of the interface in the container, by template, which may use the captures of
+    /// `path`. By default the name is not changed.
     pub name: Option<Template>,
 }

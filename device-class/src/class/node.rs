@@ -11,8 +11,8 @@ use crate::name::{CapabilityName, GroupName};
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
-/// The file in which the kernel lists the drivers of devices with their major numbers.
-pub const DRIVERS: &str = "/proc/devices";
+/// The path of the file in which the kernel lists the drivers of devices with their major numbers.
+pub const PROC_DEVICES_PATH: &str = "/proc/devices";
 
 /// # `nodes`
 ///
@@ -64,13 +64,13 @@ pub struct Node {
     /// optional, missing and not made, `boathook list`, `check`, `doctor` and the plugin report
     /// that.
     pub needed_for: Option<String>,
-    /// Whether the driver is in the list of block devices in /proc/devices, and not in that of
-    /// character devices.
+    /// Whether `driver` is looked up in the list of block devices in /proc/devices, instead of the
+    /// list of character devices.
     #[serde(default)]
     pub block: bool,
     /// The node that the hook creates in the container if the host has no such node and the driver
     /// is loaded.
-    pub make: Option<Make>,
+    pub make: Option<NodeCreation>,
     /// The action that the administrator should take if the node is missing; appended to the
     /// message.
     pub advice: Option<String>,
@@ -78,17 +78,17 @@ pub struct Node {
 
 /// # `make`
 ///
-/// A node that the hook creates in the container's own `/dev` while the host has
-/// none: with the major number that `driver` has in /proc/devices. Not possible in
-/// a container with a user namespace, which is refused.
+/// A node that the hook creates in the container's own `/dev` while the host does
+/// not have the node. Its major number is that of `driver` in /proc/devices. A container
+/// with a user namespace, in which no node can be created, is refused.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "make"))]
-pub struct Make {
-    /// The minor number, by template.
+pub struct NodeCreation {
+    /// The minor number of the node, by template.
     pub minor: Template,
-    /// The mode, in octal. Default `0660`, or the node's `mode`.
+    /// The mode of the node that is created, in octal. Default `0660`, or the node's `mode`.
     pub mode: Option<NodeMode>,
     /// The number of the group in the container. Default 0, or the node's `gid` or `group`.
     pub gid: Option<GroupId>,
@@ -100,8 +100,8 @@ pub struct Make {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupId(pub u32);
 
-/// This visitor is used in place of a derived one, so that the message for a name tells the key of
-/// names.
+/// The implementation is not derived, so that the error for a text in place of a number names the
+/// keys that accept the name of a group.
 impl<'de> Deserialize<'de> for GroupId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct GroupIdVisitor;
@@ -137,7 +137,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Returns the group of the two keys, of which one may be set.
+    /// Returns the group that one of the two keys sets. Validation refuses both keys at once.
     fn from_keys(gid: Option<GroupId>, name: Option<&GroupName>) -> Option<Self> {
         let name = name.map(|name| Group::Name(name.clone()));
         gid.map(|GroupId(number)| Group::Id(number)).or(name)
@@ -146,26 +146,28 @@ impl Group {
 
 impl Node {
     /// Returns the group of the node in the container, if the class sets it.
-    pub(crate) fn own_group(&self) -> Option<Group> {
+    pub(crate) fn configured_group(&self) -> Option<Group> {
         Group::from_keys(self.gid, self.group.as_ref())
     }
 
     /// Returns the group of the node that `make` creates.
-    pub(crate) fn made_group(&self, make: &Make) -> Option<Group> {
-        Group::from_keys(make.gid, make.group.as_ref()).or_else(|| self.own_group())
+    pub(crate) fn created_node_group(&self, make: &NodeCreation) -> Option<Group> {
+        Group::from_keys(make.gid, make.group.as_ref()).or_else(|| self.configured_group())
     }
 
-    /// Returns whether a group of the node has a name, which is looked up on the host.
+    /// Returns whether the node or its `make` sets a group by its name, which is looked up on the
+    /// host.
     pub(crate) fn has_named_group(&self) -> bool {
-        let of_make = self.make.as_ref().and_then(|make| make.group.as_ref());
-        self.group.as_ref().or(of_make).is_some()
+        let make_group = self.make.as_ref().and_then(|make| make.group.as_ref());
+        self.group.as_ref().or(make_group).is_some()
     }
 
-    /// Returns whether a group is given by its number and by a name.
+    /// Returns whether the node or its `make` sets both the number and the name of a group, which
+    /// is an error.
     pub(crate) fn has_two_groups(&self) -> bool {
         let make = self.make.as_ref();
-        let is_twice = make.is_some_and(|make| make.gid.is_some() && make.group.is_some());
-        is_twice || self.gid.is_some() && self.group.is_some()
+        let make_has_two = make.is_some_and(|make| make.gid.is_some() && make.group.is_some());
+        make_has_two || self.gid.is_some() && self.group.is_some()
     }
 }
 

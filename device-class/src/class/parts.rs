@@ -1,4 +1,4 @@
-//! Parts of devices that are made when a claim gets one.
+//! Parts of devices, each of which is made when a claim gets it (`[[parts]]`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,22 +38,22 @@ pub enum PartStep {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "write_step"))]
 pub struct WriteStep {
-    /// The file, by template: an absolute path below /sys.
+    /// The path of the file, by template: an absolute path below /sys.
     pub file: PathTemplate,
-    /// The text, by template.
+    /// The text that is written to the file, by template.
     pub write: Template,
 }
 
 /// # `found`
 ///
-/// The rule by which a part that was made is found among the devices with `part_of`: it is the part
-/// of its device whose `value` is that of `equals`.
+/// The rule by which a part is found among the devices with `part_of` after the part was made. Of
+/// the parts of the divided device, the rule selects the one whose `value` is equal to `equals`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "found_part"))]
 pub struct FoundPart {
-    /// A text by template over the attributes of the part that was found.
+    /// A text by template over the attributes of a part of the device that exists.
     pub value: Template,
     /// The expected text, by template over the attributes of the whole device and of this table.
     pub equals: Template,
@@ -69,48 +69,50 @@ pub struct FoundPart {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "parts"))]
 pub struct Parts {
-    /// The key of a fact, by template over the attributes of the whole device. Each value of the
-    /// fact is a type of parts of its own, and is the attribute `each` of this type.
-    pub each: Option<Template>,
+    /// The key of a fact, by template over the attributes of the whole device. The table then
+    /// describes one type of parts for each value of the fact, which is the attribute `each` of
+    /// that type.
+    #[serde(rename = "each")]
+    pub each_fact: Option<Template>,
     /// The name by which claims select such a part: lower-case letters, digits, `.`, `+`, `-`, `_`.
-    /// This key and the next five are templates over the attributes of the whole device, and over
-    /// those attributes of this table that do not depend on `placement`.
+    /// Like `placements`, `slots`, `takes` and `has`, it is a template over the attributes of the
+    /// whole device and those attributes of this table that do not depend on `placement`.
     pub profile: Template,
     /// Conditions on the attributes of the whole device. Only devices that meet them can have such
     /// parts.
     #[serde(default)]
     pub require: Vec<Condition>,
-    /// The places in the device at which such a part can be: the numbers of its first slot,
-    /// separated by commas, or the lowest and highest number, such as `0-7`. At most one part is at
-    /// a slot.
+    /// The slots of the device at which such a part can begin: their numbers, separated by commas,
+    /// or the lowest and the highest number, such as `0-7`. A slot belongs to at most one part.
     pub placements: Template,
-    /// The number of slots that the part takes, from its placement on. Default 1.
+    /// The number of consecutive slots that the part takes. The first of them is its placement.
+    /// Default 1.
     pub slots: Option<Template>,
-    /// Other amounts that the part takes of the device: a number for each counter of `[counters]`.
-    /// Without `[counters]`, a device has the amounts of `has`, or the amount of the part that
-    /// takes most.
-    #[serde(default)]
-    pub takes: BTreeMap<String, Template>,
+    /// Other amounts of the device that the part takes: a number for each counter of `[counters]`.
+    /// In a class without `[counters]`, a device has the amounts of `has` or, for a counter that
+    /// `has` does not set, the amount of the part that takes the most.
+    #[serde(default, rename = "takes")]
+    pub consumed_counters: BTreeMap<String, Template>,
     /// The amount of each counter that the whole device has, in a class without `[counters]`.
-    #[serde(default)]
-    pub has: BTreeMap<String, Template>,
+    #[serde(default, rename = "has")]
+    pub device_counters: BTreeMap<String, Template>,
     /// Further attributes for the templates of this table. Their sources may use the attributes of
     /// the whole device, `each`, `profile` and `placement`.
     #[serde(default)]
     attributes: Vec<AttributeSource>,
     /// The rule by which the part is found among the devices with `part_of` after it was made.
     pub found: FoundPart,
-    /// The parts of this table are made all at once, by the steps of any of them, and removed at
-    /// once. Parts of other tables of the same devices cannot exist at the same time, and these
-    /// tables must have this key too.
+    /// Whether all parts of this table are made in one operation, by the steps of any one of them,
+    /// and removed in one operation. Parts of other tables of the same device cannot exist at the
+    /// same time, and those tables must set this key too.
     #[serde(default)]
     pub together: bool,
     /// The steps that make the part, one after another: programs, each with absolute path and
     /// arguments, by template; or tables with `file` and `write`. A step with an empty argument or
     /// text is left out.
     pub make: Vec<PartStep>,
-    /// The steps that remove the part, also if making it failed half-way. Each step is done even if
-    /// the previous one failed.
+    /// The steps that remove the part. They are also done if a step of `make` failed. Each step is
+    /// done even if the previous one failed.
     pub remove: Vec<PartStep>,
     /// The time limit of each step in seconds. After it, a program and all processes of its group
     /// are killed, and a write is no longer waited for. Default 30.
@@ -118,13 +120,13 @@ pub struct Parts {
     pub timeout: Timeout,
 }
 
-/// The reason why a part is invalid, as text.
+/// A message for people about the reason why a part is invalid.
 pub(crate) type PartFault = String;
 
 /// Checks that a text is a valid profile.
 pub(crate) fn check_profile(text: &str) -> Result<(), PartFault> {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".+-_".contains(c);
-    if (1..=32).contains(&text.len()) && text.chars().all(fits) {
+    let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".+-_".contains(c);
+    if (1..=32).contains(&text.len()) && text.chars().all(is_valid) {
         Ok(())
     } else {
         let text = excerpt(text);
@@ -134,19 +136,21 @@ pub(crate) fn check_profile(text: &str) -> Result<(), PartFault> {
     }
 }
 
-/// Parses a whole number that was filled in for the key `key`.
+/// Parses the whole number that the template of a key was filled in to. `key` names the key in the
+/// error.
 pub(crate) fn parse_number(key: &str, text: &str) -> Result<u64, PartFault> {
     let number = text.trim().parse();
     number.map_err(|_| format!("`{key}`: `{}` is not a number", excerpt(text)))
 }
 
-/// Returns the slots of each placement. Each part has `slots` of them.
+/// Parses the placements of a part and returns the range of slots that each of them takes. `slots`
+/// is the number of slots of one part.
 pub(crate) fn parse_placements(
     placements: &str,
     slots: &str,
 ) -> Result<Vec<Range<u16>>, PartFault> {
     let slots = parse_number("slots", slots)?;
-    let mut places: Vec<Range<u16>> = Vec::new();
+    let mut slot_ranges: Vec<Range<u16>> = Vec::new();
     for text in placements.split(',') {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let (first, last) = (
@@ -168,18 +172,18 @@ pub(crate) fn parse_placements(
             if slots == 0 {
                 return Err("a part takes at least one of the `slots`".into());
             }
-            if places.iter().any(|place| place.start == first) {
+            if slot_ranges.iter().any(|other| other.start == first) {
                 return Err("`placements` names a place twice".into());
             }
-            places.push(first..end);
+            slot_ranges.push(first..end);
         }
     }
-    Ok(places)
+    Ok(slot_ranges)
 }
 
 impl Parts {
-    /// Returns all templates over the attributes of the whole device and of the table.
-    pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
+    /// Returns the templates that may use `placement`: those of the steps, and `equals` of `found`.
+    pub(super) fn placement_templates(&self) -> impl Iterator<Item = &Template> {
         let steps = self.make.iter().chain(&self.remove);
         let steps = steps.flat_map(|step| match step {
             PartStep::Run(command) => command.iter().collect::<Vec<_>>(),
@@ -188,26 +192,28 @@ impl Parts {
         steps.chain([&self.found.equals])
     }
 
-    /// Returns the templates that are the same for all placements.
+    /// Returns the templates that are filled in once for all placements of the part.
     pub(super) fn common_templates(&self) -> impl Iterator<Item = &Template> {
-        let takes = self.takes.values().chain(self.has.values());
-        let takes = takes.chain(&self.slots);
-        takes.chain([&self.profile, &self.placements])
+        self.consumed_counters
+            .values()
+            .chain(self.device_counters.values())
+            .chain(&self.slots)
+            .chain([&self.profile, &self.placements])
     }
 
-    /// Returns the attributes that are read once for all placements, and those that are read for
-    /// each placement.
-    pub(crate) fn attributes(&self) -> (&[AttributeSource], &[AttributeSource]) {
-        let placement = AttributeName::of_part().into_iter().next_back();
-        let is_of_place = |source: &AttributeSource| {
+    /// Returns the sources of attributes in two parts: those that are read once for all placements,
+    /// and, from the first source that uses `placement` on, those that are read for each placement.
+    pub(crate) fn split_attributes(&self) -> (&[AttributeSource], &[AttributeSource]) {
+        let placement = AttributeName::part_attributes().into_iter().next_back();
+        let uses_placement = |source: &AttributeSource| {
             source.templates().any(|template| {
                 let mut names = template.attributes();
                 names.any(|name| Some(name) == placement.as_ref())
             })
         };
-        let first = self.attributes.iter().position(is_of_place);
+        let first_of_placement = self.attributes.iter().position(uses_placement);
         self.attributes
-            .split_at(first.unwrap_or(self.attributes.len()))
+            .split_at(first_of_placement.unwrap_or(self.attributes.len()))
     }
 
     /// Checks the rules that do not depend on a device. The other rules are checked for each
@@ -223,12 +229,12 @@ impl Parts {
                 .map_or("1".to_owned(), Template::to_string);
             parse_placements(&self.placements.to_string(), &slots)?;
         }
-        let amounts = self.takes.iter().chain(&self.has);
+        let amounts = self.consumed_counters.iter().chain(&self.device_counters);
         for (name, amount) in amounts.filter(|(_, amount)| is_fixed(amount)) {
             parse_number(name, &amount.to_string())?;
         }
         for (key, steps) in [("make", &self.make), ("remove", &self.remove)] {
-            if steps.is_empty() || !steps.iter().all(PartStep::has_fixed_programs) {
+            if steps.is_empty() || !steps.iter().all(PartStep::is_allowed) {
                 return Err(format!(
                     "`{key}` is a list of programs, each a list that begins with an absolute \
                      path, or of tables with a `file` below /sys"
@@ -249,8 +255,9 @@ impl Parts {
 }
 
 impl PartStep {
-    /// Returns whether the path of the program is fixed. A path by template could be any program.
-    fn has_fixed_programs(&self) -> bool {
+    /// Returns whether the step runs a program at a fixed path, or writes to a file below /sys. A
+    /// path with an attribute could name any program.
+    fn is_allowed(&self) -> bool {
         match self {
             PartStep::Run(command) => command
                 .first()
@@ -260,8 +267,8 @@ impl PartStep {
     }
 }
 
-/// Returns the default time limit of a step, 30 seconds. It is shorter than the 45 seconds for which
-/// the kubelet waits for the preparation of a claim.
+/// Returns the default time limit of a step, 30 seconds. It is shorter than the 45 seconds for
+/// which the kubelet waits for the preparation of a claim.
 fn default_timeout() -> Timeout {
     Timeout::from_seconds(30)
 }
@@ -273,7 +280,7 @@ pub(super) fn is_fixed(template: &Template) -> bool {
 
 impl<'de> Deserialize<'de> for Parts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // This calls the derived function, which `remote = "Self"` makes an inherent one.
+        // This calls the derived function, which is an inherent one because of `remote = "Self"`.
         let parts = Self::deserialize(deserializer)?;
         parts.check().map_err(D::Error::custom)?;
         Ok(parts)

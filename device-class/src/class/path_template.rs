@@ -20,18 +20,19 @@ pub enum PathTemplateError {
 }
 
 impl PathTemplate {
-    /// Fills in the attributes and checks the path once more, because an attribute comes from
-    /// the hardware and may contain `/` or `..`.
+    /// Fills in the attributes, and checks the resulting path again: the value of an attribute
+    /// comes from the hardware and may contain `/` or `..`.
     pub fn fill(
         &self,
         attributes: &crate::template::Attributes,
     ) -> Result<std::path::PathBuf, PathTemplateError> {
-        let filled = self.0.fill(attributes)?;
-        let as_many = filled.matches('/').count() == self.0.to_string().matches('/').count();
-        if !as_many || !is_plain(&filled) {
-            return Err(PathTemplateError::Path(crate::name::excerpt(&filled)));
+        let filled_path = self.0.fill(attributes)?;
+        let is_same_depth =
+            filled_path.matches('/').count() == self.0.to_string().matches('/').count();
+        if !is_same_depth || !is_plain_path(&filled_path) {
+            return Err(PathTemplateError::Path(crate::name::excerpt(&filled_path)));
         }
-        Ok(filled.into())
+        Ok(filled_path.into())
     }
 
     /// Returns whether every filled-in path lies under `directory`. Only the texts of the templates
@@ -39,11 +40,11 @@ impl PathTemplate {
     pub(super) fn is_under(&self, directory: &Self) -> bool {
         let (path, directory) = (self.0.to_string(), directory.0.to_string());
         path.strip_prefix(&directory)
-            .is_some_and(|below| below.starts_with('/'))
+            .is_some_and(|suffix| suffix.starts_with('/'))
     }
 
-    /// Returns the same path below another root directory.
-    pub(crate) fn below(&self, root: &Self) -> Result<Self, PathTemplateError> {
+    /// Returns the template with the path `root` prepended.
+    pub(crate) fn with_root(&self, root: &Self) -> Result<Self, PathTemplateError> {
         let root = root.0.to_string();
         Self::try_from(format!("{}{}", root.trim_end_matches('/'), self.0))
     }
@@ -53,13 +54,14 @@ impl PathTemplate {
     }
 }
 
-/// Returns whether a text is an absolute path, other than `/`, without `.` and `..`.
-pub(crate) fn is_plain(path: &str) -> bool {
-    let Some(relative) = path.strip_prefix('/') else {
+/// Returns whether a text is an absolute path, other than `/`, without empty components, `.` and
+/// `..`.
+pub(crate) fn is_plain_path(path: &str) -> bool {
+    let Some(relative_path) = path.strip_prefix('/') else {
         return false;
     };
     !path.contains('\0')
-        && relative
+        && relative_path
             .split('/')
             .all(|part| !matches!(part, "" | "." | ".."))
 }
@@ -68,7 +70,7 @@ impl TryFrom<String> for PathTemplate {
     type Error = PathTemplateError;
 
     fn try_from(text: String) -> Result<Self, PathTemplateError> {
-        if text == "/" || is_plain(&text) {
+        if text == "/" || is_plain_path(&text) {
             Ok(PathTemplate(Template::try_from(text)?))
         } else {
             Err(PathTemplateError::Path(crate::name::excerpt(&text)))

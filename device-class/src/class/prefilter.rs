@@ -5,7 +5,7 @@
 use memchr::arch::all::memchr::One;
 use toml::de::{DeTable, DeValue};
 
-use crate::strict_toml::EXTENDS;
+use crate::strict_toml::EXTENDS_KEY;
 
 /// Returns whether a class file must be parsed for a container, because its request variable may be
 /// one for which `is_set` returns true. Most containers request no device, and parsing every class
@@ -15,48 +15,48 @@ use crate::strict_toml::EXTENDS;
 /// which no variable is found is incomplete, or written in a way that this search does not
 /// understand. It is parsed too, so that a mistake in it is reported.
 pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
-    // The portable search is used, because the choice of a faster one for this processor needs the
-    // instruction `cpuid`, which costs microseconds on a virtual machine.
+    // The portable search is used: memchr's default search selects an implementation for the
+    // processor with the instruction `cpuid`, which takes microseconds on a virtual machine.
     let rare_letter = One::new(b'v');
     let mut has_variable = false;
-    for v in rare_letter.iter(text.as_bytes()) {
-        let Some(variable) = find_env_value(text, v) else {
+    for v_offset in rare_letter.iter(text.as_bytes()) {
+        let Some(variable) = find_env_value(text, v_offset) else {
             continue;
         };
         if is_set(variable) {
             return true;
         }
-        has_variable |= !has_variable && !may_be_prose(text, v);
+        has_variable |= !has_variable && !may_be_prose(text, v_offset);
     }
     !has_variable || has_escapes(text)
 }
 
-/// Returns the value of the key `env` whose letter `v` is at the offset `v` of the text. Between the
-/// key and its value are only blanks, `=`, quotes, and the line break at the beginning of a
-/// multi-line string (TOML 1.1, "Key/Value Pair" and "String"). If a valid file has no escapes, its
-/// request variable is the value of one of these keys.
-fn find_env_value(text: &str, v: usize) -> Option<&str> {
-    let before = text[..v].strip_suffix("en")?;
-    if before.ends_with(|c| is_name_part(c) || c == '-') {
+/// Returns the value of the key `env` whose letter `v` is at `v_offset`. Between the key and its
+/// value are only blanks, `=`, quotes, and the line break at the beginning of a multi-line string
+/// (TOML 1.1, "Key/Value Pair" and "String"). In a valid file without escapes, the request variable
+/// is the value of one of the keys that this function finds.
+fn find_env_value(text: &str, v_offset: usize) -> Option<&str> {
+    let text_before_key = text[..v_offset].strip_suffix("en")?;
+    if text_before_key.ends_with(|c| is_variable_char(c) || c == '-') {
         return None;
     }
-    let value = text[v + 1..].trim_start_matches(['"', '\'', '=', ' ', '\t', '\r', '\n']);
+    let value = text[v_offset + 1..].trim_start_matches(['"', '\'', '=', ' ', '\t', '\r', '\n']);
     let (name, _) = value.split_once(['"', '\''])?;
-    name.chars().all(is_name_part).then_some(name)
+    name.chars().all(is_variable_char).then_some(name)
 }
 
-/// Returns whether the offset may be inside a comment, which can begin anywhere on a line, or inside
-/// a multi-line string.
-fn may_be_prose(text: &str, at: usize) -> bool {
-    let before = &text[..at];
-    let line = before.rsplit('\n').next();
+/// Returns whether the offset may be inside a comment, which can begin anywhere on a line, or
+/// inside a multi-line string.
+fn may_be_prose(text: &str, offset: usize) -> bool {
+    let text_before = &text[..offset];
+    let line = text_before.rsplit('\n').next();
     line.is_some_and(|line| line.contains('#'))
         || ["'''", "\"\"\""]
             .iter()
-            .any(|quotes| before.contains(quotes))
+            .any(|quotes| text_before.contains(quotes))
 }
 
-fn is_name_part(c: char) -> bool {
+fn is_variable_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
@@ -64,8 +64,8 @@ fn is_name_part(c: char) -> bool {
 /// continues on the next line.
 fn has_escapes(text: &str) -> bool {
     let bytes = text.as_bytes();
-    One::new(b'\\').iter(bytes).any(|at| {
-        let escape = bytes.get(at + 1);
+    One::new(b'\\').iter(bytes).any(|offset| {
+        let escape = bytes.get(offset + 1);
         matches!(
             escape,
             Some(b'u' | b'U' | b'x' | b' ' | b'\t' | b'\r' | b'\n')
@@ -74,7 +74,7 @@ fn has_escapes(text: &str) -> bool {
 }
 
 /// Parses a class file and returns its request variable. Parts of the text with errors are skipped.
-pub(crate) fn request_variable(text: &str) -> Option<String> {
+pub(crate) fn find_request_variable(text: &str) -> Option<String> {
     let (table, _) = DeTable::parse_recoverable(text);
     let DeValue::Table(request) = table.get_ref().get("request")?.get_ref() else {
         return None;
@@ -85,12 +85,15 @@ pub(crate) fn request_variable(text: &str) -> Option<String> {
 
 /// Returns the name of the class that a class file extends: the value of a key `extends` at the
 /// beginning of a line, before all tables. Parsing verifies later that the value is right.
-pub(crate) fn extends(text: &str) -> Option<&str> {
+pub(crate) fn find_extended_class(text: &str) -> Option<&str> {
     let lines = text.lines().take_while(|line| !line.starts_with('['));
-    let mut values = lines.filter_map(|line| line.strip_prefix(EXTENDS)?.trim().strip_prefix('='));
-    let quoted = values.next()?.trim_start();
-    let quote = quoted.starts_with(['"', '\'']).then(|| &quoted[..1])?;
-    Some(quoted[1..].split_once(quote)?.0)
+    let mut values =
+        lines.filter_map(|line| line.strip_prefix(EXTENDS_KEY)?.trim().strip_prefix('='));
+    let quoted_value = values.next()?.trim_start();
+    let quote = quoted_value
+        .starts_with(['"', '\''])
+        .then(|| &quoted_value[..1])?;
+    Some(quoted_value[1..].split_once(quote)?.0)
 }
 
 #[cfg(test)]
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_a_class_extends_is_known_without_parsing_it() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("version = 1\nextends = \"gpu\"\n[request]\n", Some("gpu")),
             ("extends='gpu' # with less memory", Some("gpu")),
             ("extends = \"gp u\"", Some("gp u")),
@@ -110,7 +113,7 @@ mod tests {
             ("extends = \"gpu", None),
             ("extends", None),
         ] {
-            assert_eq!(extends(text), wanted, "{text}");
+            assert_eq!(find_extended_class(text), expected, "{text}");
         }
     }
 
@@ -152,7 +155,7 @@ mod tests {
             );
             assert!(may_be_requested(text, |name| name == "X_DEVICES"), "{text}");
             assert_eq!(
-                request_variable(text).as_deref(),
+                find_request_variable(text).as_deref(),
                 Some("X_DEVICES"),
                 "{text}"
             );
@@ -214,7 +217,7 @@ mod tests {
             ("\u{fffd}", None),
             ("", None),
         ] {
-            assert_eq!(request_variable(text).as_deref(), variable, "{text}");
+            assert_eq!(find_request_variable(text).as_deref(), variable, "{text}");
         }
     }
 }

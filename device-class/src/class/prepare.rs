@@ -32,11 +32,12 @@ pub struct Prepare {
     pub equals: Template,
 }
 
-/// The time limit of all programs for one container together. The kubelet gives up a container's
-/// start after 120 s (`runtimeRequestTimeout`), and the reason should be reported before.
+/// The time limit for all programs that prepare the devices of one container together. The kubelet
+/// gives up the start of a container after 120 s (`runtimeRequestTimeout`); the limit is lower, so
+/// that the hook reports the reason before.
 pub const MAX_CONTAINER_START: Duration = Duration::from_secs(100);
 
-/// A number of seconds from 1 to [`MAX_CONTAINER_START`].
+/// The time limit of a program: from 1 second to [`MAX_CONTAINER_START`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub struct Timeout(Duration);
@@ -55,10 +56,12 @@ impl TryFrom<i64> for Timeout {
     type Error = String;
 
     fn try_from(seconds: i64) -> Result<Self, String> {
-        const MOST: u64 = MAX_CONTAINER_START.as_secs();
+        const MAX_SECONDS: u64 = MAX_CONTAINER_START.as_secs();
         match u64::try_from(seconds) {
-            Ok(seconds @ 1..=MOST) => Ok(Timeout(Duration::from_secs(seconds))),
-            _ => Err(format!("{seconds} seconds is not between 1 and {MOST}")),
+            Ok(seconds @ 1..=MAX_SECONDS) => Ok(Timeout(Duration::from_secs(seconds))),
+            _ => Err(format!(
+                "{seconds} seconds is not between 1 and {MAX_SECONDS}"
+            )),
         }
     }
 }

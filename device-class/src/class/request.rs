@@ -16,7 +16,7 @@ use crate::template::Template;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "request"))]
 pub struct RequestSpec {
-    /// The variable that lists devices: `all`, `none`, `void`, or a
+    /// The variable by which a container requests devices. Its value is `all`, `none`, `void`, or a
     /// comma-separated list of ids, aliases, paths in /dev, indices and ranges.
     pub env: EnvName,
     /// The variable that lists capabilities. Required if the class uses
@@ -26,16 +26,16 @@ pub struct RequestSpec {
     /// "trace" }`. These capabilities are not among `all`.
     #[serde(default)]
     pub switches: BTreeMap<EnvName, BTreeMap<String, CapabilityName>>,
-    /// Capabilities that a container gets only where the request itself grants its devices: in pods
-    /// of `trusted_pods`, and outside pods if it may have CAP_SYS_ADMIN. Any other container that
-    /// requests them is refused.
+    /// Capabilities that a container gets only if no allocation is needed for its devices: in pods
+    /// of `trusted_pods`, and outside pods if the container may have CAP_SYS_ADMIN. Any other
+    /// container that requests one of them is refused.
     #[serde(default)]
     pub trusted_capabilities: Vec<CapabilityName>,
-    /// The capabilities of a container that sets no capabilities.
+    /// The capabilities of a container that requests no capabilities.
     #[serde(default)]
     pub default_capabilities: Vec<CapabilityName>,
-    /// A container that names a capability which the class does not have is refused. Default: the
-    /// name is ignored, with a note, if the class has another capability of the list.
+    /// Whether a container is refused if it names a capability that the class does not have.
+    /// Default: the name is ignored, with a note, if the class has another capability of the list.
     #[serde(default)]
     pub refuses_unknown_capabilities: bool,
     /// Capabilities that a capability includes: their libraries, files and
@@ -58,13 +58,13 @@ pub struct RequestSpec {
     /// name is an error.
     #[serde(default)]
     pub ignores_unknown: bool,
-    /// Whether a request is left out, with a warning, on a host that has no device of the class,
-    /// also if it names devices. It is for a variable that a cluster or an image sets for every
+    /// Whether a request is ignored, with a warning, on a host that has no device of the class,
+    /// even if it names devices. This is for a variable that a cluster or an image sets for every
     /// container. Default: such a request is an error, unless it is for all devices.
     #[serde(default)]
     pub ignores_absence: bool,
-    /// Variables by which the vendor's own software would give something else than whole devices,
-    /// each with advice for its users. A request with one of them is refused.
+    /// Variables by which the vendor's own software would select something other than whole
+    /// devices, each with advice for users. A request with one of these variables is refused.
     #[serde(default)]
     pub refused_env: BTreeMap<String, String>,
     /// Requirements of images on the host.
@@ -74,8 +74,8 @@ pub struct RequestSpec {
 }
 
 impl RequestSpec {
-    /// Returns whether names that no device has are left out of a request, on a host that has
-    /// devices of the class or not.
+    /// Returns whether unknown device names in a request are ignored, and are not an error.
+    /// `host_has_devices` says whether the host has devices of the class.
     pub fn leaves_out_unknown(&self, host_has_devices: bool) -> bool {
         self.ignores_unknown || (self.ignores_absence && !host_has_devices)
     }
@@ -89,38 +89,41 @@ impl RequestSpec {
     /// Returns the capabilities of a container that names no capability: the default
     /// capabilities, and all capabilities that these imply.
     pub fn capabilities_by_default(&self) -> BTreeSet<CapabilityName> {
-        let named = inserted(self.default_capabilities.iter().cloned());
-        self.with_implied(&named)
+        let capabilities = inserted(self.default_capabilities.iter().cloned());
+        self.with_implied(&capabilities)
     }
 
-    /// Returns the named capabilities and all capabilities that these imply.
-    pub fn with_implied(&self, named: &BTreeSet<CapabilityName>) -> BTreeSet<CapabilityName> {
-        let mut all = named.clone();
-        let mut unseen: Vec<&CapabilityName> = named.iter().collect();
-        while let Some(name) = unseen.pop() {
+    /// Returns `capabilities`, and all capabilities that they imply directly or through others.
+    pub fn with_implied(
+        &self,
+        capabilities: &BTreeSet<CapabilityName>,
+    ) -> BTreeSet<CapabilityName> {
+        let mut names = capabilities.clone();
+        let mut pending_names: Vec<&CapabilityName> = capabilities.iter().collect();
+        while let Some(name) = pending_names.pop() {
             for implied in self.implies.get(name).into_iter().flatten() {
-                if all.insert(implied.clone()) {
-                    unseen.push(implied);
+                if names.insert(implied.clone()) {
+                    pending_names.push(implied);
                 }
             }
         }
-        all
+        names
     }
 }
 
 /// # `[request.requirements]`
 ///
 /// Variables in which an image states its requirements on the host, such as
-/// `toolkit>=12.4 brand=x,driver>=470`: alternatives are separated by spaces,
-/// the conditions of one by commas. An alternative with a name that is not in
-/// `values` is used only if no other can be evaluated; its unknown conditions
-/// then count as met, with a note.
+/// `toolkit>=12.4 brand=x,driver>=470`. Alternatives are separated by spaces, and
+/// the conditions of an alternative by commas. An alternative with a name that is
+/// not in `values` is used only if no other alternative can be evaluated. Its
+/// unknown conditions then count as met, with a note.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "requirements"))]
 pub struct RequirementSpec {
-    /// The prefix of the variables. All that are set must be met.
+    /// The prefix of the variables. The requirements of all variables that are set must be met.
     pub env_prefix: EnvName,
     /// Prefixes of variables that are not requirements although they begin with
     /// `env_prefix`.
@@ -130,19 +133,19 @@ pub struct RequirementSpec {
     /// TRUE or True.
     pub disable_env: Option<EnvName>,
     /// The names that requirements may use, with their values, by template over the attributes of
-    /// each device. An empty value is not known. For a container without a device, requirements on
-    /// devices count as met.
+    /// each device. An empty value counts as unknown. For a container without a device,
+    /// requirements on devices count as met.
     pub values: BTreeMap<WordName, Template>,
-    /// The name of a version in `values` whose minor number does not decide: a requirement
-    /// that another minor version of the same major version would meet is a warning.
+    /// The name of a version in `values`. If a requirement is not met, but another minor version of
+    /// the same major version would meet it, there is only a warning.
     pub warn_within_major: Option<WordName>,
 }
 
 impl RequirementSpec {
     /// Returns whether a variable of this name is a requirement.
     pub fn is_requirement(&self, name: &str) -> bool {
-        let begins = |prefix: &EnvName| name.starts_with(prefix.as_str());
-        begins(&self.env_prefix) && !self.except_prefixes.iter().any(begins)
+        let has_prefix = |prefix: &EnvName| name.starts_with(prefix.as_str());
+        has_prefix(&self.env_prefix) && !self.except_prefixes.iter().any(has_prefix)
     }
 
     /// Describes the settings by which a user of the class, or the host's administrator, disables
@@ -165,14 +168,14 @@ impl RequirementSpec {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "pairs"))]
 pub struct PairSpec {
-    /// The prefix of a pair's first variable, which selects the device; a
-    /// number follows.
+    /// The prefix of the name of a pair's first variable, which selects the device. The
+    /// number of the pair follows the prefix.
     pub select_env: EnvName,
     /// The text that the first variable must equal to select a device, by
     /// template over the device's attributes.
     pub select: Template,
-    /// The prefix of a pair's second variable, which holds the value; the same
-    /// number follows.
+    /// The prefix of the name of a pair's second variable, which holds the value. The
+    /// same number follows the prefix.
     pub value_env: EnvName,
     /// The attribute in which `[prepare]` finds the second variable's value.
     pub attribute: AttributeName,
@@ -182,7 +185,8 @@ pub struct PairSpec {
     pub normalize: Normalize,
 }
 
-/// The normalization by which texts with the same meaning become equal.
+/// The normalization of texts before they are compared, so that texts with the same meaning are
+/// equal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -190,12 +194,13 @@ pub enum Normalize {
     /// Texts are compared in lower case.
     #[default]
     Lower,
-    /// Hexadecimal ids: by lower case and without dashes.
+    /// Hexadecimal ids are compared in lower case and without dashes.
     Hex,
 }
 
 impl PairSpec {
-    /// Converts a text of a pair to the form in which texts are compared.
+    /// Converts a value of one of the two variables, or of `select`, to the normalized form in
+    /// which they are compared.
     pub fn canonical(&self, text: &str) -> String {
         let text = text.trim().to_ascii_lowercase();
         match self.normalize {

@@ -5,7 +5,8 @@
 /// boathook-device-class schema` regenerates the file.
 pub const JSON_SCHEMA: &str = include_str!("../../schema.json");
 
-/// An element of a list of tables that have a short form.
+/// A value that is either a table or, in short form, a text. The schema describes a type with a
+/// short form by this enum.
 #[cfg(test)]
 #[derive(schemars::JsonSchema)]
 #[schemars(untagged)]

@@ -15,8 +15,8 @@ use super::sharing::ReplicaCount;
 use crate::name::{AttributeName, CapabilityName, EnvName, GroupName, excerpt};
 use crate::template::Template;
 
-/// The table `[class.NAME]`, with the differences between this host and the class file. Values that
-/// the class file can have too are already merged into the class.
+/// The table `[class.NAME]` of config.toml, by which an administrator changes a class on this host.
+/// A value that a class file can have too is also merged into the [`super::ClassSpec`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -27,27 +27,30 @@ pub struct ClassConfig {
     /// A directory whose subdirectory `dev` has the class's device nodes, if they are not in /dev.
     /// Containers get the nodes under /dev.
     pub dev_root: Option<PathTemplate>,
-    /// Directories with libraries that the loader's cache does not have, before those
-    /// of the class.
+    /// Directories with libraries that the loader's cache does not have. They are searched before
+    /// those of the class.
     pub library_directories: Vec<PathTemplate>,
-    /// Directories with programs of the driver, before those of the class.
+    /// Directories with programs of the driver. They are searched before those of the class.
     pub program_directories: Vec<PathTemplate>,
     /// Whether the class is offered on this host.
     pub enabled: Option<bool>,
-    /// Whether running containers follow the devices of the class. Overrides the class file.
+    /// Whether `boathook follow` keeps the devices of running containers up to date. Overrides the
+    /// class file.
     pub follow: Option<bool>,
-    /// Whether programs in these containers get announcements. Overrides the class file.
+    /// Whether programs in a container get a message when a followed device comes or goes.
+    /// Overrides the class file.
     pub announce: Option<bool>,
-    /// Whether containers start without a device that is absent, and get it when it comes, instead
-    /// of what the class says.
+    /// Whether a container starts without a device that the host does not have, and gets the device
+    /// when it comes. Overrides the class file.
     pub late: Option<bool>,
-    /// Whether the class's programs are run for facts, and these used. Default `true`.
+    /// Whether the programs of the class that report facts are run, and their facts are used.
+    /// Default `true`.
     pub facts: Option<bool>,
     /// Whether the requirements of images on the host are checked. Default `true`.
     pub requirements: Option<bool>,
     /// The program that offers the class on this host.
     pub serve: Server,
-    /// Whether this program runs the programs of the class's health checks.
+    /// Whether the program that offers the class runs the programs of its health checks.
     pub health_programs: bool,
     /// Further values for the `map` of each attribute. They take precedence over those of the
     /// class.
@@ -56,41 +59,45 @@ pub struct ClassConfig {
     /// such as the one in which a daemon of the driver has its sockets.
     #[cfg_attr(test, schemars(with = "Vec<super::schema::TextOr<Directory>>"))]
     pub directories: Vec<Directory>,
-    /// The mode of the class's nodes in containers, instead of the class's or the host's.
+    /// The mode of the class's device nodes in containers. It overrides the class file and the mode
+    /// of the host's nodes.
     pub node_mode: Option<NodeMode>,
-    /// The number of the group of the class's nodes in containers.
+    /// The number of the group of the class's device nodes in containers.
     pub node_gid: Option<GroupId>,
     /// In place of `node_gid`: the name of a group of this host.
     pub node_group: Option<GroupName>,
     /// The number of containers that may have a device at once, for all devices or by resource.
     /// Overrides the class file.
     pub replicas: Option<Replicas>,
-    /// The maximum number of shares of one container.
+    /// The maximum number of shares of devices that one container may have.
     pub max_per_container: Option<ReplicaCount>,
     /// The choice of devices that the plugin recommends for one container.
     pub placement: Option<Preference>,
-    /// Further variables of devices, or other values for variables of the class.
+    /// Environment variables that a container gets with a device: further ones, or other values for
+    /// those of the class.
     pub env: BTreeMap<EnvName, Template>,
-    /// The capabilities of a container that sets no capabilities. Overrides the class file.
+    /// The capabilities of a container that requests no capabilities. Overrides the class file.
     pub default_capabilities: Option<Vec<CapabilityName>>,
-    /// The resource. Overrides the class file.
+    /// The resource under which the devices are offered. Overrides the class file.
     pub resource: Option<Template>,
-    /// The only devices that this host offers.
-    pub only: Option<Vec<DeviceFilter>>,
+    /// The devices that this host offers. Default: all devices.
+    #[serde(rename = "only")]
+    pub allowed_devices: Option<Vec<DeviceFilter>>,
     /// The devices that this host does not offer.
     pub except: Vec<DeviceFilter>,
-    /// Capabilities that no container gets: a request that names one is refused.
+    /// Capabilities that no container gets. A request that names one of them is refused.
     pub forbid: BTreeSet<CapabilityName>,
-    /// Pods that get the devices that they request of this class, without an allocation.
+    /// Pods that get the devices of this class that they request, without an allocation.
     pub trusted_pods: Vec<PodPattern>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
 pub enum Replicas {
-    /// The number for each device.
+    /// The number of replicas of each device.
     All(ReplicaCount),
-    /// The number for each device of these resources. Devices of other resources are not shared.
+    /// The number of replicas of each device, by resource. Devices of other resources are not
+    /// shared.
     ByResource(BTreeMap<String, ReplicaCount>),
 }
 
@@ -100,8 +107,8 @@ impl<'de> Deserialize<'de> for Replicas {
     }
 }
 
-/// This visitor is used in place of an untagged enum, whose errors do not name the fault of a
-/// number.
+/// Deserializes [`Replicas`]. A derived untagged enum is not used, because its error would not say
+/// why a number is invalid.
 struct ReplicasVisitor;
 
 impl<'de> Visitor<'de> for ReplicasVisitor {
@@ -123,9 +130,9 @@ impl<'de> Visitor<'de> for ReplicasVisitor {
 }
 
 impl ClassConfig {
-    /// Returns the number of containers that may have a device of a resource at once, if it is
-    /// configured by resource.
-    pub(crate) fn replicas_of(&self, resource: &str) -> Option<ReplicaCount> {
+    /// Returns the number of containers that may have a device of the resource at once. Returns
+    /// `None` if config.toml does not set a number for this resource.
+    pub(crate) fn find_replica_count(&self, resource: &str) -> Option<ReplicaCount> {
         match self.replicas.as_ref()? {
             Replicas::All(_) => None,
             Replicas::ByResource(replicas) => replicas.get(resource).copied(),
@@ -138,31 +145,33 @@ impl ClassConfig {
     }
 }
 
-/// The program that offers a class's devices to Kubernetes. Only one of the two may do so, because
-/// neither knows the allocations of the other.
+/// The program that offers the devices of a class to Kubernetes: the plugin or the DRA driver. Not
+/// both may offer a class, because neither knows the allocations of the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Server {
-    /// `boathook-plugin`, as an extended resource.
+    /// `boathook-plugin` offers the devices as an extended resource.
     #[default]
     Plugin,
-    /// `boathook-dra`, for resource claims.
+    /// `boathook-dra` offers the devices for resource claims.
     Dra,
 }
 
-/// Selects devices by a name that a request may use, or by attributes.
+/// An entry of `only` or `except`: a rule that selects devices by a name that a request may use, or
+/// by attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a device's id, or a table of attributes")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum DeviceFilter {
     /// An id, an index or an alias.
     Name(String),
-    /// All of these attributes have these values.
+    /// The values that these attributes of a selected device must all have.
     Attributes(BTreeMap<AttributeName, String>),
 }
 
-/// Selects the pods of a namespace, or of one workload in it.
+/// A pattern for pods: all pods of a namespace, or those of one workload in it, whose names begin
+/// with the name of the workload.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PodPattern {
@@ -175,8 +184,8 @@ impl PodPattern {
     pub fn matches(&self, namespace: &str, pod: &str) -> bool {
         self.namespace == namespace
             && self.name.as_deref().is_none_or(|name| {
-                let rest = pod.strip_prefix(name);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+                let suffix = pod.strip_prefix(name);
+                suffix.is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('-'))
             })
     }
 }
@@ -189,12 +198,14 @@ impl TryFrom<String> for PodPattern {
             None => (text.as_str(), None),
             Some((namespace, name)) => (namespace, Some(name)),
         };
-        // RFC 1123 labels and, for a pod's name, subdomains.
-        let fits = |part: &str| {
-            let fit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-            !part.is_empty() && part.chars().all(fit)
+        // The name of a namespace is an RFC 1123 label, and the name of a pod is an RFC 1123
+        // subdomain.
+        let is_valid_name = |part: &str| {
+            let is_valid_char =
+                |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+            !part.is_empty() && part.chars().all(is_valid_char)
         };
-        if fits(namespace) && name.is_none_or(fits) {
+        if is_valid_name(namespace) && name.is_none_or(is_valid_name) {
             Ok(PodPattern {
                 namespace: namespace.to_owned(),
                 name: name.map(str::to_owned),

@@ -5,8 +5,9 @@ use serde::Deserialize;
 use crate::name::EnvName;
 use crate::template::Template;
 
-/// The maximum number of replicas of a device, enough for one per MiB of 64 GB. The kubelet gets a
-/// list of all replicas.
+/// The maximum number of replicas of a device, which is enough for one replica per MiB of a device
+/// with 64 GB of memory. It is limited, because the plugin sends a list of all replicas to the
+/// kubelet.
 pub const MAX_REPLICAS: u16 = u16::MAX;
 
 /// # `[sharing]`
@@ -17,26 +18,26 @@ pub const MAX_REPLICAS: u16 = u16::MAX;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "sharing"))]
 pub struct Sharing {
-    /// The number of containers that may have a device at once. Each share has an id: `ID::0`,
-    /// `ID::1` and so on.
+    /// The number of containers that may have a device at once. Each container gets one share of
+    /// the device, with an id `ID::0`, `ID::1` and so on.
     pub replicas: Option<ReplicaCount>,
-    /// The number of replicas, by template.
+    /// The number of replicas, by template over the attributes of a device.
     pub replicas_from: Option<Template>,
-    /// All devices of a resource are combined into one, whose id is the resource's name without the
-    /// domain. A container with this device gets all of them.
+    /// Whether all devices of a resource are combined into one device, whose id is the resource's
+    /// name without the domain. A container with this device gets all of them.
     #[serde(default)]
     pub combine: bool,
-    /// Devices of a resource for which this template has the same value are combined into one with
-    /// that value as its id, such as the chips of a card by its serial number. The combined device
-    /// is unhealthy if one of them is.
+    /// A template, such as the serial number of a card. Devices of a resource with the same value
+    /// are combined into one device, whose id is the value. The combined device is unhealthy if one
+    /// of the devices is.
     pub combine_by: Option<Template>,
     /// The variable that the plugin sets to the number of allocated replicas.
     pub count_env: Option<EnvName>,
-    /// The variable that the plugin sets to the number of replicas that the kubelet
-    /// allocates in the same call, which is that of one container.
+    /// The variable that the plugin sets to the number of replicas that the kubelet allocates in
+    /// one call of `Allocate`, which is the number for one container.
     pub call_count_env: Option<EnvName>,
     /// A second resource, whose quantity on a node is the number of devices, such as for a
-    /// scheduler that divides memory by the number of GPUs. It cannot be allocated.
+    /// scheduler that divides memory by the number of GPUs. The resource cannot be allocated.
     pub count_resource: Option<Template>,
     /// Whether all replicas of one container come from one device: the device with the fewest free
     /// replicas that still has enough. An allocation of shares of several devices is refused.

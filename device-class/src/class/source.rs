@@ -1,5 +1,5 @@
-//! The directory trees in which devices are found (`[[discover]]`), and hardware that no driver has
-//! taken (`[[unclaimed]]`).
+//! The directory trees in which devices are searched (`[[discover]]`), and the hardware that is
+//! reported if its driver has not taken it (`[[unclaimed]]`).
 
 use serde::Deserialize;
 
@@ -79,7 +79,7 @@ pub struct UnclaimedHardware {
     pub report: Template,
 }
 
-/// Whether a match may be a symbolic link.
+/// A rule for the path that a pattern matches: whether it must or must not be a symbolic link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

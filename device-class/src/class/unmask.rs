@@ -7,8 +7,8 @@ use crate::pattern::PathPattern;
 
 /// # `unmask`
 ///
-/// A file or directory of a masked directory. A link of /sys/class or /sys/bus is the same link
-/// in the container. Short form: its path.
+/// A file or directory in a masked directory that a container with the device sees nevertheless. A
+/// symbolic link in /sys/class or /sys/bus is the same link in the container. Short form: its path.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -20,10 +20,10 @@ use crate::pattern::PathPattern;
 pub struct Unmask {
     /// The path, by template; it is the same on the host and in the container.
     pub path: PathTemplate,
-    /// A pattern: one path for each match. Templates may use its captures. No match is not an
-    /// error.
+    /// A pattern. There is one path for each match, and templates may use its captures. It is not
+    /// an error if nothing matches.
     pub for_each: Option<PathPattern>,
-    /// Whether it may be missing on the host.
+    /// Whether the file or directory may be missing on the host.
     #[serde(default)]
     pub optional: bool,
 }

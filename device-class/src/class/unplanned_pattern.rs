@@ -1,4 +1,5 @@
-//! Regular expressions on which no injection plan depends.
+//! Regular expressions for labels and for the output of programs. No injection plan depends on
+//! them, so the programs that start containers skip them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,22 +7,23 @@ use serde::Deserialize;
 
 use super::attribute::Pattern;
 
-static ARE_LEFT_OUT: AtomicBool = AtomicBool::new(false);
+static PATTERNS_LEFT_OUT: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process read class files without the expressions on which no plan depends. A
-/// program that starts a container would compile them in vain each time. A mistake in them is
-/// reported by the plugin and by `boathook check`.
+/// Makes this process read class files without compiling the expressions of [`UnplannedPattern`].
+/// The hook calls this function, because compiling expressions that it does not use would delay the
+/// start of every container. The plugin and `boathook check` report mistakes in the expressions.
 pub fn leave_out_unplanned_patterns() {
-    ARE_LEFT_OUT.store(true, Ordering::Relaxed);
+    PATTERNS_LEFT_OUT.store(true, Ordering::Relaxed);
 }
 
 /// Returns whether [`leave_out_unplanned_patterns`] was called.
-pub(super) fn are_left_out() -> bool {
-    ARE_LEFT_OUT.load(Ordering::Relaxed)
+pub(super) fn patterns_are_left_out() -> bool {
+    PATTERNS_LEFT_OUT.load(Ordering::Relaxed)
 }
 
-/// A regular expression for a label, or for the output of a driver's program. It is `None` in a
-/// process that leaves them out.
+/// A regular expression that no injection plan depends on: for a label, or for the output of a
+/// driver's program. The value is `None`, and matches nothing, after
+/// [`leave_out_unplanned_patterns`].
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "String")]
 pub struct UnplannedPattern(Option<regex_lite::Regex>);
@@ -30,7 +32,7 @@ impl TryFrom<String> for UnplannedPattern {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        if are_left_out() {
+        if patterns_are_left_out() {
             return Ok(UnplannedPattern(None));
         }
         Pattern::try_from(text).map(|pattern| UnplannedPattern(Some(pattern.0)))

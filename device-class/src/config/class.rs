@@ -26,33 +26,37 @@ impl Config {
         let Some(config) = self.class.get(name) else {
             return Ok(class);
         };
-        let failed = |reason: String| {
+        let to_file_error = |reason: String| {
             FileError::whole(
                 file,
                 format!("with [class.{name}] of config.toml: {reason}"),
             )
         };
-        config.change(&mut class.spec).map_err(failed)?;
+        config
+            .change_class(&mut class.spec)
+            .map_err(to_file_error)?;
         class.settings = config.clone();
-        let checked = class.check();
-        checked.map_err(|error| failed(error.to_string()))?;
-        config.remove_forbidden(&mut class.spec).map_err(failed)?;
+        let result = class.check();
+        result.map_err(|error| to_file_error(error.to_string()))?;
+        config
+            .remove_forbidden(&mut class.spec)
+            .map_err(to_file_error)?;
         Ok(class)
     }
 }
 
 impl ClassConfig {
-    fn change(&self, spec: &mut ClassSpec) -> Result<(), String> {
+    fn change_class(&self, spec: &mut ClassSpec) -> Result<(), String> {
         let sources = spec
             .discover
             .iter_mut()
             .flat_map(|source| &mut source.attributes);
         for attribute in spec.attributes.iter_mut().chain(sources) {
             let mut names = attribute.names();
-            let further = names.find_map(|name| self.map.get(name));
+            let further_values = names.find_map(|name| self.map.get(name));
             drop(names);
-            if let Some(further) = further {
-                attribute.map.extend(further.clone());
+            if let Some(values) = further_values {
+                attribute.map.extend(values.clone());
             }
         }
         let directories = self.library_directories.iter().cloned();
@@ -87,7 +91,7 @@ impl ClassConfig {
             return Err("`node_gid` and `node_group` both set the group: write one of them".into());
         }
         let sets_group = self.node_gid.is_some() || self.node_group.is_some();
-        for node in nodes(spec) {
+        for node in all_nodes(spec) {
             node.mode = self.node_mode.or(node.mode);
             if sets_group {
                 (node.gid, node.group) = (self.node_gid, self.node_group.clone());
@@ -107,34 +111,36 @@ impl ClassConfig {
             spec.driver_root = Some(root.clone());
         }
         match &self.dev_root {
-            Some(root) => move_nodes(spec, root),
+            Some(root) => move_device_paths(spec, root),
             None => Ok(()),
         }
     }
 }
 
 impl ClassConfig {
-    /// Removes all edits and nodes that only a forbidden capability gives. A container cannot
-    /// get them through `all`, another capability, a default or a CDI file either.
+    /// Removes the edits and nodes of forbidden capabilities from the class. Then no container gets
+    /// them by `all`, by another capability that implies them, by a default or by a CDI file.
     fn remove_forbidden(&self, spec: &mut ClassSpec) -> Result<(), String> {
-        let known = spec.capabilities();
-        if let Some(unknown) = self.forbid.difference(&known).next() {
-            let near = similar::find_most_similar(
+        let class_capabilities = spec.capabilities();
+        if let Some(unknown) = self.forbid.difference(&class_capabilities).next() {
+            let similar_name = similar::find_most_similar(
                 unknown.as_str(),
-                known.iter().map(|name| name.as_str()),
+                class_capabilities.iter().map(|name| name.as_str()),
             );
-            let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            let hint =
+                similar_name.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
             return Err(format!(
-                "`{unknown}` in `forbid` is not a capability of the class{near}"
+                "`{unknown}` in `forbid` is not a capability of the class{hint}"
             ));
         }
-        let is_allowed =
-            |name: &Option<CapabilityName>| !name.as_ref().is_some_and(|n| self.forbid.contains(n));
+        let is_allowed = |name: &Option<CapabilityName>| {
+            !name.as_ref().is_some_and(|name| self.forbid.contains(name))
+        };
         spec.edits.retain(|edits| is_allowed(&edits.capability));
-        let lists = spec.discover.iter_mut().map(|source| &mut source.nodes);
-        let lists = lists.chain(spec.edits.iter_mut().map(|edits| &mut edits.nodes));
-        for list in lists.chain([&mut spec.device.nodes]) {
-            list.retain(|node| is_allowed(&node.capability));
+        let node_lists = spec.discover.iter_mut().map(|source| &mut source.nodes);
+        let node_lists = node_lists.chain(spec.edits.iter_mut().map(|edits| &mut edits.nodes));
+        for nodes in node_lists.chain([&mut spec.device.nodes]) {
+            nodes.retain(|node| is_allowed(&node.capability));
         }
         let request = &mut spec.request;
         request
@@ -153,47 +159,48 @@ impl ClassConfig {
     }
 }
 
-/// Changes the class so that everything in /dev is looked up under another root directory.
-fn move_nodes(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
+/// Changes the paths in /dev of a class, so that they are looked up below another root directory.
+/// The paths in containers are not changed.
+fn move_device_paths(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
     spec.driver_path
         .iter_mut()
-        .try_for_each(|p| move_below(p, root))?;
+        .try_for_each(|pattern| prepend_root(pattern, root))?;
     for source in &mut spec.discover {
         source
             .path
             .iter_mut()
-            .try_for_each(|p| move_below(p, root))?;
+            .try_for_each(|pattern| prepend_root(pattern, root))?;
         for condition in &mut source.require {
             if let Condition::Exists(pattern) | Condition::Absent(pattern) = condition {
-                move_below(pattern, root)?;
+                prepend_root(pattern, root)?;
             }
         }
     }
-    let below = |path: &PathTemplate| path.below(root).map_err(|error| error.to_string());
-    for node in nodes(spec) {
+    let with_root = |path: &PathTemplate| path.with_root(root).map_err(|error| error.to_string());
+    for node in all_nodes(spec) {
         let container_path = node.container_path.take();
         node.container_path = Some(container_path.unwrap_or_else(|| node.path.clone()));
-        node.path = below(&node.path)?;
-        for preferred in &mut node.prefer {
-            *preferred = below(preferred)?;
+        node.path = with_root(&node.path)?;
+        for path in &mut node.prefer {
+            *path = with_root(path)?;
         }
         node.for_each
             .iter_mut()
-            .try_for_each(|p| move_below(p, root))?;
+            .try_for_each(|pattern| prepend_root(pattern, root))?;
     }
     Ok(())
 }
 
-fn nodes(spec: &mut ClassSpec) -> impl Iterator<Item = &mut Node> {
-    let of_sources = spec
+fn all_nodes(spec: &mut ClassSpec) -> impl Iterator<Item = &mut Node> {
+    let source_nodes = spec
         .discover
         .iter_mut()
         .flat_map(|source| &mut source.nodes);
-    let of_edits = spec.edits.iter_mut().flat_map(|edits| &mut edits.nodes);
-    of_sources.chain(&mut spec.device.nodes).chain(of_edits)
+    let edit_nodes = spec.edits.iter_mut().flat_map(|edits| &mut edits.nodes);
+    source_nodes.chain(&mut spec.device.nodes).chain(edit_nodes)
 }
 
-fn move_below(pattern: &mut PathPattern, root: &PathTemplate) -> Result<(), String> {
+fn prepend_root(pattern: &mut PathPattern, root: &PathTemplate) -> Result<(), String> {
     let text = pattern.to_string();
     if text.starts_with("/dev/") {
         let root = root.template().to_string();

@@ -1,5 +1,5 @@
-//! Finds the directories in which Boathook is installed on a host. A host whose /opt or /etc cannot
-//! be written to has others than the usual ones, and a file that names them.
+//! Finds the directories in which Boathook is installed on a host. On a host whose /opt or /etc is
+//! read-only, other directories are used, and a file names them.
 
 use std::fs;
 use std::io;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::read_optional_text;
 use crate::strict_toml::{self, FileError};
 
-/// The file that names the directories. It is absent on a host with the usual ones. `/var/lib` can be
-/// written to on every distribution.
+/// The path of the file that names the directories. A host with the default directories does not
+/// have the file. It is in `/var/lib`, because that directory is writable on every distribution.
 pub const DIRECTORIES_PATH: &str = "/var/lib/boathook.toml";
 
 /// The directories of an installation, as absolute paths of the host.
@@ -34,18 +34,18 @@ impl Default for InstalledDirectories {
 }
 
 impl InstalledDirectories {
-    /// Reads the file at [`DIRECTORIES_PATH`] below `host_root`. Returns the usual directories if
-    /// there is no such file, or if a user may not look into its directory.
+    /// Reads the file at [`DIRECTORIES_PATH`] below `host_root`. Returns the default directories if
+    /// the file does not exist, or if the user of this process may not search its directory.
     ///
     /// # Errors
-    /// The file cannot be read, has a mistake, or others than root can change it.
+    /// The file cannot be read, has a mistake, or users other than root can change it.
     pub fn find(host_root: &Path) -> Result<Self, FileError> {
         let path = host_root.join(DIRECTORIES_PATH.trim_start_matches('/'));
         match read_optional_text(&path) {
             Ok(Some(text)) => Self::parse(&path, &text),
             Ok(None) => Ok(Self::default()),
             Err(error) => match fs::metadata(&path) {
-                Err(denied) if denied.kind() == io::ErrorKind::PermissionDenied => {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     Ok(Self::default())
                 }
                 _ => Err(error),
@@ -61,7 +61,7 @@ impl InstalledDirectories {
         strict_toml::parse(path, text)
     }
 
-    /// Returns the link to the version in use.
+    /// Returns the path of the symbolic link to the version in use.
     pub fn current(&self) -> PathBuf {
         self.programs.join("current")
     }
@@ -71,23 +71,23 @@ impl InstalledDirectories {
         self.programs.join("current/bin").join(name)
     }
 
-    /// Returns the hook, as engines call it.
+    /// Returns the path by which engines call the hook.
     pub fn hook(&self) -> PathBuf {
         self.program("boathook-hook")
     }
 
-    /// Returns the directory with the records that a removal needs.
+    /// Returns the directory with the installation records, which a removal needs.
     pub fn state(&self) -> PathBuf {
         self.programs.join("state")
     }
 
-    /// Returns the copy of the configuration with which Boathook was installed. A comparison with
-    /// the configuration in use shows whether that one was changed.
+    /// Returns the path of the copy of the configuration with which Boathook was installed. A
+    /// comparison with the configuration in use shows whether an administrator has changed it.
     pub fn given_config(&self) -> PathBuf {
         self.programs.join("state/config.toml")
     }
 
-    /// Returns the configuration in use.
+    /// Returns the path of the configuration in use.
     pub fn config(&self) -> PathBuf {
         self.configuration.join("config.toml")
     }
@@ -97,7 +97,7 @@ impl InstalledDirectories {
         self.configuration.join("classes.d")
     }
 
-    /// Returns the directories of class files that a configuration has by default.
+    /// Returns the default of `classes` in config.toml: the directories of class files.
     pub fn classes(&self) -> [PathBuf; 3] {
         [
             self.programs.join("current/classes.d"),

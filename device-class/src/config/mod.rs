@@ -27,7 +27,7 @@ pub use schema::CONFIG_JSON_SCHEMA;
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";
 
 /// The maximum size in bytes of the configuration file.
-const MAX_FILE: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// # Boathook configuration
 ///
@@ -37,32 +37,33 @@ const MAX_FILE: u64 = 1 << 20;
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Config {
-    /// The directories of class files; a later one masks an earlier one.
+    /// The directories of class files. A file masks a file of the same name in an earlier
+    /// directory.
     pub classes: Vec<PathBuf>,
-    /// The root under which the host's devices, drivers and libraries are.
+    /// The directory below which the host's devices, drivers and libraries are found.
     pub host_root: PathBuf,
-    /// The least severe messages that the hook and `boathook-runtime` report.
+    /// The lowest severity of messages that the hook and `boathook-runtime` report.
     pub log_level: LogLevel,
     /// The changes to class files on this host, by class.
     pub class: BTreeMap<ClassName, ClassConfig>,
-    /// The rules for who may grant devices to a container.
+    /// The rules that decide which requests for devices are authorized.
     pub trust: Trust,
     /// The OCI runtime that `boathook-runtime` executes.
     pub runtime: RuntimeConfig,
 }
 
-/// The severity of a message. As a setting, it selects the messages of this level and of all
-/// levels before it.
+/// The severity of a message, from the most to the least severe. As a setting, it selects the
+/// messages of this severity and of all more severe levels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum LogLevel {
     /// The reason why a container does not start, or a command fails.
     Error,
-    /// Something that an administrator should know, although the container starts.
+    /// A problem that an administrator should know, although the container starts.
     #[default]
     Warning,
-    /// A list of what a container was given.
+    /// A list of the devices and files that a container was given.
     Info,
 }
 
@@ -79,16 +80,17 @@ pub struct RuntimeConfig {
     pub hook: Option<PathBuf>,
 }
 
-/// The table `[trust]`: who may grant the devices that a container requests.
+/// The table `[trust]`: the rules that decide which requests of containers for devices are
+/// authorized.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Trust {
     /// The path of the kubelet checkpoint, which records the devices of each container.
     pub kubelet_checkpoint: PathBuf,
-    /// The pods whose own environment is enough: `namespace`, or
-    /// `namespace/name`, which means the pod of that name and the pods that a
-    /// workload of that name makes (`name-…`).
+    /// The pods that get the devices that their environment requests, without an
+    /// allocation: `namespace`, or `namespace/name`, which means the pod of that
+    /// name and the pods of a workload of that name (`name-…`).
     pub trusted_pods: Vec<PodPattern>,
     /// Whether a container outside of pods gets the devices that its variables request.
     pub allow_env_outside_kubernetes: bool,
@@ -123,12 +125,16 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns the configuration for a process in a container that has the root of the host
-    /// mounted at `root`.
+    /// Changes the configuration for a process in a container that has the host's root directory
+    /// mounted at `root`: `root` is prepended to the paths of the host.
     pub fn mounted_at(mut self, root: &Path) -> Self {
-        let below = |path: &Path| path_on_host(root, path);
-        self.host_root = below(&self.host_root);
-        self.classes = self.classes.iter().map(|path| below(path)).collect();
+        let to_mounted_path = |path: &Path| path_below_root(root, path);
+        self.host_root = to_mounted_path(&self.host_root);
+        self.classes = self
+            .classes
+            .iter()
+            .map(|path| to_mounted_path(path))
+            .collect();
         self
     }
 
@@ -136,19 +142,23 @@ impl Config {
         strict_toml::parse(path, text)
     }
 
-    /// Returns the tables `[class.NAME]` whose class is not among the `known` ones, each with
-    /// the class that was probably meant.
+    /// Returns the names of the tables `[class.NAME]` whose class does not exist, each with the
+    /// name of the class that was probably meant. `known_names` are the names of the classes that
+    /// exist.
     pub fn unknown_classes<'a>(
         &'a self,
-        known: impl Iterator<Item = &'a str> + Clone,
+        known_names: impl Iterator<Item = &'a str> + Clone,
     ) -> impl Iterator<Item = (&'a ClassName, Option<&'a str>)> {
-        let unknown = |name: &&ClassName| !known.clone().any(|known| known == name.as_str());
-        let unknown: Vec<&ClassName> = self.class.keys().filter(unknown).collect();
-        let unknown = unknown.into_iter();
-        unknown.map(move |name| {
+        let is_unknown = |name: &&ClassName| {
+            !known_names
+                .clone()
+                .any(|known_name| known_name == name.as_str())
+        };
+        let unknown_names: Vec<&ClassName> = self.class.keys().filter(is_unknown).collect();
+        unknown_names.into_iter().map(move |name| {
             (
                 name,
-                similar::find_most_similar(name.as_str(), known.clone()),
+                similar::find_most_similar(name.as_str(), known_names.clone()),
             )
         })
     }
@@ -156,42 +166,43 @@ impl Config {
     /// Returns a warning for each table of [`Config::unknown_classes`].
     pub fn warn_of_unknown_classes<'a>(
         &'a self,
-        known: impl Iterator<Item = &'a str> + Clone,
+        known_names: impl Iterator<Item = &'a str> + Clone,
     ) -> impl Iterator<Item = String> {
-        self.unknown_classes(known).map(|(name, near)| {
-            let near = near.map(|near| format!("; did you mean [class.{near}]?"));
-            let near = near.unwrap_or_default();
-            format!(
-                "the configuration has a table [class.{name}], but there is no such class{near}"
-            )
-        })
+        self.unknown_classes(known_names)
+            .map(|(name, similar_name)| {
+                let hint = similar_name.map(|similar| format!("; did you mean [class.{similar}]?"));
+                let hint = hint.unwrap_or_default();
+                format!(
+                    "the configuration has a table [class.{name}], but there is no such class{hint}"
+                )
+            })
     }
 
-    /// Reads `path`, or the default file, which may be absent: that of this host's
-    /// [directories](InstalledDirectories).
+    /// Reads the configuration at `path`. Without `path`, reads the default file in the
+    /// [directories](InstalledDirectories) of this host, which may be missing.
     ///
     /// # Errors
-    /// The file cannot be read, or is not a configuration; or `path` was given
-    /// and does not exist.
+    /// The file cannot be read or is not a valid configuration, or `path` does not exist.
     pub fn load(path: Option<&Path>) -> Result<Self, FileError> {
-        Self::load_on(Path::new("/"), path)
+        Self::load_from_host(Path::new("/"), path)
     }
 
-    /// Does the same as [`Config::load`] on a host whose root directory is `root`: the default file
-    /// and the directories are those of this host. The paths in the result are the host's.
+    /// Reads the configuration as [`Config::load`] does, but with the default file and the
+    /// directories of the host whose root directory is `root`. The paths in the result are paths of
+    /// that host.
     ///
     /// # Errors
     /// The call fails for the same reasons as [`Config::load`].
-    fn load_on(root: &Path, path: Option<&Path>) -> Result<Self, FileError> {
+    fn load_from_host(root: &Path, path: Option<&Path>) -> Result<Self, FileError> {
         match ConfigText::read(root, path)? {
             ConfigText::Found { file, text } => {
                 let config = Self::parse(&file, &text)?;
-                let usual = InstalledDirectories::default();
-                if config.classes != usual.classes() {
+                let default_directories = InstalledDirectories::default();
+                if config.classes != default_directories.classes() {
                     return Ok(config);
                 }
                 let directories = InstalledDirectories::find(root)?;
-                if directories == usual {
+                if directories == default_directories {
                     return Ok(config);
                 }
                 Self::parse_for(&directories, &file, &text)
@@ -203,22 +214,23 @@ impl Config {
         }
     }
 
-    /// Reads the configuration `path` that a process in a container was given, as
-    /// `Config::load_on` does for the host whose root directory is mounted at `host_root`.
-    /// Without a path, the default file is the container's.
+    /// Reads the configuration of a process in a container that has the host's root directory
+    /// mounted at `host_root`. `path` is the path of the file in the container. Without `path`, the
+    /// default file of the container is read.
     ///
     /// # Errors
     /// The call fails for the same reasons as [`Config::load`].
     pub fn load_given(path: Option<&Path>, host_root: Option<&Path>) -> Result<Self, FileError> {
         let root = host_root.filter(|_| path.is_some());
-        Self::load_on(root.unwrap_or(Path::new("/")), path)
+        Self::load_from_host(root.unwrap_or(Path::new("/")), path)
     }
 
     /// Parses the text of a configuration for a host on which Boathook is installed in
-    /// `directories`. A text that does not set `classes` has those of the directories.
+    /// `directories`. If the text does not set `classes`, the class files in these directories are
+    /// used.
     ///
     /// # Errors
-    /// The text is no configuration.
+    /// The text is not a valid configuration.
     pub fn parse_for(
         directories: &InstalledDirectories,
         path: &Path,
@@ -237,18 +249,17 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the configuration that a container was given, as [`Config::load`] does. If it has a
-    /// mistake, reads the one that is installed on the host, whose root directory is mounted at
-    /// `host_root`: the hook uses that one, and the node keeps its devices while an administrator
-    /// corrects the other. `installed` is its path on the host, if it is not the default one. Then
-    /// also returns the mistake.
+    /// Reads the configuration of a process in a container as [`Config::load_given`] does. If that
+    /// file has a mistake, returns the mistake and the configuration that is installed on the host,
+    /// which the hook uses. So the node keeps its devices while an administrator corrects the file.
+    /// `installed_path` is the path of the host's configuration, if it is not the default one.
     ///
     /// # Errors
-    /// The given configuration has a mistake, and the host has no usable one.
+    /// The configuration of the container has a mistake, and that of the host cannot be used.
     pub fn load_or_installed(
         path: Option<&Path>,
         host_root: Option<&Path>,
-        installed: Option<&Path>,
+        installed_path: Option<&Path>,
     ) -> Result<(Self, Option<FileError>), FileError> {
         let error = match Self::load_given(path, host_root) {
             Ok(config) => return Ok((config, None)),
@@ -257,14 +268,14 @@ impl Config {
         let Some(root) = host_root else {
             return Err(error);
         };
-        let file = match installed {
-            Some(installed) => path_on_host(root, installed),
+        let file = match installed_path {
+            Some(installed_path) => path_below_root(root, installed_path),
             None => match ConfigText::read(root, None) {
                 Ok(ConfigText::Found { file, .. }) => file,
                 Ok(ConfigText::Absent(_)) | Err(_) => return Err(error),
             },
         };
-        match Self::load_on(root, Some(&file)) {
+        match Self::load_from_host(root, Some(&file)) {
             Ok(config) => Ok((config, Some(error))),
             Err(_) => Err(error),
         }
@@ -272,13 +283,12 @@ impl Config {
 }
 
 impl RuntimeConfig {
-    /// Reads the table `[runtime]` of `path`, or of the default file, which may
-    /// be absent. The rest of the file may be invalid, and need not even be TOML: running
+    /// Reads the table `[runtime]` of the configuration at `path`, or of the default file, which
+    /// may be missing. The rest of the file may be invalid, even as TOML, so that running
     /// containers can be stopped although the configuration of devices has a mistake.
     ///
     /// # Errors
-    /// The file cannot be read, or the table is wrong; or `path` was given and does not
-    /// exist.
+    /// The file cannot be read, the table is invalid, or `path` does not exist.
     pub fn load(path: Option<&Path>) -> Result<Self, FileError> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -288,10 +298,10 @@ impl RuntimeConfig {
         let ConfigText::Found { file, text } = ConfigText::read(Path::new("/"), path)? else {
             return Ok(Self::default());
         };
-        let whole = strict_toml::parse(&file, &text);
-        let RuntimeTable { runtime } = whole.or_else(|error| {
-            let alone = strict_toml::parse(&file, &extract_table(&text, "[runtime]"));
-            alone.map_err(|_| error)
+        let result = strict_toml::parse(&file, &text);
+        let RuntimeTable { runtime } = result.or_else(|error| {
+            let result = strict_toml::parse(&file, &extract_table(&text, "[runtime]"));
+            result.map_err(|_| error)
         })?;
         Ok(runtime)
     }
@@ -299,45 +309,45 @@ impl RuntimeConfig {
 
 /// Returns the lines of one table of a TOML text, without the lines of other tables.
 fn extract_table(text: &str, header: &str) -> String {
-    let lines = text
+    let table_lines = text
         .lines()
         .skip_while(|line| !line.trim_start().starts_with(header));
-    let rest = lines.clone().skip(1);
-    let rest = rest.take_while(|line| !line.trim_start().starts_with('['));
-    lines
+    let lines_after_header = table_lines.clone().skip(1);
+    let lines_after_header =
+        lines_after_header.take_while(|line| !line.trim_start().starts_with('['));
+    table_lines
         .take(1)
-        .chain(rest)
+        .chain(lines_after_header)
         .map(|line| format!("{line}\n"))
         .collect()
 }
 
-/// The text of a configuration.
+/// The text of a configuration, or the directories of the host if it has no configuration.
 enum ConfigText {
     Found {
         file: PathBuf,
         text: String,
     },
-    /// There is no default file in the directories of this host.
+    /// The host has no default file in these directories.
     Absent(InstalledDirectories),
 }
 
 impl ConfigText {
     /// Reads the text of `path`, or of the default file of the host whose root directory is `root`.
-    /// The file with the directories of this host is looked for only if there is no configuration
-    /// at the usual place, so that a start of the hook costs nothing on a host with the usual
-    /// directories.
+    /// The file with the directories of the host is read only if [`DEFAULT_PATH`] does not exist,
+    /// so that the hook starts without this look-up on a host with the default directories.
     fn read(root: &Path, path: Option<&Path>) -> Result<Self, FileError> {
         if let Some(file) = path {
             let text = read_trusted_text(file, ownership::open(file))?;
             let file = file.to_owned();
             return Ok(Self::Found { file, text });
         }
-        let file = path_on_host(root, Path::new(DEFAULT_PATH));
+        let file = path_below_root(root, Path::new(DEFAULT_PATH));
         if let Some(text) = read_optional_text(&file)? {
             return Ok(Self::Found { file, text });
         }
         let directories = InstalledDirectories::find(root)?;
-        let file = path_on_host(root, &directories.config());
+        let file = path_below_root(root, &directories.config());
         match read_optional_text(&file)? {
             Some(text) => Ok(Self::Found { file, text }),
             None => Ok(Self::Absent(directories)),
@@ -345,31 +355,36 @@ impl ConfigText {
     }
 }
 
-/// Returns the path at which this process finds the path of a host whose root directory is `root`.
-fn path_on_host(root: &Path, path: &Path) -> PathBuf {
+/// Converts an absolute path of a host to a path of this process, for which the host's root
+/// directory is `root`.
+fn path_below_root(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Reads the text of a file that only root can change. Returns `None` if it does not exist, whoever
-/// can change the directories on the way.
+/// Reads the text of a file that only root can change. Returns `None` if the file does not exist,
+/// even if other users can change a directory on its path.
 fn read_optional_text(file: &Path) -> Result<Option<String>, FileError> {
     let is_missing =
         || fs::metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     match ownership::open(file) {
         Err(error) if error.is_absent() || is_missing() => Ok(None),
-        open => read_trusted_text(file, open).map(Some),
+        result => read_trusted_text(file, result).map(Some),
     }
 }
 
 fn read_trusted_text(
     file: &Path,
-    open: Result<RegularFile, OwnershipError>,
+    open_result: Result<RegularFile, OwnershipError>,
 ) -> Result<String, FileError> {
-    let refused = |error: OwnershipError| FileError::whole(file, error.describe_without_path(file));
-    let unreadable = |error: io::Error| FileError::whole(file, format!("cannot be read: {error}"));
-    let bytes = open.map_err(refused)?.read_bounded(MAX_FILE);
-    let text = String::from_utf8(bytes.map_err(unreadable)?);
-    text.map_err(|error| unreadable(io::Error::other(error)))
+    let to_file_error =
+        |error: OwnershipError| FileError::whole(file, error.describe_without_path(file));
+    let to_read_error =
+        |error: io::Error| FileError::whole(file, format!("cannot be read: {error}"));
+    let bytes = open_result
+        .map_err(to_file_error)?
+        .read_bounded(MAX_FILE_BYTES);
+    let text = String::from_utf8(bytes.map_err(to_read_error)?);
+    text.map_err(|error| to_read_error(io::Error::other(error)))
 }
 
 #[cfg(test)]
@@ -379,7 +394,7 @@ mod tests {
     /// A host with the directories /data/boathook and /data/etc/boathook.
     fn moved_host() -> tempfile::TempDir {
         let host = tempfile::tempdir().unwrap();
-        let record = path_on_host(host.path(), Path::new(DIRECTORIES_PATH));
+        let record = path_below_root(host.path(), Path::new(DIRECTORIES_PATH));
         fs::create_dir_all(record.parent().unwrap()).unwrap();
         let text = "programs = '/data/boathook'\nconfiguration = '/data/etc/boathook'\n";
         fs::write(record, text).unwrap();

@@ -12,9 +12,9 @@ use crate::name::excerpt;
 use crate::pattern::PathPattern;
 use crate::template::{Attributes, Template, TemplateError};
 
-/// The maximum length in bytes of an attribute's value. It keeps ids and paths short, which are
-/// filled in with attributes. A longer value is an error.
-const MAX_VALUE: usize = 256;
+/// The maximum length in bytes of an attribute's value. The limit keeps ids and paths short,
+/// because attributes are filled into them. A longer value is an error.
+const MAX_VALUE_BYTES: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
@@ -32,43 +32,51 @@ impl From<TemplateError> for ReadError {
 
 /// Reads files of a host, and caches the last one. Consecutive attributes are often read from the
 /// same file, and a driver may need milliseconds to produce its content.
-pub(super) struct Files<'h> {
+pub(super) struct FileReader<'h> {
     host: &'h dyn HostView,
-    last: Option<(PathBuf, String)>,
+    /// The path and the content of the file that was read last.
+    cached_file: Option<(PathBuf, String)>,
 }
 
-impl<'h> Files<'h> {
+impl<'h> FileReader<'h> {
     pub(super) fn new(host: &'h dyn HostView) -> Self {
-        Files { host, last: None }
+        FileReader {
+            host,
+            cached_file: None,
+        }
     }
 
-    fn text(&mut self, path: &Path) -> io::Result<&str> {
-        if self.last.as_ref().is_none_or(|(last, _)| last != path) {
+    fn read_file(&mut self, path: &Path) -> io::Result<&str> {
+        if self
+            .cached_file
+            .as_ref()
+            .is_none_or(|(cached_path, _)| cached_path != path)
+        {
             let bytes = self.host.read(path, MAX_ATTRIBUTE)?;
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            self.last = Some((path.to_owned(), text));
+            self.cached_file = Some((path.to_owned(), text));
         }
-        Ok(self.last.as_ref().map_or("", |(_, text)| text))
+        Ok(self.cached_file.as_ref().map_or("", |(_, text)| text))
     }
 }
 
-/// Reads attributes from their sources in order. Returns `known` and the new attributes. Each source
-/// may use the attributes of `known` and of earlier sources.
+/// Reads attributes from their sources in order. Returns `attributes` with the new ones added. A
+/// source may use all attributes that are known before it. Relative paths start at `base_path`.
 pub(super) fn read(
     sources: &[AttributeSource],
-    base: Option<&Path>,
+    base_path: Option<&Path>,
     mut attributes: Attributes,
     facts: &Facts,
-    files: &mut Files<'_>,
+    files: &mut FileReader<'_>,
 ) -> Result<Attributes, ReadError> {
     for source in sources {
-        let value = read_source(source, base, &attributes, facts, files);
+        let value = read_source(source, base_path, &attributes, facts, files);
         match (value, &source.default) {
             (Ok(values), _) => attributes.extend(values),
             (Err(_), Some(default)) => {
                 let default = default.fill(&attributes)?;
                 for name in source.names() {
-                    if source.sets(name, attributes.contains_key(name)) {
+                    if source.sets_attribute(name, attributes.contains_key(name)) {
                         attributes.insert(name.clone(), default.clone());
                     }
                 }
@@ -88,7 +96,7 @@ pub(super) fn read(
 }
 
 /// Replaces `{name}` by the attribute in a text for people, such as an advice. Braces without the
-/// name of a known attribute stay as they are, because the text may quote a command with braces.
+/// name of a known attribute are not replaced, because the text may quote a command with braces.
 pub(super) fn fill_advice(advice: &str, attributes: &Attributes) -> String {
     let mut text = advice.to_owned();
     if text.contains('{') {
@@ -101,40 +109,40 @@ pub(super) fn fill_advice(advice: &str, attributes: &Attributes) -> String {
 
 fn read_source(
     source: &AttributeSource,
-    base: Option<&Path>,
+    base_path: Option<&Path>,
     attributes: &Attributes,
     facts: &Facts,
-    files: &mut Files<'_>,
+    files: &mut FileReader<'_>,
 ) -> Result<Attributes, ReadError> {
     let host = files.host;
     let (name, value) = match &source.origin {
         Origin::Path {
-            count,
-            path,
-            expected,
-            leads_to,
+            count_name,
+            pattern,
+            expected_content,
+            link_target,
         } => {
-            let counts_all = count.is_some();
-            let matches = paths(
-                path,
-                expected.as_ref(),
-                leads_to.as_ref(),
-                counts_all,
+            let counts_matches = count_name.is_some();
+            let matches = find_matching_paths(
+                pattern,
+                expected_content.as_ref(),
+                link_target.as_ref(),
+                counts_matches,
                 attributes,
                 host,
             )?;
-            match count {
+            match count_name {
                 Some(name) => (name, matches.len().to_string()),
                 None => {
                     let first_match = matches.into_iter().next();
                     let first_match = first_match
-                        .ok_or_else(|| ReadError::Other(format!("nothing matches {path}")))?;
+                        .ok_or_else(|| ReadError::Other(format!("nothing matches {pattern}")))?;
                     return Ok(first_match.attributes);
                 }
             }
         }
         Origin::Link { name, link } => {
-            let path = resolve_path(link, base, attributes)?;
+            let path = resolve_path(link, base_path, attributes)?;
             let target = host
                 .read_link(&path)
                 .map_err(|error| read_error(&path, error))?;
@@ -142,15 +150,15 @@ fn read_source(
                 .file_name()
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
-            (name, plain(&path, target_name)?)
+            (name, check_value(&path, target_name)?)
         }
         Origin::Text {
             name,
             text: text_source,
             regex,
         } => {
-            let (path, text) = read_text(text_source, base, attributes, facts, files)?;
-            let no_match = |regex| {
+            let (path, text) = read_text(text_source, base_path, attributes, facts, files)?;
+            let to_no_match_error = |regex| {
                 let source_text = match text_source {
                     Text::Value(_) => format!("`{}`", excerpt(&text)),
                     _ => path.display().to_string(),
@@ -163,60 +171,60 @@ fn read_source(
                     .captures(&text)
                     .and_then(|groups| groups.get(1).or(groups.get(0)))
                     .map(|group| group.as_str())
-                    .ok_or_else(|| no_match(regex))?,
+                    .ok_or_else(|| to_no_match_error(regex))?,
             };
-            (name, plain(&path, value)?)
+            (name, check_value(&path, value)?)
         }
     };
     let value = source.map.get(&value).cloned().unwrap_or(value);
     Ok([(name.clone(), value)].into())
 }
 
-/// Reads the text from which a source takes its value. Also returns the file, template or key of a
-/// driver fact that it comes from, for messages.
+/// Reads the text from which a source takes its value. Returns the text after the name of its
+/// origin for messages: the file, the template, or the key of the driver fact.
 fn read_text(
     text: &Text,
-    base: Option<&Path>,
+    base_path: Option<&Path>,
     attributes: &Attributes,
     facts: &Facts,
-    files: &mut Files<'_>,
+    files: &mut FileReader<'_>,
 ) -> Result<(PathBuf, String), ReadError> {
     match text {
         Text::Value(template) => Ok((template.to_string().into(), template.fill(attributes)?)),
         Text::Formula(template) => {
-            let filled = template.fill(attributes)?;
-            let value = formula::evaluate(&filled).map_err(|error| {
-                let filled = excerpt(&filled);
-                ReadError::Other(format!("`{template}` is `{filled}`, which {error}"))
+            let formula_text = template.fill(attributes)?;
+            let value = formula::evaluate(&formula_text).map_err(|error| {
+                let formula_text = excerpt(&formula_text);
+                ReadError::Other(format!("`{template}` is `{formula_text}`, which {error}"))
             })?;
             Ok((template.to_string().into(), value.to_string()))
         }
         Text::RealPath(template) => {
-            let path = resolve_path(template, base, attributes)?;
-            let real = files
+            let path = resolve_path(template, base_path, attributes)?;
+            let real_path = files
                 .host
                 .canonical(&path)
                 .map_err(|error| read_error(&path, error))?;
-            let text = real.to_string_lossy().into_owned();
+            let text = real_path.to_string_lossy().into_owned();
             Ok((path, text))
         }
         Text::Fact(key) => {
             let key = key.fill(attributes)?;
-            let unknown = || ReadError::Other(format!("there is no fact `{key}`"));
-            let value = facts.first(&key).ok_or_else(unknown)?;
+            let missing_fact = || ReadError::Other(format!("there is no fact `{key}`"));
+            let value = facts.first(&key).ok_or_else(missing_fact)?;
             Ok((key.clone().into(), value.to_owned()))
         }
         Text::File { file, key } => {
-            let path = resolve_path(file, base, attributes)?;
+            let path = resolve_path(file, base_path, attributes)?;
             let text = files
-                .text(&path)
+                .read_file(&path)
                 .map_err(|error| read_error(&path, error))?;
             let Some(key) = key else {
                 let text = text.to_owned();
                 return Ok((path, text));
             };
             let key = key.fill(attributes)?;
-            match keyed_values(text, &key).next() {
+            match find_keyed_values(text, &key).next() {
                 Some(value) => Ok((path, value.to_owned())),
                 None => Err(missing_error(&path, &format!("line `{key}`"))),
             }
@@ -224,42 +232,43 @@ fn read_text(
     }
 }
 
-/// Returns the paths that match the pattern, whose file has one of the expected values, and which
-/// lead to the same place as `leads_to`: all such paths, or only the first one.
-fn paths(
-    path: &PathPattern,
-    expected: Option<&ExpectedContent>,
-    leads_to: Option<&Template>,
-    take_all: bool,
+/// Returns the paths that match a pattern, have the expected content and are links to
+/// `link_target`. Only the first such path is returned unless `finds_all` is set.
+fn find_matching_paths(
+    pattern: &PathPattern,
+    expected_content: Option<&ExpectedContent>,
+    link_target: Option<&Template>,
+    finds_all: bool,
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<Vec<search::Match>, ReadError> {
-    let target = leads_to.map(|path| path.fill(attributes)).transpose()?;
-    let target = target.and_then(|path| host.canonical(Path::new(&path)).ok());
-    let limit = if take_all || expected.is_some() || leads_to.is_some() {
+    let target_path = link_target.map(|path| path.fill(attributes)).transpose()?;
+    let target_path = target_path.and_then(|path| host.canonical(Path::new(&path)).ok());
+    let limit = if finds_all || expected_content.is_some() || link_target.is_some() {
         MAX_DEVICES
     } else {
         1
     };
-    let matches = search::matches(path, attributes, host, limit).unwrap_or_default();
-    let key = expected.and_then(|expected| expected.key.as_ref());
+    let matches = search::find_matches(pattern, attributes, host, limit).unwrap_or_default();
+    let key = expected_content.and_then(|content| content.key.as_ref());
     let key = key.map(|key| key.fill(attributes)).transpose()?;
     let mut expected_values = Vec::new();
-    for value in expected.iter().flat_map(|expected| &expected.values) {
+    for value in expected_content.iter().flat_map(|content| &content.values) {
         expected_values.push(value.fill(attributes)?);
     }
-    // The pattern may match the target itself as well. Only links to it count.
-    let is_link_to_target =
-        |path: &Path| target.is_some() && host.is_link(path) && host.canonical(path).ok() == target;
-    let suitable = matches
+    // The pattern may also match `link_target` itself. Only links to the target count.
+    let is_link_to_target = |path: &Path| {
+        target_path.is_some() && host.is_link(path) && host.canonical(path).ok() == target_path
+    };
+    let matching_paths = matches
         .into_iter()
-        .filter(|matched| {
-            expected.is_none()
-                || has_expected_content(&matched.path, key.as_deref(), &expected_values, host)
+        .filter(|path_match| {
+            expected_content.is_none()
+                || has_expected_content(&path_match.path, key.as_deref(), &expected_values, host)
         })
-        .filter(|matched| leads_to.is_none() || is_link_to_target(&matched.path));
-    Ok(suitable
-        .take(if take_all { usize::MAX } else { 1 })
+        .filter(|path_match| link_target.is_none() || is_link_to_target(&path_match.path));
+    Ok(matching_paths
+        .take(if finds_all { usize::MAX } else { 1 })
         .collect())
 }
 
@@ -275,7 +284,7 @@ pub(super) fn has_expected_content(
     let text = String::from_utf8_lossy(&text);
     let is_expected = |value: &str| expected_values.iter().any(|expected| expected == value);
     match key {
-        Some(key) => keyed_values(&text, key).any(is_expected),
+        Some(key) => find_keyed_values(&text, key).any(is_expected),
         // A property of the device tree may have several strings, each ending with a NUL byte.
         None => text.split('\0').any(|string| is_expected(string.trim())),
     }
@@ -293,41 +302,44 @@ fn first_line(text: &str) -> &str {
 pub(super) fn find_keyed_value(path: &Path, key: &str, host: &dyn HostView) -> Option<String> {
     let text = host.read(path, MAX_ATTRIBUTE).ok()?;
     let text = String::from_utf8_lossy(&text);
-    keyed_values(&text, key).next().map(str::to_owned)
+    find_keyed_values(&text, key).next().map(str::to_owned)
 }
 
-/// Fills in the template of a path. A relative path starts at `base`, the path that `[[discover]]`
-/// matched, or at the root of the host if there is none.
+/// Fills in the template of a path. A relative path starts at `base_path`, the path that
+/// `[[discover]]` matched, or at the root of the host if there is none.
 pub(super) fn resolve_path(
     template: &Template,
-    base: Option<&Path>,
+    base_path: Option<&Path>,
     attributes: &Attributes,
 ) -> Result<PathBuf, TemplateError> {
     let path = template.fill(attributes)?;
-    Ok(base.unwrap_or(Path::new("/")).join(path))
+    Ok(base_path.unwrap_or(Path::new("/")).join(path))
 }
 
 /// Returns the values of all lines `key: value`, `key = value` or `key value`. Files of procfs
 /// and sysfs use all three forms.
-pub(super) fn keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<Item = &'a str> {
+pub(super) fn find_keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| {
-        let rest = line.trim_start().strip_prefix(key)?;
-        let value = rest
+        let after_key = line.trim_start().strip_prefix(key)?;
+        let value = after_key
             .trim_start()
             .strip_prefix([':', '='])
-            .or_else(|| rest.starts_with(char::is_whitespace).then_some(rest))?;
+            .or_else(|| {
+                let is_separated = after_key.starts_with(char::is_whitespace);
+                is_separated.then_some(after_key)
+            })?;
         Some(value.trim())
     })
 }
 
-/// Returns `value` if it can be part of ids and paths. An empty value, one of more than
-/// [`MAX_VALUE`] bytes, and one with control characters are errors.
-fn plain(path: &Path, value: &str) -> Result<String, ReadError> {
+/// Returns `value` if it can be part of ids and paths. It is an error if the value is empty, longer
+/// than [`MAX_VALUE_BYTES`] bytes, or has control characters. `path` names its origin in the error.
+fn check_value(path: &Path, value: &str) -> Result<String, ReadError> {
     if value.is_empty() {
         return Err(missing_error(path, "value"));
     }
     let is_unprintable = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
-    if value.len() > MAX_VALUE || value.contains(is_unprintable) {
+    if value.len() > MAX_VALUE_BYTES || value.contains(is_unprintable) {
         let (path, value) = (path.display(), excerpt(value));
         return Err(ReadError::Other(format!(
             "{path} is not plain text: {value}"
@@ -369,7 +381,7 @@ mod tests {
             ("Devices: 1", "Device", vec![]),
         ] {
             assert_eq!(
-                keyed_values(text, key).collect::<Vec<_>>(),
+                find_keyed_values(text, key).collect::<Vec<_>>(),
                 wanted,
                 "{key} in {text:?}"
             );

@@ -51,14 +51,14 @@ pub(super) fn from_candidate(
 ) -> Result<Device, DeviceError> {
     let spec = &class.spec.device;
     let attributes = &candidate.attributes;
-    let optional = |template: Option<&Template>| {
+    let fill_optional = |template: Option<&Template>| {
         template
             .map(|template| template.fill(attributes))
             .transpose()
     };
     let mut nodes: Vec<FoundNode> = Vec::new();
     for node in spec.nodes.iter().chain(&source.nodes) {
-        nodes.extend(nodes::nodes(node, attributes, false, host)?);
+        nodes.extend(nodes::find_nodes(node, attributes, false, host)?);
     }
     let net_interfaces = spec.netdev.as_ref().map(|netdev| {
         let search = NetInterfaceSearch::new(netdev, attributes);
@@ -66,33 +66,40 @@ pub(super) fn from_candidate(
         Ok::<_, DeviceError>(DeviceNetInterfaces { search, on_host })
     });
     let net_interfaces = net_interfaces.transpose()?;
-    let driver = DriverRoot::of_host(host);
+    let driver_root = DriverRoot::from_host(host);
     let mut files = Vec::new();
     for file in &spec.files {
-        let each = paths::capture_attributes(file.for_each.as_ref(), attributes, host)?;
-        for attributes in each.iter() {
-            files.push(files::file(file, None, attributes, false, driver)?);
+        let captures = paths::capture_attributes(file.for_each.as_ref(), attributes, host)?;
+        for attributes in captures.iter() {
+            files.push(files::find_file(
+                file,
+                None,
+                attributes,
+                false,
+                driver_root,
+            )?);
         }
     }
     let directories = spec.directories.iter();
-    let directories = directories.map(|spec| files::directory(spec, attributes, false, driver));
+    let directories =
+        directories.map(|spec| files::find_directory(spec, attributes, false, driver_root));
     let directories = directories.collect::<Result<Vec<_>, _>>()?;
     let mut shown = Vec::new();
     for unmask in spec.unmask.iter().chain(&source.unmask) {
-        let each = paths::capture_attributes(unmask.for_each.as_ref(), attributes, host)?;
-        for attributes in each.iter() {
-            shown.push(mask::shown(unmask, attributes, host)?);
+        let captures = paths::capture_attributes(unmask.for_each.as_ref(), attributes, host)?;
+        for attributes in captures.iter() {
+            shown.push(mask::find_unmasked_entry(unmask, attributes, host)?);
         }
     }
     let (health, readings, only_in_parts) = {
         let checks = spec.health.iter().chain(&source.health);
-        let is_on = |check: &&HealthCheck| {
+        let is_enabled = |check: &&HealthCheck| {
             class.settings.health_programs || !matches!(check.test, HealthTest::Program(_))
         };
-        let checks = checks.filter(is_on);
+        let checks = checks.filter(is_enabled);
         match health::check_device(checks, &nodes, candidate, host) {
-            // Only parts of the device can be used. The device is unhealthy if the class describes
-            // no parts, or shares its devices, because shared devices have no parts.
+            // Only parts of this device can be used. If its class describes no parts, or shares its
+            // devices, the device cannot have parts and is unhealthy.
             (Health::Healthy, readings, Some(reason))
                 if class.spec.parts.is_empty() || class.spec.sharing.is_some() =>
             {
@@ -101,36 +108,36 @@ pub(super) fn from_candidate(
                 };
                 (health, readings, Some(reason))
             }
-            judged => judged,
+            results => results,
         }
     };
     let readings = find_programs(class, attributes, readings, host);
     let state = match &class.spec.prepare {
-        Some(prepare) => Some(state(&prepare.file, candidate, host)?),
+        Some(prepare) => Some(read_state(&prepare.file, candidate, host)?),
         None => None,
     };
     let id = spec.id.fill(attributes)?;
     let resource = class.spec.resource.fill(attributes)?;
-    let replicas = match class.settings.replicas_of(&resource) {
+    let replicas = match class.settings.find_replica_count(&resource) {
         Some(count) => Some(count.get()),
-        None => sharing::replicas(class.spec.sharing.as_ref(), attributes)?,
+        None => sharing::fill_replica_count(class.spec.sharing.as_ref(), attributes)?,
     };
     let env = spec
         .env
         .iter()
         .map(|(name, value)| Ok((name.clone(), value.fill(attributes)?)));
     let aliases: Result<Vec<_>, _> = spec.aliases.iter().map(|a| a.fill(attributes)).collect();
-    // An index or alias may be a text of the hardware. An empty text or a reserved word is dropped,
-    // because a request cannot name a device by it.
+    // An index or alias may be a text from the hardware. A request cannot name a device by an empty
+    // text or a reserved word such as `all`, so these are left out.
     let is_name = |text: &String| !text.is_empty() && !is_reserved_name(text);
-    let index = optional(spec.index.as_ref().or(spec.order.as_ref()))?;
+    let index = fill_optional(spec.index.as_ref().or(spec.order.as_ref()))?;
     let to_id = |text: &str| match class.spec.sharing {
         None => DeviceId::from_hardware(text),
         Some(_) => DeviceId::shared_from_hardware(text),
     };
-    let whole = optional(source.part_of.as_ref())?;
-    let bus = optional(spec.numa.as_ref())?;
-    let bus = bus.and_then(|start| host.canonical(Path::new(&start)).ok());
+    let whole = fill_optional(source.part_of.as_ref())?;
+    let bus = fill_optional(spec.numa.as_ref())?;
+    let bus = bus.and_then(|path| host.canonical(Path::new(&path)).ok());
     Ok(Device {
         id: to_id(&id)?,
         keeps_whole: source.keeps_whole,
@@ -143,8 +150,8 @@ pub(super) fn from_candidate(
         health,
         only_in_parts,
         readings,
-        numa: bus.as_deref().and_then(|bus| numa_node(bus, host)),
-        group: optional(spec.group.as_ref())?,
+        numa: bus.as_deref().and_then(|bus| read_numa_node(bus, host)),
+        group: fill_optional(spec.group.as_ref())?,
         connections: links::find_connections(spec, bus, attributes, facts, host)?,
         nodes,
         net_interfaces,
@@ -157,8 +164,8 @@ pub(super) fn from_candidate(
     })
 }
 
-/// Sets the place of each health check's program that this host does not have at the path in the
-/// class file.
+/// Finds the programs of health checks on this host. A reading gets the path of its program if that
+/// is not the path in the class file.
 fn find_programs(
     class: &DeviceClass,
     attributes: &Attributes,
@@ -166,19 +173,24 @@ fn find_programs(
     host: &dyn HostView,
 ) -> Vec<Reading> {
     for reading in &mut readings {
-        let HistoryRule::Program { program, place, .. } = &mut reading.rule else {
+        let HistoryRule::Program {
+            program,
+            host_program,
+            ..
+        } = &mut reading.rule
+        else {
             continue;
         };
         let path = program.command.first().map(|path| path.fill(attributes));
         if let Some(Ok(path)) = path {
             let found = find_host_program(class, Path::new(&path), host);
-            *place = (found.path.as_os_str() != path.as_str()).then_some(found);
+            *host_program = (found.path.as_os_str() != path.as_str()).then_some(found);
         }
     }
     readings
 }
 
-fn state(
+fn read_state(
     file: &Template,
     candidate: &Candidate,
     host: &dyn HostView,
@@ -189,13 +201,14 @@ fn state(
     Ok(StateFile { path, content })
 }
 
-/// Returns the NUMA node of the device at `start`. It is read from the file `numa_node` in this
-/// directory or in the nearest directory above it. Returns `None` if there is no such file, or if
-/// it has the value -1, by which the kernel says that the firmware reports no NUMA node.
-fn numa_node(start: &Path, host: &dyn HostView) -> Option<u32> {
-    const LONGEST: usize = 16;
-    let node = start
+/// Returns the NUMA node of the device whose directory in sysfs is `directory`. The node is read
+/// from the file `numa_node` in this directory or in the nearest directory above it. Returns `None`
+/// if there is no such file, or if its value is -1, by which the kernel says that the firmware
+/// reports no NUMA node.
+fn read_numa_node(directory: &Path, host: &dyn HostView) -> Option<u32> {
+    const MAX_NODE_BYTES: usize = 16;
+    let node = directory
         .ancestors()
-        .find_map(|directory| host.read(&directory.join("numa_node"), LONGEST).ok())?;
+        .find_map(|ancestor| host.read(&ancestor.join("numa_node"), MAX_NODE_BYTES).ok())?;
     String::from_utf8_lossy(&node).trim().parse().ok()
 }

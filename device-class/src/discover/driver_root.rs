@@ -10,12 +10,12 @@ use crate::host::HostView;
 #[derive(Clone, Copy)]
 pub(super) struct DriverRoot<'a> {
     pub(super) view: &'a dyn HostView,
-    /// The path of the driver root on the host, without links.
+    /// The path of the driver root on the host, with symbolic links resolved.
     pub(super) path: &'a Path,
 }
 
 impl<'a> DriverRoot<'a> {
-    pub(super) fn of_host(view: &'a dyn HostView) -> Self {
+    pub(super) fn from_host(view: &'a dyn HostView) -> Self {
         let path = Path::new("/");
         DriverRoot { view, path }
     }
@@ -24,7 +24,7 @@ impl<'a> DriverRoot<'a> {
     /// root other than the host's root may lack the loader's cache, so its usual directories are
     /// searched.
     pub(super) fn library_directories(&self) -> &'static [&'static str] {
-        if self.is_of_host() {
+        if self.is_host_root() {
             &[]
         } else {
             &["/lib64", "/lib", "/usr/lib64", "/usr/lib"]
@@ -33,22 +33,23 @@ impl<'a> DriverRoot<'a> {
 
     /// Returns the directories in which programs are searched after those of the class.
     pub(super) fn program_directories(&self) -> &'static [&'static str] {
-        if self.is_of_host() {
+        if self.is_host_root() {
             &[]
         } else {
             &["/bin", "/usr/bin", "/sbin", "/usr/sbin"]
         }
     }
 
-    fn is_of_host(&self) -> bool {
+    fn is_host_root(&self) -> bool {
         self.path.as_os_str() == "/"
     }
 
     /// Converts a path inside the driver root to a path of the host.
-    pub(super) fn on_host(&self, inside: PathBuf) -> PathBuf {
-        if self.is_of_host() {
-            return inside;
+    pub(super) fn to_host_path(self, path_in_root: PathBuf) -> PathBuf {
+        if self.is_host_root() {
+            return path_in_root;
         }
-        self.path.join(inside.strip_prefix("/").unwrap_or(&inside))
+        let relative_path = path_in_root.strip_prefix("/").unwrap_or(&path_in_root);
+        self.path.join(relative_path)
     }
 }

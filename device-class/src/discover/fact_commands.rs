@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::search;
-use crate::class::{FactsProgram, words};
+use crate::class::{FactsProgram, word_attributes};
 use crate::host::HostView;
 use crate::inserted;
 use crate::template::Attributes;
 
 /// The maximum number of commands for one program. Further paths and facts are ignored.
-const MAX_RUNS: usize = 64;
+const MAX_PROGRAM_RUNS: usize = 64;
 
 /// Returns the commands of a program: one for each path that matches `for_each`, or for each
 /// value of `for_each_fact`, or a single one. Each command comes with the attributes that were
@@ -19,28 +19,35 @@ pub fn fact_commands(
     facts: &[(String, String)],
     host: &dyn HostView,
 ) -> Vec<(Vec<String>, Attributes)> {
-    let known = match (&program.for_each, &program.for_each_fact) {
+    let attribute_sets = match (&program.for_each, &program.for_each_fact) {
         (Some(pattern), _) => {
-            let found = search::matches(pattern, &Attributes::new(), host, MAX_RUNS);
-            let found = found.unwrap_or_default().into_iter();
-            found.map(|found| found.attributes).collect()
+            let matches = search::find_matches(pattern, &Attributes::new(), host, MAX_PROGRAM_RUNS);
+            let matches = matches.unwrap_or_default().into_iter();
+            matches.map(|path_match| path_match.attributes).collect()
         }
-        (None, Some(wanted)) => {
-            let values = facts.iter().filter(|(key, _)| key == wanted);
+        (None, Some(fact_key)) => {
+            let values = facts.iter().filter(|(key, _)| key == fact_key);
             let values: BTreeSet<&str> = inserted(values.map(|(_, value)| value.as_str()));
-            let named = |value: &str| {
-                let given = value.split(' ').map(str::to_owned);
-                words().zip(given).collect::<Attributes>()
+            let to_attributes = |value: &str| {
+                let words = value.split(' ').map(str::to_owned);
+                word_attributes().zip(words).collect::<Attributes>()
             };
-            values.into_iter().take(MAX_RUNS).map(named).collect()
+            values
+                .into_iter()
+                .take(MAX_PROGRAM_RUNS)
+                .map(to_attributes)
+                .collect()
         }
         (None, None) => vec![Attributes::new()],
     };
-    let command = |known: Attributes| {
-        let texts = program.program.iter().map(|text| text.fill(&known));
-        // An argument may use a word of the fact, such as `{2}`, that this value does not have. Then
-        // there is no command for the value.
-        Some((texts.collect::<Result<_, _>>().ok()?, known))
+    let to_command = |attributes: Attributes| {
+        let arguments = program
+            .program
+            .iter()
+            .map(|template| template.fill(&attributes));
+        // An argument may use a word of the fact, such as `{2}`, that this value does not have.
+        // Then there is no command for the value.
+        Some((arguments.collect::<Result<_, _>>().ok()?, attributes))
     };
-    known.into_iter().filter_map(command).collect()
+    attribute_sets.into_iter().filter_map(to_command).collect()
 }

@@ -5,97 +5,103 @@ use std::path::{Path, PathBuf};
 use super::DeviceError;
 use super::driver_root::DriverRoot;
 use super::found::{FileSource, FoundDirectory, FoundFile, Presence};
-use super::paths::{fill_both_paths, present};
+use super::paths::{fill_both_paths, look_up_path};
 use crate::class::{self, FileKind};
 use crate::host::Entry;
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
-/// Looks up a file of a class. With `programs` the file is a program: it is also searched in these
-/// directories if it is not at its path, and it is optional, because hosts often lack some of a
-/// driver's tools.
-pub(super) fn file(
+/// Looks up a file of a class. With `program_directories` the file is a program: it is also
+/// searched in these directories if it is not at its path, and it is optional, because hosts often
+/// lack some of a driver's tools.
+pub(super) fn find_file(
     spec: &class::File,
-    programs: Option<&[PathBuf]>,
+    program_directories: Option<&[PathBuf]>,
     attributes: &Attributes,
-    optional: bool,
-    driver: DriverRoot<'_>,
+    is_optional: bool,
+    driver_root: DriverRoot<'_>,
 ) -> Result<FoundFile, DeviceError> {
     let (mut path, container) =
         fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
-    let binary = programs.is_some();
+    let is_program = program_directories.is_some();
     let mut candidates = vec![path.clone()];
     if let Some(name) = path.file_name() {
-        let directories = programs.unwrap_or_default().iter();
+        let directories = program_directories.unwrap_or_default().iter();
         candidates.extend(directories.map(|directory| directory.join(name)));
     }
     for fallback in &spec.fallbacks {
         candidates.push(fallback.fill(attributes)?);
     }
     if candidates.len() > 1 {
-        // If the look-up of a path fails, the file may be there. The path is chosen, and the failure
-        // is reported for it.
-        let is_there = |path: &&PathBuf| {
-            let place = driver.view.place(path);
-            matches!(place, Ok(Some(_)) | Err(OwnershipError::Open { .. }))
+        // A path whose look-up fails counts as existing, because the file may be there. It is then
+        // selected, and the failure is reported.
+        let may_exist = |path: &&PathBuf| {
+            let host_file = driver_root.view.place(path);
+            matches!(host_file, Ok(Some(_)) | Err(OwnershipError::Open { .. }))
         };
         // Some hosts install a wrapper script under the name of a program. The script calls the
         // program by a path that containers do not have, so a path without a script is preferred.
         let is_usable =
-            |path: &&PathBuf| is_there(path) && !(binary && driver.view.is_script(path));
-        let chosen = candidates.iter().find(is_usable);
-        let chosen = chosen.or_else(|| candidates.iter().find(is_there));
-        path = chosen.unwrap_or(&candidates[0]).clone();
+            |path: &&PathBuf| may_exist(path) && !(is_program && driver_root.view.is_script(path));
+        let selected_path = candidates.iter().find(is_usable);
+        let selected_path = selected_path.or_else(|| candidates.iter().find(may_exist));
+        path = selected_path.unwrap_or(&candidates[0]).clone();
     }
-    let optional = optional || spec.optional || binary;
-    let mut file = file_at(&path, &[spec.kind], optional, driver);
+    let is_optional = is_optional || spec.optional || is_program;
+    let mut file = look_up_file(&path, &[spec.kind], is_optional, driver_root);
     if let Presence::Found(source) = &mut file {
         source.writable = spec.writable && source.kind == FileKind::Socket;
     }
     Ok(FoundFile {
         path,
         container,
-        binary,
+        binary: is_program,
         file,
     })
 }
 
-pub(super) fn file_at(
+pub(super) fn look_up_file(
     path: &Path,
     kinds: &[FileKind],
-    optional: bool,
-    driver: DriverRoot<'_>,
+    is_optional: bool,
+    driver_root: DriverRoot<'_>,
 ) -> Presence<FileSource> {
-    let wanted = match kinds {
+    let expected_type = match kinds {
         [FileKind::Socket] => "a socket",
         _ => "a regular file",
     };
-    present(path, optional, wanted, driver.view, |place| {
-        let kind = match place.entry {
-            Entry::File => FileKind::File,
-            Entry::Socket => FileKind::Socket,
-            _ => return None,
-        };
-        let path = driver.on_host(place.path);
-        kinds.contains(&kind).then_some(FileSource {
-            path,
-            kind,
-            writable: false,
-        })
-    })
+    look_up_path(
+        path,
+        is_optional,
+        expected_type,
+        driver_root.view,
+        |host_file| {
+            let kind = match host_file.entry {
+                Entry::File => FileKind::File,
+                Entry::Socket => FileKind::Socket,
+                _ => return None,
+            };
+            let path = driver_root.to_host_path(host_file.path);
+            kinds.contains(&kind).then_some(FileSource {
+                path,
+                kind,
+                writable: false,
+            })
+        },
+    )
 }
 
-pub(super) fn directory(
+pub(super) fn find_directory(
     spec: &class::Directory,
     attributes: &Attributes,
-    optional: bool,
-    driver: DriverRoot<'_>,
+    is_optional: bool,
+    driver_root: DriverRoot<'_>,
 ) -> Result<FoundDirectory, DeviceError> {
     let (path, container) = fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
-    let directory = directory_at(&path, optional || spec.optional, driver);
+    let directory = look_up_directory(&path, is_optional || spec.optional, driver_root);
     let mut libraries = Vec::new();
     if spec.libraries && matches!(directory, Presence::Found(_)) {
-        libraries = driver
+        libraries = driver_root
             .view
             .list_matching(&path, &|name| {
                 class::SoName::try_from(name.to_owned()).is_ok()
@@ -112,12 +118,18 @@ pub(super) fn directory(
     })
 }
 
-pub(super) fn directory_at(
+pub(super) fn look_up_directory(
     path: &Path,
-    optional: bool,
-    driver: DriverRoot<'_>,
+    is_optional: bool,
+    driver_root: DriverRoot<'_>,
 ) -> Presence<PathBuf> {
-    present(path, optional, "a directory", driver.view, |place| {
-        (place.entry == Entry::Directory).then(|| driver.on_host(place.path))
-    })
+    look_up_path(
+        path,
+        is_optional,
+        "a directory",
+        driver_root.view,
+        |host_file| {
+            (host_file.entry == Entry::Directory).then(|| driver_root.to_host_path(host_file.path))
+        },
+    )
 }

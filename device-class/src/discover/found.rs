@@ -13,20 +13,21 @@ use crate::host::{HostView, Programs};
 use crate::name::CapabilityName;
 use crate::template::{Attributes, Template};
 
-/// The result of looking up something that a class file describes.
+/// The result of looking up a node, library, file or directory that a class file describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence<T> {
     Found(T),
     /// The host has nothing usable at the path, and the class file marks it as optional. Containers
     /// do without it.
     Optional,
-    /// The host has nothing at the path, or something of another type. A container that needs it is
-    /// refused with the reason in this text.
+    /// The host has nothing at the path, or a file of another type. A container that needs the path
+    /// is refused, and the text is the reason for people.
     Unusable(String),
 }
 
 impl<T> Presence<T> {
-    /// Returns the reason why a container that needs this is refused, or `None` if it is not.
+    /// Returns the reason why a container that needs this path is refused. Returns `None` if the
+    /// path can be used or is optional.
     pub fn unusable_reason(&self) -> Option<&str> {
         match self {
             Presence::Unusable(reason) => Some(reason),
@@ -45,21 +46,21 @@ pub struct FoundNode {
     /// container with the device gets the node.
     pub capability: Option<CapabilityName>,
     pub access: Access,
-    /// The way in which the container gets the node.
+    /// The method by which the container gets the node.
     pub form: NodeForm,
     pub number: Presence<DeviceNumber>,
-    /// The consequence of the node's absence. `None` means that the host has the node, that the node
-    /// is required, or that the class does not say for what it is needed.
+    /// The consequence of the node's absence. `None` means that the host has the node, that the
+    /// node is required, or that the class does not set `needed_for`.
     pub lack: Option<NodeLack>,
 }
 
 /// The consequence of an optional node's absence from the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLack {
-    /// A sentence for people, with what to do.
+    /// A sentence for people that says what fails, and what an administrator can do.
     pub text: String,
-    /// Whether a variable of `switches` asked for the node. Clusters set such a variable for every
-    /// container, also on hosts without the hardware.
+    /// Whether the capability of the node is one that a variable of `switches` selects. Clusters
+    /// set such a variable for every container, also on hosts without the hardware.
     pub is_of_switch: bool,
 }
 
@@ -71,7 +72,7 @@ impl FoundNode {
     }
 }
 
-/// The way in which a container gets a node.
+/// The method by which a container gets a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeForm {
     /// The node of the host is mounted into the container.
@@ -105,27 +106,27 @@ pub struct OwnNode {
 }
 
 impl OwnNode {
-    /// Returns the mode and group of a node, if the class file sets at least one of them. The
-    /// default mode is 0660, and the default group is root's.
+    /// Returns the mode and group that the class file sets for a node. If it sets only one of them,
+    /// the other one is 0660 or root's group. Returns `None` if the class file sets neither.
     pub(super) fn from_node(
         spec: &class::Node,
         host: &dyn HostView,
     ) -> Result<Option<Self>, GroupError> {
-        let group = spec.own_group();
+        let group = spec.configured_group();
         if spec.mode.is_none() && group.is_none() {
             return Ok(None);
         }
         Self::new(spec.mode, group.as_ref(), host).map(Some)
     }
 
-    /// Returns the mode and group of a node that the host lacks: those of `make` or, if it sets
-    /// none, those of `spec`.
+    /// Returns the mode and group of a node that is created because the host lacks it. Each is that
+    /// of `make` or, if `make` does not set it, that of `spec`.
     pub(super) fn from_make(
         spec: &class::Node,
-        make: &class::Make,
+        make: &class::NodeCreation,
         host: &dyn HostView,
     ) -> Result<Self, GroupError> {
-        let group = spec.made_group(make);
+        let group = spec.created_node_group(make);
         Self::new(make.mode.or(spec.mode), group.as_ref(), host)
     }
 
@@ -152,13 +153,13 @@ pub struct FoundLibrary {
     /// The names of the library for which a link is also created in the image's own library
     /// directory.
     pub image_links: BTreeSet<String>,
-    /// The path of the library on the host, without links.
+    /// The path of the library on the host, with symbolic links resolved.
     pub file: Presence<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundFile {
-    /// The path where the class expects the file, which may contain links.
+    /// The path in the class, which may contain symbolic links.
     pub path: PathBuf,
     pub container: PathBuf,
     /// Whether the file is a program that the container runs.
@@ -169,7 +170,7 @@ pub struct FoundFile {
 /// A file or a socket of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSource {
-    /// The path on the host, without links.
+    /// The path on the host, with symbolic links resolved.
     pub path: PathBuf,
     pub kind: FileKind,
     /// Whether a container may write to the mount of a socket.
@@ -178,18 +179,18 @@ pub struct FileSource {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundDirectory {
-    /// The path where the class expects the directory, which may contain links.
+    /// The path in the class, which may contain symbolic links.
     pub path: PathBuf,
     pub container: PathBuf,
     pub writable: bool,
     /// The file names of the libraries in the directory that the container's loader must find.
     pub libraries: Vec<String>,
-    /// The path of the directory on the host, without links.
+    /// The path of the directory on the host, with symbolic links resolved.
     pub directory: Presence<PathBuf>,
 }
 
-/// A directory that is hidden from the container by a read-only tmpfs. The container sees only
-/// these copies and texts in it, and the entries that its devices show.
+/// A directory whose contents are hidden from the container by a read-only tmpfs. The container
+/// sees only the copies, the texts, and the entries of its own devices ([`UnmaskedEntry`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundMask {
     /// The path of the directory, which is the same on the host and in the container.
@@ -200,7 +201,8 @@ pub struct FoundMask {
     pub texts: Vec<FoundText>,
 }
 
-/// A file that is written for a container and has a bit for each of its devices.
+/// A file in a masked directory that is written for a container and has one bit for each of its
+/// devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundText {
     /// The path of the file in the container.
@@ -214,8 +216,8 @@ pub struct FoundText {
 impl FoundText {
     /// Returns the bit mask in which the bit of one device is set. The result is 0 if the number of
     /// the device's bit is not from 0 to 63.
-    pub fn bits(&self, device: &Attributes) -> u64 {
-        let number = self.bit.fill(device).ok();
+    pub fn bits(&self, device_attributes: &Attributes) -> u64 {
+        let number = self.bit.fill(device_attributes).ok();
         let number: Option<u32> = number.and_then(|number| number.parse().ok());
         number
             .and_then(|number| 1_u64.checked_shl(number))
@@ -242,9 +244,10 @@ pub struct FoundCopy {
 pub struct UnmaskedEntry {
     /// The path of the entry, which is the same on the host and in the container.
     pub path: PathBuf,
-    /// The path of the entry on the host, without links.
+    /// The path of the entry on the host, with symbolic links resolved.
     pub source: Presence<PathBuf>,
-    /// The target of the entry if it is a link of the kernel, which is the same in the container.
+    /// The target of the entry, if it is a symbolic link of the kernel. The container gets the same
+    /// link.
     pub link: Option<PathBuf>,
 }
 
@@ -260,7 +263,8 @@ pub struct ImageLibraries {
     pub newer_than: u64,
 }
 
-/// Everything that the selected `[[edits]]` of a class give to a container, as found on a host.
+/// The nodes, libraries, files and directories of the selected `[[edits]]` of a class, as they were
+/// found on a host.
 #[derive(Debug, Clone, Default)]
 pub struct FoundEdits {
     pub nodes: Vec<FoundNode>,
@@ -289,8 +293,8 @@ impl FoundEdits {
         }
     }
 
-    /// Returns the reasons why a container that needs these edits is refused, one for each edit that
-    /// is missing and not optional.
+    /// Returns the reasons why a container that needs these edits is refused, one for each required
+    /// node, library, file or directory that cannot be used.
     pub fn unusable_reasons(&self) -> impl Iterator<Item = &str> {
         let copies = self.masks.iter().flat_map(|mask| &mask.copies);
         let nodes = self.nodes.iter().map(|node| node.number.unusable_reason());
@@ -304,7 +308,7 @@ impl FoundEdits {
             .chain(
                 self.directories
                     .iter()
-                    .map(|found| found.directory.unusable_reason()),
+                    .map(|directory| directory.directory.unusable_reason()),
             )
             .chain(copies.map(|copy| copy.text.unusable_reason()))
             .flatten()

@@ -3,26 +3,26 @@
 use std::io::ErrorKind;
 
 use crate::class::Group;
-use crate::host::{GROUP_FILE, HostView};
+use crate::host::{GROUP_FILE_PATH, HostView};
 use crate::name::GroupName;
 
-/// The reason why the number of a group is not known. The message names the group and tells the
-/// administrator what to do.
+/// The reason why the number of a group cannot be found on the host. The message names the group
+/// and what the administrator has to do.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GroupError {
     #[error(
-        "its group `{0}` is not in the host's {GROUP_FILE}, and groups of other sources, such as \
+        "its group `{0}` is not in the host's {GROUP_FILE_PATH}, and groups of other sources, such as \
          LDAP, are not known: create it, or write its number as `gid` (`node_gid`)"
     )]
-    Unknown(GroupName),
+    UnknownGroup(GroupName),
     #[error(
-        "its group `{0}` cannot be looked up, because the host's {GROUP_FILE} is not here: in the \
-         plugin's container mount it at /host{GROUP_FILE}, or write the group's number as `gid` \
+        "its group `{0}` cannot be looked up, because the host's {GROUP_FILE_PATH} is not here: in the \
+         plugin's container mount it at /host{GROUP_FILE_PATH}, or write the group's number as `gid` \
          (`node_gid`)"
     )]
-    Absent(GroupName),
-    #[error("its group `{name}` cannot be looked up in the host's {GROUP_FILE}: {error}")]
-    Unreadable {
+    MissingGroupFile(GroupName),
+    #[error("its group `{name}` cannot be looked up in the host's {GROUP_FILE_PATH}: {error}")]
+    ReadFailed {
         name: GroupName,
         error: std::io::Error,
     },
@@ -36,9 +36,11 @@ pub(super) fn resolve_group(group: &Group, host: &dyn HostView) -> Result<u32, G
     };
     match host.group_id(name.as_str()) {
         Ok(Some(number)) => Ok(number),
-        Ok(None) => Err(GroupError::Unknown(name.clone())),
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(GroupError::Absent(name.clone())),
-        Err(error) => Err(GroupError::Unreadable {
+        Ok(None) => Err(GroupError::UnknownGroup(name.clone())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(GroupError::MissingGroupFile(name.clone()))
+        }
+        Err(error) => Err(GroupError::ReadFailed {
             name: name.clone(),
             error,
         }),

@@ -14,7 +14,7 @@ use crate::inserted;
 use crate::name::{AttributeName, excerpt};
 use crate::pattern::PathPattern;
 
-/// Whether a device can be given to a container.
+/// The health of a device. Only a healthy device is given to containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     Healthy,
@@ -51,28 +51,28 @@ pub struct Reading {
 /// kernel's log, or on a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HistoryRule {
-    /// A number that has reached `limit` makes the device unhealthy until it falls below
-    /// `recovers_below`. The gap keeps a number near the limit from changing the health at each
-    /// scan.
+    /// A number that reaches `limit` makes the device unhealthy until the number falls below
+    /// `recovers_below`. With a gap between the two, a number that varies around the limit does not
+    /// change the health at each scan.
     Recovers {
         number: i64,
-        /// The lowest number that is too high.
+        /// The lowest number that makes a healthy device unhealthy.
         limit: i64,
-        /// The device is healthy again once the number is lower than this.
+        /// The number below which an unhealthy device is healthy again.
         recovers_below: i64,
     },
     /// A number, such as a heartbeat, that must keep changing.
     Advances {
         number: i64,
-        /// The maximum time for which the number may stay the same in a healthy device.
-        within: Duration,
+        /// The maximum time for which the number of a healthy device may stay the same.
+        max_interval: Duration,
     },
-    /// The device is healthy as long as the kernel's log has no record of these faults.
+    /// The device is healthy as long as the kernel's log has no record of one of `faults`.
     Unlogged {
-        /// The beginning of the record, up to the number of the fault.
-        line: String,
+        /// The beginning of a record for this device, up to the number of the fault.
+        line_prefix: String,
         faults: LoggedFaults,
-        /// The advice for an administrator about a line of this kind.
+        /// The advice for an administrator about a record of such a fault.
         advice: Option<String>,
     },
     /// A program of the host reports whether the device is healthy. The caller runs it: see
@@ -80,7 +80,7 @@ pub enum HistoryRule {
     Program {
         program: HealthProgram,
         /// The program on this host, if it is not at the path in the class file.
-        place: Option<super::HostProgram>,
+        host_program: Option<super::HostProgram>,
         /// The advice for an administrator who repairs the device.
         advice: Option<String>,
     },
@@ -89,15 +89,15 @@ pub enum HistoryRule {
     Steady {
         /// The fault that this scan found; `None` means that the check passed.
         fault: Option<String>,
-        /// The time for which a new outcome must last.
-        lasting: Duration,
+        /// The time for which a new outcome must last before it counts.
+        steady_for: Duration,
     },
 }
 
-/// Runs the checks of a device. Returns the health as far as one scan shows it, the readings that a
-/// [`super::HealthHistory`] has to judge, and the reason if only parts of the device can be used.
-/// The reason of an unhealthy device is its unusable node or, if all nodes can be used, the first
-/// check that failed.
+/// Runs the checks of a device. Returns the health as far as one scan shows it, the readings for
+/// [`super::HealthHistory`], and the reason if only parts of the device can be used. A device is
+/// unhealthy because of its first unusable node or, if all nodes can be used, of the first check
+/// that failed.
 pub(super) fn check_device<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
@@ -116,7 +116,7 @@ pub(super) fn check_device<'a>(
             source,
             rule,
         }));
-        if check.of_whole {
+        if check.concerns_whole_only {
             only_in_parts = only_in_parts.or(check_fault);
         } else {
             fault = fault.or(check_fault);
@@ -129,8 +129,8 @@ pub(super) fn check_device<'a>(
     (health, readings, only_in_parts)
 }
 
-/// Runs one check. Returns the name of the file or pattern that it reads, for messages; the rule
-/// that this scan cannot decide, if there is one; and the fault, if this scan shows one.
+/// Runs one check. Returns the name of the file or pattern that the check reads, for messages; the
+/// rule that one scan cannot decide, if the check has one; and the fault, if this scan shows one.
 fn run_check(
     check: &HealthCheck,
     candidate: &Candidate,
@@ -145,12 +145,12 @@ fn run_check(
         }
         HealthTest::Value { value, expected } => {
             let fault = match value.fill(&candidate.attributes) {
-                Ok(found) => (!expected.holds(&found)).then(|| {
+                Ok(actual_value) => (!expected.accepts(&actual_value)).then(|| {
                     let names: Vec<&str> = value.attributes().map(AttributeName::as_str).collect();
                     let names = names.join(" ");
                     format!(
                         "{names} is `{}`{}",
-                        excerpt(&found),
+                        excerpt(&actual_value),
                         describe_expected_values(expected)
                     )
                 }),
@@ -169,21 +169,24 @@ fn run_check(
             let path = program.command.first().map(ToString::to_string);
             let rule = HistoryRule::Program {
                 program: program.clone(),
-                place: None,
+                host_program: None,
                 advice: advice.clone(),
             };
             (path.unwrap_or_default(), (Some(rule), None))
         }
-        HealthTest::Unlogged { line, faults } => match line.fill(&candidate.attributes) {
-            Ok(line) => {
+        HealthTest::NoLoggedFault {
+            line_prefix,
+            faults,
+        } => match line_prefix.fill(&candidate.attributes) {
+            Ok(line_prefix) => {
                 let rule = HistoryRule::Unlogged {
-                    line: line.clone(),
+                    line_prefix: line_prefix.clone(),
                     faults: faults.clone(),
                     advice: advice.clone(),
                 };
-                (line, (Some(rule), None))
+                (line_prefix, (Some(rule), None))
             }
-            Err(error) => (line.to_string(), (None, Some(error.to_string()))),
+            Err(error) => (line_prefix.to_string(), (None, Some(error.to_string()))),
         },
     };
     let fault = match &advice {
@@ -191,7 +194,10 @@ fn run_check(
         None => fault,
     };
     match check.steady_for {
-        Some(lasting) => (source, Some(HistoryRule::Steady { fault, lasting }), None),
+        Some(steady_for) => {
+            let rule = HistoryRule::Steady { fault, steady_for };
+            (source, Some(rule), None)
+        }
         None => (source, rule, fault),
     }
 }
@@ -210,34 +216,34 @@ pub fn is_unhealthy_by_facts(class: &DeviceClass, inventory: &Inventory) -> bool
         _ => None,
     });
     let facts: BTreeSet<&AttributeName> = inserted(facts);
-    let of_sources = sources.iter().flat_map(|source| &source.health);
-    let mut checks = class.spec.device.health.iter().chain(of_sources);
+    let source_checks = sources.iter().flat_map(|source| &source.health);
+    let mut checks = class.spec.device.health.iter().chain(source_checks);
     checks.any(|check| match &check.test {
-        HealthTest::Value { value, expected } if !check.of_whole => {
-            let fails = |device: &Device| {
+        HealthTest::Value { value, expected } if !check.concerns_whole_only => {
+            let is_unhealthy = |device: &Device| {
                 let value = value.fill(&device.attributes);
-                value.is_ok_and(|value| !expected.holds(&value))
+                value.is_ok_and(|value| !expected.accepts(&value))
             };
             value.attributes().any(|name| facts.contains(name))
-                && inventory.devices.iter().any(fails)
+                && inventory.devices.iter().any(is_unhealthy)
         }
         _ => false,
     })
 }
 
-/// Returns the files whose first bytes show whether a device still answers, each with the bytes that
-/// mean that it does not answer.
+/// Returns the files whose first bytes show whether a device still answers, each with the bytes
+/// that are read from a device that does not answer.
 pub fn list_byte_checks(class: &DeviceClass, device: &Device) -> Vec<(PathBuf, Vec<u8>)> {
     let sources = class.spec.discover.iter();
-    let of_sources = sources.flat_map(|source| &source.health);
-    let checks = class.spec.device.health.iter().chain(of_sources);
+    let source_checks = sources.flat_map(|source| &source.health);
+    let checks = class.spec.device.health.iter().chain(source_checks);
     let files = checks.filter_map(|check| match &check.test {
         HealthTest::File {
             file,
-            rule: FileRule::NotBytes(refused),
+            rule: FileRule::NotLeadingBytes(error_bytes),
         } => {
             let path = PathBuf::from(file.fill(&device.attributes).ok()?);
-            path.is_absolute().then(|| (path, refused.clone()))
+            path.is_absolute().then(|| (path, error_bytes.clone()))
         }
         _ => None,
     });
@@ -249,15 +255,15 @@ fn check_existence(
     candidate: &Candidate,
     host: &dyn HostView,
 ) -> Result<(), String> {
-    if search::any(pattern, &candidate.attributes, host) {
+    if search::has_match(pattern, &candidate.attributes, host) {
         return Ok(());
     }
-    let text = attributes::fill_advice(&pattern.to_string(), &candidate.attributes);
-    Err(format!("{text} does not exist"))
+    let pattern = attributes::fill_advice(&pattern.to_string(), &candidate.attributes);
+    Err(format!("{pattern} does not exist"))
 }
 
-/// Reads the file of a check and applies the check's rule to its content. Returns the rule that this
-/// scan cannot decide, if there is one, and the fault, if this scan shows one.
+/// Reads the file of a health check and applies the rule of the check to the content. Returns the
+/// rule that one scan cannot decide, if there is one, and the fault, if this scan shows one.
 fn check_file(
     path: &Path,
     rule: &FileRule,
@@ -267,11 +273,12 @@ fn check_file(
     // device. Reading all of it takes milliseconds, and tens of milliseconds in a virtual
     // machine, so only the bytes that are compared are read.
     let limit = match rule {
-        FileRule::NotBytes(refused) => refused.len(),
+        FileRule::NotLeadingBytes(error_bytes) => error_bytes.len(),
         _ => MAX_ATTRIBUTE,
     };
     let text = match host.read(path, limit) {
-        Ok(bytes) if matches!(rule, FileRule::NotBytes(refused) if bytes.starts_with(refused)) => {
+        Ok(bytes) if matches!(rule, FileRule::NotLeadingBytes(error_bytes) if bytes.starts_with(error_bytes)) =>
+        {
             let fault = format!(
                 "{} reads as that of a device that no longer answers",
                 path.display()
@@ -288,11 +295,16 @@ fn check_file(
     let value = text.trim_matches(|c: char| c == '\0' || c.is_whitespace());
     match (rule, value.parse()) {
         (FileRule::Expected(expected), _) => {
-            let (path, found) = (path.display(), excerpt(value));
-            let fault = || format!("{path} is `{found}`{}", describe_expected_values(expected));
-            (None, (!expected.holds(value)).then(fault))
+            let (path, content) = (path.display(), excerpt(value));
+            let fault = || {
+                format!(
+                    "{path} is `{content}`{}",
+                    describe_expected_values(expected)
+                )
+            };
+            (None, (!expected.accepts(value)).then(fault))
         }
-        (FileRule::NotBytes(_), _) => (None, None),
+        (FileRule::NotLeadingBytes(_), _) => (None, None),
         (_, Err(_)) => {
             let fault = format!("{} is not a number: {}", path.display(), excerpt(value));
             (None, Some(fault))
@@ -304,16 +316,20 @@ fn check_file(
             },
             Ok(number),
         ) => {
-            let recovers = HistoryRule::Recovers {
+            let rule = HistoryRule::Recovers {
                 number,
                 limit,
                 recovers_below,
             };
             let fault = || format!("{} is {number}, not below {limit}", path.display());
-            (Some(recovers), (number >= limit).then(fault))
+            (Some(rule), (number >= limit).then(fault))
         }
-        (&FileRule::Advances { within }, Ok(number)) => {
-            (Some(HistoryRule::Advances { number, within }), None)
+        (&FileRule::Advances { max_interval }, Ok(number)) => {
+            let rule = HistoryRule::Advances {
+                number,
+                max_interval,
+            };
+            (Some(rule), None)
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Builds the command line of a health check that runs a program, and judges the program's output.
+//! Builds the command line of a health check that runs a program, and evaluates the program's
+//! output.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::{Device, HistoryRule, HostProgram, Reading, attributes};
-use crate::class::{ExpectedOutput, HealthProgram, Part};
+use crate::class::{ExpectedOutput, HealthProgram, OutputPart};
 use crate::name::excerpt;
 use crate::template::{Attributes, TemplateError};
 
@@ -17,7 +18,7 @@ pub struct HealthCommand {
     pub timeout: Duration,
     /// The directories with libraries of the program that are not in the host's ld.so.cache.
     pub library_path: Vec<PathBuf>,
-    prints: Option<ExpectedOutput>,
+    expected_output: Option<ExpectedOutput>,
     /// A regular expression. Its first group in the output is the value that the check compares.
     regex: Option<String>,
     advice: Option<String>,
@@ -29,35 +30,35 @@ impl HealthCommand {
     pub fn from_reading(reading: &Reading, device: &Device) -> Option<Result<Self, TemplateError>> {
         let HistoryRule::Program {
             program,
-            place,
+            host_program,
             advice,
         } = &reading.rule
         else {
             return None;
         };
         let command = Self::from_check(program, advice.as_deref(), &device.attributes);
-        Some(command.map(|command| command.with_place(place.as_ref())))
+        Some(command.map(|command| command.with_host_program(host_program.as_ref())))
     }
 
-    /// Fills in the command of a check for the device with the attributes `known`. Attributes in
-    /// the regular expression are escaped, so that they match literally.
+    /// Fills in the command of a check for the device with these attributes. Attributes are escaped
+    /// in the regular expression, so that they match literally.
     fn from_check(
         check: &HealthProgram,
         advice: Option<&str>,
-        known: &Attributes,
+        attributes: &Attributes,
     ) -> Result<Self, TemplateError> {
-        let command = check.command.iter().map(|text| text.fill(known));
+        let command = check.command.iter().map(|text| text.fill(attributes));
         let mut command = command.collect::<Result<Vec<_>, _>>()?.into_iter();
-        let regex = match &check.prints {
+        let regex = match &check.expected_output {
             Some(ExpectedOutput {
-                part: Part::Match(regex),
+                part: OutputPart::Match(regex),
                 ..
             }) => {
-                let mut plain = known.clone();
-                for value in plain.values_mut() {
+                let mut escaped_attributes = attributes.clone();
+                for value in escaped_attributes.values_mut() {
                     *value = regex_lite::escape(value);
                 }
-                Some(regex.fill(&plain)?)
+                Some(regex.fill(&escaped_attributes)?)
             }
             _ => None,
         };
@@ -66,60 +67,60 @@ impl HealthCommand {
             arguments: command.collect(),
             timeout: check.timeout,
             library_path: Vec::new(),
-            prints: check.prints.clone(),
+            expected_output: check.expected_output.clone(),
             regex,
             advice: advice.map(str::to_owned),
         })
     }
 
-    /// Replaces the path of the program by the one at which this host has it, if it is not the path
-    /// in the class file.
-    fn with_place(mut self, place: Option<&HostProgram>) -> Self {
-        if let Some(HostProgram { path, library_path }) = place {
+    /// Replaces the program's path in the class file by the path at which this host has the
+    /// program. With `None` the path is not changed.
+    fn with_host_program(mut self, host_program: Option<&HostProgram>) -> Self {
+        if let Some(HostProgram { path, library_path }) = host_program {
             self.program.clone_from(path);
             self.library_path.clone_from(library_path);
         }
         self
     }
 
-    /// Judges a run of the program by its exit status and its output. Returns the reason why the
-    /// device is unhealthy, or `None` if the device is healthy.
-    pub fn find_fault(&self, status: ExitStatus, text: &str) -> Option<String> {
+    /// Evaluates the exit status and the output of the program. Returns the reason why the device
+    /// is unhealthy, or `None` if it is healthy.
+    pub fn find_fault(&self, status: ExitStatus, output: &str) -> Option<String> {
         let program = self.program.display();
         if !status.success() {
-            return Some(self.fill_advice(format!("{program} failed ({status})")));
+            return Some(self.append_advice(format!("{program} failed ({status})")));
         }
-        let ExpectedOutput { part, expected } = self.prints.as_ref()?;
-        let (value, wanted) = match part {
-            Part::Whole => (Some(text.trim()), String::new()),
-            Part::Line(key) => (
-                attributes::keyed_values(text, key).next(),
+        let ExpectedOutput { part, expected } = self.expected_output.as_ref()?;
+        let (value, expected_form) = match part {
+            OutputPart::Whole => (Some(output.trim()), String::new()),
+            OutputPart::Line(key) => (
+                attributes::find_keyed_values(output, key).next(),
                 format!("line `{key}`"),
             ),
-            Part::Match(_) => {
+            OutputPart::Match(_) => {
                 let regex = self.regex.as_deref().unwrap_or_default();
-                (first_group(regex, text), format!("match of `{regex}`"))
+                (first_group(regex, output), format!("match of `{regex}`"))
             }
         };
         let fault = match (value, part) {
-            (Some(value), _) if expected.holds(value) => return None,
-            (Some(value), Part::Line(key)) => format!("`{key}: {}`", excerpt(value)),
+            (Some(value), _) if expected.accepts(value) => return None,
+            (Some(value), OutputPart::Line(key)) => format!("`{key}: {}`", excerpt(value)),
             (Some(value), _) => format!("`{}`", excerpt(value)),
-            (None, _) => format!("no {wanted}"),
+            (None, _) => format!("no {expected_form}"),
         };
-        Some(self.fill_advice(format!("{program} printed {fault}")))
+        Some(self.append_advice(format!("{program} printed {fault}")))
     }
 
-    /// Returns the reason why the device is unhealthy if the program exceeded its time limit and was
-    /// killed.
+    /// Returns the reason why the device is unhealthy after the program exceeded its time limit and
+    /// was killed.
     pub fn describe_timeout(&self) -> String {
         let (program, seconds) = (self.program.display(), self.timeout.as_secs());
-        self.fill_advice(format!(
+        self.append_advice(format!(
             "{program} took longer than {seconds} seconds and was killed"
         ))
     }
 
-    fn fill_advice(&self, fault: String) -> String {
+    fn append_advice(&self, fault: String) -> String {
         match &self.advice {
             Some(advice) => format!("{fault}; {advice}"),
             None => fault,

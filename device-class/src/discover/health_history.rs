@@ -1,4 +1,5 @@
-//! Judges those health checks of devices that need the results of earlier scans.
+//! Evaluates the health checks that need the results of earlier scans, and sets the health of the
+//! devices.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -6,53 +7,56 @@ use std::time::Instant;
 use super::kernel_log::KernelLine;
 use super::{Device, Health, HistoryRule, Reading};
 
-/// Identifies a check by the id of the device, the number of the check, and the file that the
-/// check reads. The file is needed where several devices are combined into one, because each of
-/// them has a check of this number.
-type Key = (String, usize, String);
+/// The key of a check: the id of the device, the number of the check, and the file that the check
+/// reads. The file is needed for a device that is combined from several ones, because each of them
+/// has a check with this number.
+type CheckKey = (String, usize, String);
 
 /// The results of earlier scans of a class, for the checks that need them.
 #[derive(Debug, Clone, Default)]
-pub struct HealthHistory(BTreeMap<Key, CheckState>);
+pub struct HealthHistory(BTreeMap<CheckKey, CheckState>);
 
 #[derive(Debug, Clone)]
 enum CheckState {
-    /// Whether the number was too high and has not fallen below `recovers_below` since.
-    TooHigh(bool),
-    /// A fault that the kernel has logged, unless a later record reports its repair.
-    Logged(Option<String>),
+    /// Whether the number reached the limit and has not fallen below `recovers_below` since then.
+    LimitReached(bool),
+    /// The fault that the kernel has logged; `None` if there is none, or if it was repaired later.
+    LoggedFault(Option<String>),
     /// The last number, and the time of the scan that first showed it.
     LastNumber(i64, Instant),
     /// The outcome of a check that changes only if the new outcome lasts for some time.
     Steady {
-        confirmed: Option<String>,
+        /// The fault of the outcome that counts; `None` means that the check passed.
+        confirmed_fault: Option<String>,
+        /// The time since which all scans have had the opposite outcome; `None` if the last scan
+        /// had the confirmed one.
         opposite_since: Option<Instant>,
         /// The time at which the opposite outcome is confirmed, if all scans until then have it.
-        due: Option<Instant>,
+        due_time: Option<Instant>,
     },
 }
 
 impl HealthHistory {
-    /// Returns the earliest time at which a changed outcome of a check may change the health of a
-    /// device, so that the caller scans again then.
+    /// Returns the earliest time at which the changed outcome of a check may have lasted long
+    /// enough to change the health of a device. The caller should scan again at this time.
     pub fn next_due(&self) -> Option<Instant> {
-        let due = self.0.values().filter_map(|remembered| match remembered {
-            CheckState::Steady { due, .. } => *due,
+        let due_times = self.0.values().filter_map(|state| match state {
+            CheckState::Steady { due_time, .. } => *due_time,
             _ => None,
         });
-        due.min()
+        due_times.min()
     }
 
-    /// Sets the health of devices from the scan at `now` and from the scans before it. The history
-    /// of devices that are not in this scan is deleted. New devices are judged from this scan
-    /// alone.
+    /// Sets the health of the devices of the scan at `now` from this scan and the earlier ones. The
+    /// history of devices that are not in this scan is deleted. The health of a new device depends
+    /// on this scan alone.
     pub fn judge(&mut self, devices: &mut [Device], now: Instant) {
         self.judge_with(devices, now, &[]);
     }
 
-    /// Sets the health of devices as [`HealthHistory::judge`] does, and by records of the
-    /// kernel's log. `log` has the records since the scan before; for the first scan it has all
-    /// records that the kernel still keeps.
+    /// Sets the health of devices as [`HealthHistory::judge`] does, and also from records of the
+    /// kernel's log. `log` has the records since the previous scan. For the first scan it has all
+    /// records that the kernel still has.
     pub fn judge_with<'d>(
         &mut self,
         devices: impl IntoIterator<Item = &'d mut Device>,
@@ -63,29 +67,29 @@ impl HealthHistory {
         for device in devices {
             for reading in &device.readings {
                 let key = (device.id.to_string(), reading.check, reading.source.clone());
-                let previous = self.0.remove(&key);
+                let previous_state = self.0.remove(&key);
                 let (state, fault) = match &reading.rule {
                     HistoryRule::Unlogged {
-                        line,
+                        line_prefix,
                         faults,
                         advice,
                     } => {
-                        let mut fault = match previous {
-                            Some(CheckState::Logged(fault)) => fault,
+                        let mut fault = match previous_state {
+                            Some(CheckState::LoggedFault(fault)) => fault,
                             _ => None,
                         };
                         for record in log {
-                            if record.has_fault(line, faults) {
-                                fault = Some(record.reason(advice.as_deref()));
-                            } else if record.ends_fault(line, faults)
+                            if record.has_fault(line_prefix, faults) {
+                                fault = Some(record.describe_fault(advice.as_deref()));
+                            } else if record.ends_fault(line_prefix, faults)
                                 || record.is_repair_of(device.id.as_str())
                             {
                                 fault = None;
                             }
                         }
-                        (CheckState::Logged(fault.clone()), fault)
+                        (CheckState::LoggedFault(fault.clone()), fault)
                     }
-                    rule => compare(previous, reading, rule, now),
+                    rule => evaluate(previous_state, reading, rule, now),
                 };
                 states.insert(key, state);
                 if let (Some(reason), Health::Healthy) = (fault, &device.health) {
@@ -101,39 +105,42 @@ impl HealthHistory {
     }
 }
 
-/// Judges one reading. Returns the state for the judgement at the next scan, and the fault if the
-/// device is unhealthy.
-fn compare(
-    previous: Option<CheckState>,
+/// Evaluates one reading by its rule and the state of the previous_state scan. Returns the state
+/// for the next scan, and the fault if the device is unhealthy.
+fn evaluate(
+    previous_state: Option<CheckState>,
     reading: &Reading,
     rule: &HistoryRule,
     now: Instant,
 ) -> (CheckState, Option<String>) {
     let source = &reading.source;
     match rule {
-        // `judge_with` judges the kernel's log itself, and the caller runs the programs.
+        // `judge_with` evaluates the kernel's log itself, and its caller runs the programs.
         HistoryRule::Unlogged { .. } | HistoryRule::Program { .. } => {
-            (CheckState::Logged(None), None)
+            (CheckState::LoggedFault(None), None)
         }
         HistoryRule::Recovers {
             number,
             limit,
             recovers_below,
         } => {
-            let was_too_high = matches!(previous, Some(CheckState::TooHigh(true)));
+            let had_reached_limit = matches!(previous_state, Some(CheckState::LimitReached(true)));
             let fault = if number >= limit {
                 Some(format!("{source} is {number}, not below {limit}"))
-            } else if was_too_high && number >= recovers_below {
+            } else if had_reached_limit && number >= recovers_below {
                 Some(format!(
                     "{source} is {number}, not yet below {recovers_below}"
                 ))
             } else {
                 None
             };
-            (CheckState::TooHigh(fault.is_some()), fault)
+            (CheckState::LimitReached(fault.is_some()), fault)
         }
-        HistoryRule::Advances { number, within } => {
-            let changed_at = match previous {
+        HistoryRule::Advances {
+            number,
+            max_interval,
+        } => {
+            let changed_at = match previous_state {
                 Some(CheckState::LastNumber(previous_number, changed_at))
                     if previous_number == *number =>
                 {
@@ -143,35 +150,36 @@ fn compare(
             };
             let unchanged_for = now.saturating_duration_since(changed_at);
             let seconds = unchanged_for.as_secs();
-            let fault = (unchanged_for > *within).then(|| {
+            let fault = (unchanged_for > *max_interval).then(|| {
                 format!("{source} has been {number} for {seconds} seconds; it should advance")
             });
             (CheckState::LastNumber(*number, changed_at), fault)
         }
-        HistoryRule::Steady { fault, lasting } => {
-            let (mut confirmed, mut opposite_since, mut due) = (fault.clone(), None, None);
-            // The confirmed outcome stays until all scans for long enough had the opposite one. Two
-            // faults with different texts, such as different numbers, are the same outcome.
+        HistoryRule::Steady { fault, steady_for } => {
+            let (mut confirmed_fault, mut opposite_since, mut due_time) =
+                (fault.clone(), None, None);
+            // The confirmed outcome counts until all scans for `steady_for` had the opposite one.
+            // Two faults with different texts, such as different numbers, are the same outcome.
             if let Some(CheckState::Steady {
-                confirmed: earlier_fault,
-                opposite_since: since,
+                confirmed_fault: previous_fault,
+                opposite_since: previous_time,
                 ..
-            }) = previous
-                && earlier_fault.is_some() != fault.is_some()
+            }) = previous_state
+                && previous_fault.is_some() != fault.is_some()
             {
-                let since = since.unwrap_or(now);
-                if now.saturating_duration_since(since) < *lasting {
-                    (confirmed, opposite_since) = (earlier_fault, Some(since));
-                    due = Some(since + *lasting);
+                let start = previous_time.unwrap_or(now);
+                if now.saturating_duration_since(start) < *steady_for {
+                    (confirmed_fault, opposite_since) = (previous_fault, Some(start));
+                    due_time = Some(start + *steady_for);
                 }
             }
-            let fault = confirmed.clone();
-            let remembered = CheckState::Steady {
-                confirmed,
+            let fault = confirmed_fault.clone();
+            let state = CheckState::Steady {
+                confirmed_fault,
                 opposite_since,
-                due,
+                due_time,
             };
-            (remembered, fault)
+            (state, fault)
         }
     }
 }

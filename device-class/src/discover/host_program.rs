@@ -12,48 +12,54 @@ use crate::template::Attributes;
 pub struct HostProgram {
     pub path: PathBuf,
     /// The directories with libraries of the program that are not in the host's ld.so.cache. The
-    /// list is empty for a program at the path in the class file. A program elsewhere belongs to a
-    /// driver with a directory of its own.
+    /// list is empty for a program at the path in the class file. A program at another path belongs
+    /// to a driver that is installed in a directory of its own.
     pub library_path: Vec<PathBuf>,
 }
 
-/// Finds a program by the path that a class names. The path itself is returned if the program is
-/// there or cannot be found anywhere.
+/// Finds a program of a driver by the path in the class file, and then by its name in the
+/// directories of `program_directories`. If it is in none of them, the path in the class file is
+/// returned.
 pub fn find_host_program(class: &DeviceClass, path: &Path, host: &dyn HostView) -> HostProgram {
     let is_program = |path: &Path| {
-        let place = host.place(path);
-        place.is_ok_and(|place| place.is_some_and(|place| place.entry == Entry::File))
+        let host_file = host.place(path);
+        host_file.is_ok_and(|host_file| {
+            host_file.is_some_and(|host_file| host_file.entry == Entry::File)
+        })
     };
-    let at_path = HostProgram {
+    let program_at_path = HostProgram {
         path: path.to_owned(),
         library_path: Vec::new(),
     };
-    // If the look-up of the path fails, the program may be there. Only a certain absence lets the
-    // other directories be searched.
+    // If the look-up of the path fails, the program may be there, so the other directories are
+    // searched only if the path certainly does not exist.
     let is_absent = matches!(host.entry(path), Ok(None));
     let (true, Some(name)) = (is_absent, path.file_name()) else {
-        return at_path;
+        return program_at_path;
     };
-    let directories = fill(&class.spec.program_directories).into_iter();
+    let directories = fill_directories(&class.spec.program_directories).into_iter();
     let candidates = directories.map(|directory| directory.join(name));
     let candidates: Vec<PathBuf> = candidates.filter(|path| is_program(path)).collect();
-    // A script may be a wrapper for something that only its own environment has.
+    // A script may be a wrapper that works only in the environment of the driver's container, so a
+    // program that is not a script is preferred.
     let binary = candidates.iter().find(|path| !host.is_script(path));
-    let Some(found) = binary.or(candidates.first()) else {
-        return at_path;
+    let Some(program_path) = binary.or(candidates.first()) else {
+        return program_at_path;
     };
-    let mut library_path = fill(&class.spec.library_directories);
+    let mut library_path = fill_directories(&class.spec.library_directories);
     library_path.retain(|directory| matches!(host.entry(directory), Ok(Some(Entry::Directory))));
     HostProgram {
-        path: found.clone(),
+        path: program_path.clone(),
         library_path,
     }
 }
 
 /// Fills in the templates of directories. A template with an attribute is left out, because the
 /// programs are run before the attributes of the host are known.
-fn fill(directories: &[PathTemplate]) -> Vec<PathBuf> {
-    let none = Attributes::new();
-    let filled = directories.iter().map(|directory| directory.fill(&none));
-    filled.filter_map(Result::ok).collect()
+fn fill_directories(directories: &[PathTemplate]) -> Vec<PathBuf> {
+    let no_attributes = Attributes::new();
+    let paths = directories
+        .iter()
+        .map(|directory| directory.fill(&no_attributes));
+    paths.filter_map(Result::ok).collect()
 }

@@ -14,23 +14,24 @@ use crate::host::{Entry, Programs};
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
-const LD_CACHE: &str = "/etc/ld.so.cache";
+const LD_CACHE_PATH: &str = "/etc/ld.so.cache";
 
-/// The places where the libraries of a class are searched.
+/// A search for the libraries of a class: in ld.so.cache, and then in directories.
 pub(super) struct LibrarySearch<'a> {
     /// Directories that are searched for a library that is not in ld.so.cache.
     pub(super) directories: Vec<PathBuf>,
     /// Directories in which a library may be, and which the host lacks.
     pub(super) absent_directories: Vec<PathBuf>,
-    /// The names that get a link in the image's own library directory; `None` for all.
+    /// Patterns for the library names that get a link in the image's own library directory; `None`
+    /// means that all names get one.
     pub(super) image_links: Option<&'a [NamePattern]>,
     /// Whether libraries for 32-bit programs are searched in addition.
-    pub(super) for_32bit: bool,
-    pub(super) driver: DriverRoot<'a>,
+    pub(super) includes_32bit: bool,
+    pub(super) driver_root: DriverRoot<'a>,
 }
 
 impl LibrarySearch<'_> {
-    pub(super) fn libraries(
+    pub(super) fn find_libraries(
         &self,
         edits: &Edits,
         attributes: &Attributes,
@@ -40,67 +41,85 @@ impl LibrarySearch<'_> {
             .map(|version| version.fill(attributes))
             .transpose()?;
         let version = version.as_deref();
-        let is_known = |library: &FoundLibrary| library.file != Presence::Optional;
-        let mut found = Vec::new();
+        let is_present = |library: &FoundLibrary| library.file != Presence::Optional;
+        let mut found_libraries = Vec::new();
         for spec in &edits.libraries {
             let soname = spec.soname.fill(attributes).map_err(DeviceError)?;
             let optional = edits.optional || spec.optional;
-            found.push(self.find(&soname, &spec.links, version, Programs::Native, optional)?);
-            if self.for_32bit {
+            found_libraries.push(self.find_library(
+                &soname,
+                &spec.links,
+                version,
+                Programs::Native,
+                optional,
+            )?);
+            if self.includes_32bit {
                 // The 32-bit library is always optional, because most libraries do not exist
                 // for 32-bit programs.
-                let other = self.find(&soname, &spec.links, version, Programs::Bits32, true)?;
-                found.extend(Some(other).filter(is_known));
+                let library_32bit =
+                    self.find_library(&soname, &spec.links, version, Programs::Bits32, true)?;
+                found_libraries.extend(Some(library_32bit).filter(is_present));
             }
         }
         if let Some(names) = &edits.libraries_matching {
             let programs = [Programs::Native, Programs::Bits32];
-            for programs in &programs[..1 + usize::from(self.for_32bit)] {
-                for soname in self.matching(names, *programs)? {
-                    let library = self.find(&soname, &[], version, *programs, true)?;
-                    found.extend(Some(library).filter(is_known));
+            for programs in &programs[..1 + usize::from(self.includes_32bit)] {
+                for soname in self.list_matching_names(names, *programs)? {
+                    let library = self.find_library(&soname, &[], version, *programs, true)?;
+                    found_libraries.extend(Some(library).filter(is_present));
                 }
             }
         }
-        Ok(found)
+        Ok(found_libraries)
     }
 
     /// Returns the sonames of the host's libraries that match the patterns.
-    fn matching(
+    fn list_matching_names(
         &self,
         names: &LibraryNames,
         programs: Programs,
     ) -> Result<Vec<SoName>, DeviceError> {
-        let cached = self.driver.view.library_names(programs);
-        let cached = cached.map_err(|error| DeviceError::io(LD_CACHE, &error))?;
-        let mut all: BTreeSet<String> = inserted(cached);
+        let cached_names = self.driver_root.view.library_names(programs);
+        let cached_names = cached_names.map_err(|error| DeviceError::io(LD_CACHE_PATH, &error))?;
+        let mut candidate_names: BTreeSet<String> = inserted(cached_names);
         if programs == Programs::Native {
             for directory in &self.directories {
                 let is_match = |name: &str| names.matches_name(name);
-                let listed = self.driver.view.list_matching(directory, &is_match);
-                all.extend(listed.map_err(|error| DeviceError::io(directory, &error))?);
+                let listed_names = self.driver_root.view.list_matching(directory, &is_match);
+                candidate_names
+                    .extend(listed_names.map_err(|error| DeviceError::io(directory, &error))?);
             }
         }
-        let matching = all.into_iter().filter(|name| names.matches_name(name));
-        Ok(matching
+        let matching_names = candidate_names
+            .into_iter()
+            .filter(|name| names.matches_name(name));
+        Ok(matching_names
             .filter_map(|name| SoName::try_from(name).ok())
             .collect())
     }
 
-    /// Returns the path of a library without links, which ends with the version. If it cannot be
-    /// looked up, the path itself is returned.
-    fn shown(&self, path: &Path) -> PathBuf {
-        let place = self.driver.view.place(path).ok().flatten();
-        place.map_or_else(|| path.to_owned(), |place| self.driver.on_host(place.path))
+    /// Returns the path of a library for a message: with symbolic links resolved, so that the file
+    /// name ends with the version. If the look-up fails, `path` is returned.
+    fn resolve_for_message(&self, path: &Path) -> PathBuf {
+        let host_file = self.driver_root.view.place(path).ok().flatten();
+        host_file.map_or_else(
+            || path.to_owned(),
+            |host_file| self.driver_root.to_host_path(host_file.path),
+        )
     }
 
     fn describe_absence(&self, soname: &str) -> String {
-        let to_text = |path: &PathBuf| self.driver.on_host(path.clone()).display().to_string();
-        let searched = self.directories.iter().map(to_text);
-        let absent = self.absent_directories.iter().map(to_text);
-        let absent = absent.map(|path| format!("{path} (does not exist)"));
-        let places: Vec<String> = searched.chain(absent).collect();
-        if places.is_empty() {
+        let to_text = |path: &PathBuf| {
+            self.driver_root
+                .to_host_path(path.clone())
+                .display()
+                .to_string()
+        };
+        let searched_paths = self.directories.iter().map(to_text);
+        let absent_paths = self.absent_directories.iter().map(to_text);
+        let absent_paths = absent_paths.map(|path| format!("{path} (does not exist)"));
+        let directories: Vec<String> = searched_paths.chain(absent_paths).collect();
+        if directories.is_empty() {
             return format!(
                 "{soname} is not in the host's ld.so.cache; install the driver's libraries and run \
                  ldconfig, or name their directory in `library_directories`"
@@ -109,39 +128,39 @@ impl LibrarySearch<'_> {
         format!(
             "{soname} is not in the host's ld.so.cache, and not in {}; install the driver's \
              libraries and run ldconfig, or correct `library_directories`",
-            places.join(", ")
+            directories.join(", ")
         )
     }
 
-    fn find(
+    fn find_library(
         &self,
         soname: &SoName,
         links: &[SoName],
         version: Option<&str>,
         programs: Programs,
-        optional: bool,
+        is_optional: bool,
     ) -> Result<FoundLibrary, DeviceError> {
-        let driver = self.driver;
+        let driver_root = self.driver_root;
         let soname = soname.as_str().to_owned();
-        let cached = driver.view.libraries(&soname, programs);
-        let mut cached = cached.map_err(|error| DeviceError::io(LD_CACHE, &error))?;
-        if cached.is_empty() && programs == Programs::Native {
+        let paths = driver_root.view.libraries(&soname, programs);
+        let mut paths = paths.map_err(|error| DeviceError::io(LD_CACHE_PATH, &error))?;
+        if paths.is_empty() && programs == Programs::Native {
             for directory in &self.directories {
                 let path = directory.join(&soname);
-                match driver.view.entry(&path) {
-                    Ok(Some(Entry::File)) => cached.push(path),
+                match driver_root.view.entry(&path) {
+                    Ok(Some(Entry::File)) => paths.push(path),
                     Ok(_) => {}
                     Err(error) => return Err(DeviceError::io(&path, &error)),
                 }
             }
         }
         let file = match (
-            find_version(&cached, version, driver)?,
-            cached.first(),
+            find_version(&paths, version, driver_root)?,
+            paths.first(),
             version,
         ) {
             (Ok(Some(file)), _, _) => Presence::Found(file),
-            _ if optional => Presence::Optional,
+            _ if is_optional => Presence::Optional,
             (Err(error), _, _) => {
                 Presence::Unusable(format!("{soname} cannot be trusted: {error}"))
             }
@@ -154,7 +173,7 @@ impl LibrarySearch<'_> {
                 "{soname} is on the host as {}, which is not of version {version}, that of the \
                  driver that is loaded; after an update of the driver reboot the host, otherwise \
                  install the libraries of version {version}",
-                self.shown(path).display()
+                self.resolve_for_message(path).display()
             )),
         };
         let mut links: BTreeSet<String> =
@@ -179,46 +198,46 @@ impl LibrarySearch<'_> {
 
     fn has_image_link(&self, name: &str) -> bool {
         let patterns = self.image_links;
-        patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.fits(name)))
+        patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(name)))
     }
 }
 
-/// Returns the first of the paths at which a file of the version exists, without links in the path.
-/// The inner error means that the only such files cannot be trusted, because users other than root
-/// can replace them.
+/// Returns the first of the paths at which a file of the version exists, with symbolic links
+/// resolved. The inner error means that the file cannot be trusted, because users other than root
+/// can replace it, and that no other path has one.
 ///
 /// # Errors
-/// The outer error means that the look-up of a path failed. The library may exist there, so it must
-/// not be treated as absent: an optional library would be left out without a message.
+/// The outer error means that the look-up of a path failed. The library must not be treated as
+/// absent then, because it may exist: an optional library would be left out without a message.
 fn find_version(
-    cached: &[PathBuf],
+    paths: &[PathBuf],
     version: Option<&str>,
-    driver: DriverRoot<'_>,
+    driver_root: DriverRoot<'_>,
 ) -> Result<Result<Option<PathBuf>, OwnershipError>, DeviceError> {
-    let mut untrusted = None;
-    for path in cached {
-        let file = match driver.view.place(path) {
-            Ok(Some(place)) => driver.on_host(place.path),
+    let mut ownership_error = None;
+    for path in paths {
+        let file = match driver_root.view.place(path) {
+            Ok(Some(host_file)) => driver_root.to_host_path(host_file.path),
             Ok(None) => continue,
             Err(OwnershipError::Open { error, .. }) if is_loop(&error) => continue,
             Err(OwnershipError::Open { error, .. }) => {
                 return Err(DeviceError::io(path, &error));
             }
             Err(error) => {
-                untrusted.get_or_insert(error);
+                ownership_error.get_or_insert(error);
                 continue;
             }
         };
         let name = file.to_string_lossy();
-        let fits = |version| {
+        let has_version = |version| {
             name.strip_suffix(version)
                 .is_some_and(|name| name.ends_with('.'))
         };
-        if version.is_none_or(fits) {
+        if version.is_none_or(has_version) {
             return Ok(Ok(Some(file)));
         }
     }
-    Ok(untrusted.map_or(Ok(None), Err))
+    Ok(ownership_error.map_or(Ok(None), Err))
 }
 
 /// Returns whether the error is a loop of symbolic links (`ELOOP`). Such a path counts as absent.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{DeviceError, attributes, paths};
-use crate::class::{DeviceSpec, Ends};
+use crate::class::{DeviceSpec, LinkPeers};
 use crate::facts::Facts;
 use crate::host::HostView;
 use crate::template::Attributes;
@@ -12,21 +12,22 @@ use crate::template::Attributes;
 /// The connections of a device with other devices of its class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Connections {
-    /// The directory of the device in sysfs, without links. The paths of devices below the same
-    /// PCI switch have a long prefix in common.
+    /// The directory of the device in sysfs, with symbolic links resolved. The paths of devices
+    /// below the same PCI switch have a long prefix in common.
     bus: Option<PathBuf>,
-    /// The name by which the other ends of direct connections refer to the device.
+    /// The name by which the devices at the other ends of direct connections refer to this device.
     name: Option<String>,
-    /// The names of the devices at the other ends of the direct connections, each with the bandwidth
-    /// of the connection: the sum of [`ONE_HOP`] divided by the weight of each link.
+    /// The names of the devices at the other ends of the direct connections, each with the
+    /// bandwidth of the connection: the sum of [`ONE_HOP_BANDWIDTH`] divided by the weight of each
+    /// link.
     peers: BTreeMap<String, usize>,
 }
 
 /// The bandwidth of a link with the weight 1. A link with the weight 2 has half of it.
-const ONE_HOP: usize = 10_000;
+const ONE_HOP_BANDWIDTH: usize = 10_000;
 
-/// The distance between devices whose places on the bus are not known. Two devices with known places
-/// are nearer to each other.
+/// The distance between two devices if the directory of one of them in sysfs is not known. Two
+/// devices with known directories are never further apart.
 const UNKNOWN_DISTANCE: usize = 64;
 
 impl Connections {
@@ -36,8 +37,8 @@ impl Connections {
         Connections { bus, name, peers }
     }
 
-    /// Returns the directory of the device in sysfs, without links. `None` means that the class
-    /// names no directory.
+    /// Returns the directory of the device in sysfs, with symbolic links resolved. Returns `None`
+    /// if the class names no directory.
     pub fn bus(&self) -> Option<&Path> {
         self.bus.as_deref()
     }
@@ -58,24 +59,27 @@ impl Connections {
     }
 
     /// Returns the distance between two devices. It is 0 for devices with a direct connection, and
-    /// otherwise the number of steps between their directories in sysfs, which grows with the number
-    /// of bridges between them.
+    /// otherwise the number of steps between their directories in sysfs, which grows with the
+    /// number of bridges between them.
     pub fn distance(&self, other: &Self) -> usize {
         if self.bandwidth(other) > 0 {
             return 0;
         }
-        let (Some(path), Some(other)) = (&self.bus, &other.bus) else {
+        let (Some(path), Some(other_path)) = (&self.bus, &other.bus) else {
             return UNKNOWN_DISTANCE;
         };
-        let common_components = path.iter().zip(other.iter()).take_while(|(a, b)| a == b);
-        let common_components = common_components.count();
-        let steps = path.iter().count() + other.iter().count() - 2 * common_components;
+        let common_components = path
+            .iter()
+            .zip(other_path.iter())
+            .take_while(|(a, b)| a == b);
+        let common_length = common_components.count();
+        let steps = path.iter().count() + other_path.iter().count() - 2 * common_length;
         (1 + steps).min(UNKNOWN_DISTANCE)
     }
 }
 
-/// Finds the direct connections of a device as the `links` of its class describe: in driver
-/// facts, or in files with one file for each connection.
+/// Finds the direct connections of a device by `[device.links]` of its class: from driver facts, or
+/// from one file for each connection.
 pub(super) fn find_connections(
     spec: &DeviceSpec,
     bus: Option<PathBuf>,
@@ -87,24 +91,28 @@ pub(super) fn find_connections(
         return Ok(Connections::new(bus, None, BTreeMap::new()));
     };
     let mut peers: BTreeMap<String, usize> = BTreeMap::new();
-    match &links.ends {
-        Ends::Fact(key) => {
+    match &links.peers {
+        LinkPeers::Fact(key) => {
             for fact in facts.values(&key.fill(attributes)?) {
                 let peer = fact.split(' ').next().unwrap_or_default();
                 *peers.entry(peer.to_owned()).or_default() += 1;
             }
         }
-        Ends::Files { for_each, peer } => {
-            for matched in paths::matches(for_each, attributes, host)? {
-                let read_key = |key: &str| attributes::find_keyed_value(&matched.path, key, host);
-                let kind = links.kind.as_deref().and_then(read_key);
-                if links.kind.is_some() && !kind.is_some_and(|kind| links.kinds.contains(&kind)) {
+        LinkPeers::Files { for_each, peer_key } => {
+            for path_match in paths::find_matches(for_each, attributes, host)? {
+                let read_key =
+                    |key: &str| attributes::find_keyed_value(&path_match.path, key, host);
+                let kind = links.kind_key.as_deref().and_then(read_key);
+                let is_used = kind.is_some_and(|kind| links.used_kinds.contains(&kind));
+                if links.kind_key.is_some() && !is_used {
                     continue;
                 }
-                let weight = links.weight.as_deref().and_then(read_key);
+                let weight = links.weight_key.as_deref().and_then(read_key);
                 let weight = weight.and_then(|weight| weight.parse().ok());
-                let bandwidth = weight.map_or(ONE_HOP, |weight: usize| ONE_HOP / weight.max(1));
-                if let Some(peer) = read_key(peer) {
+                let bandwidth = weight.map_or(ONE_HOP_BANDWIDTH, |weight: usize| {
+                    ONE_HOP_BANDWIDTH / weight.max(1)
+                });
+                if let Some(peer) = read_key(peer_key) {
                     *peers.entry(peer).or_default() += bandwidth.max(1);
                 }
             }

@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use super::DeviceError;
-use crate::class::{self, DRIVERS};
+use crate::class::{self, PROC_DEVICES_PATH};
 use crate::device::{DeviceKind, DeviceNumber};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::excerpt;
 use crate::template::Attributes;
 
-/// The number of major device numbers in Linux, which have 12 bits, and of minor ones, which have 20
-/// bits (makedev(3)).
-const MAJORS: u32 = 1 << 12;
-const MINORS: u32 = 1 << 20;
+/// The number of major device numbers in Linux, which have 12 bits (`include/linux/kdev_t.h`).
+const MAJOR_COUNT: u32 = 1 << 12;
+/// The number of minor device numbers in Linux, which have 20 bits.
+const MINOR_COUNT: u32 = 1 << 20;
 
 pub(super) struct LoadedDriver {
     pub(super) name: String,
@@ -37,15 +37,15 @@ impl LoadedDriver {
         } else {
             DeviceKind::Character
         };
-        let bytes = host.read(Path::new(DRIVERS), MAX_ATTRIBUTE);
+        let bytes = host.read(Path::new(PROC_DEVICES_PATH), MAX_ATTRIBUTE);
         let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
         let major = find_major(&name, kind, &text);
         Ok(major.map(|major| LoadedDriver { name, kind, major }))
     }
 
-    /// Returns the device number that the driver's device with this minor number has.
-    pub(super) fn number(&self, minor: &str) -> Result<DeviceNumber, DeviceError> {
-        let number = minor.parse().ok().filter(|minor| *minor < MINORS);
+    /// Returns the device number with the major number of the driver and this minor number.
+    pub(super) fn device_number(&self, minor: &str) -> Result<DeviceNumber, DeviceError> {
+        let number = minor.parse().ok().filter(|minor| *minor < MINOR_COUNT);
         let number = number.map(|minor| DeviceNumber {
             kind: self.kind,
             major: self.major,
@@ -61,14 +61,15 @@ impl LoadedDriver {
 /// Finds the major number of a driver in the text of /proc/devices. The file lists character
 /// devices first and block devices second, each line with a major number and a name.
 fn find_major(driver: &str, kind: DeviceKind, text: &str) -> Option<u32> {
-    let (characters, blocks) = text.split_once("Block devices:").unwrap_or((text, ""));
+    let (character_devices, block_devices) =
+        text.split_once("Block devices:").unwrap_or((text, ""));
     let list = match kind {
-        DeviceKind::Character => characters,
-        DeviceKind::Block => blocks,
+        DeviceKind::Character => character_devices,
+        DeviceKind::Block => block_devices,
     };
     let mut majors = list.lines().filter_map(|line| {
         let (major, name) = line.trim().split_once(' ')?;
         (name.trim() == driver).then(|| major.parse().ok())?
     });
-    majors.find(|major| *major < MAJORS)
+    majors.find(|major| *major < MAJOR_COUNT)
 }

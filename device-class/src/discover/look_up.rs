@@ -20,7 +20,7 @@ pub struct FoundClass {
     pub edits: FoundEdits,
 }
 
-/// An error that keeps all edits of a class from being looked up.
+/// An error because of which no edit of a class can be looked up.
 #[derive(Debug, thiserror::Error)]
 pub enum LookUpError {
     /// The template `driver_root` of the class cannot be filled in.
@@ -49,11 +49,11 @@ pub enum LookUpError {
 /// from the host's root if the configuration or the class names one.
 pub fn look_up(
     class: &DeviceClass,
-    wanted: EditSelection<'_>,
+    selection: EditSelection<'_>,
     host: &dyn HostView,
 ) -> Result<FoundClass, LookUpError> {
     let mut inventory = devices(class, host);
-    inventory.paths = find_paths(&inventory, wanted.paths, host);
+    inventory.paths = look_up_device_paths(&inventory, selection.paths, host);
     // If the driver is not loaded, its attributes are unknown, and the paths of its files cannot
     // be filled in.
     if inventory.no_driver.is_some() {
@@ -61,34 +61,35 @@ pub fn look_up(
         return Ok(FoundClass { inventory, edits });
     }
     let attributes = &inventory.host_attributes;
-    let failed = |error| LookUpError::Edits {
+    let to_error = |error| LookUpError::Edits {
         class: class.name.clone(),
         error,
     };
-    let root = driver_root(class, attributes)?;
+    let root = fill_driver_root(class, attributes)?;
     let root = root.map(|path| {
-        let opened = open_root(host, &path);
-        opened.map_err(|error| LookUpError::DriverRoot {
+        let result = open_root(host, &path);
+        result.map_err(|error| LookUpError::DriverRoot {
             class: class.name.clone(),
             path,
             error,
         })
     });
     let root = root.transpose()?;
-    let driver = match &root {
+    let driver_root = match &root {
         Some((view, path)) => DriverRoot {
             view: &**view,
             path,
         },
-        None => DriverRoot::of_host(host),
+        None => DriverRoot::from_host(host),
     };
-    let edits = edits::edits(class, wanted, attributes, host, driver);
-    let edits = edits.map_err(failed)?;
+    let edits = edits::find_edits(class, selection, attributes, host, driver_root);
+    let edits = edits.map_err(to_error)?;
     Ok(FoundClass { inventory, edits })
 }
 
-/// Finds the devices to which paths of the host lead.
-fn find_paths(
+/// Looks up the paths by which a request names devices. Returns each path with the devices to which
+/// it leads.
+fn look_up_device_paths(
     inventory: &Inventory,
     paths: &[PathBuf],
     host: &dyn HostView,
@@ -96,68 +97,76 @@ fn find_paths(
     if paths.is_empty() {
         return Vec::new();
     }
-    let requestable = inventory.devices.iter().chain(&inventory.divided);
-    let nodes = NodePaths::new(requestable, host);
+    let requestable_devices = inventory.devices.iter().chain(&inventory.divided);
+    let nodes = NodePaths::new(requestable_devices, host);
     let paths = paths.iter();
     paths.map(|path| (path.clone(), nodes.find(path))).collect()
 }
 
-/// Finds the devices of a class, and the additional nodes and the kernel's lists of devices that a
-/// container with the default capabilities of the class gets. Libraries and files are not looked
-/// up. `paths` are paths on the host by which devices may be requested.
+/// Finds the devices of a class, and the edits that change while a container runs: the nodes of
+/// `[[edits]]` and the masks over the kernel's lists of devices, for a container with the default
+/// capabilities of the class. Libraries and files are not looked up. `paths` are the paths on the
+/// host by which containers have requested devices.
 pub fn look_up_nodes(
     class: &DeviceClass,
     paths: &[PathBuf],
     host: &dyn HostView,
 ) -> Result<FoundClass, LookUpError> {
     let mut inventory = devices(class, host);
-    inventory.paths = find_paths(&inventory, paths, host);
+    inventory.paths = look_up_device_paths(&inventory, paths, host);
     let mut edits = FoundEdits::default();
     if inventory.no_driver.is_none() {
         let capabilities = class.spec.request.capabilities_by_default();
         let attributes = &inventory.host_attributes;
-        let failed = |error| LookUpError::Edits {
+        let to_error = |error| LookUpError::Edits {
             class: class.name.clone(),
             error,
         };
         let nodes = edits::control_nodes(class, &capabilities, attributes, host);
-        edits.nodes = nodes.map_err(failed)?;
+        edits.nodes = nodes.map_err(to_error)?;
         let masks = edits::find_device_lists(class, &capabilities, attributes, host);
-        edits.masks = masks.map_err(failed)?;
+        edits.masks = masks.map_err(to_error)?;
     }
     Ok(FoundClass { inventory, edits })
 }
 
-/// Returns the reason why the hook would refuse every container with a device of the class and the
-/// default capabilities: the host lacks a node, library or file that is not optional. Returns `None`
-/// if nothing is missing, or if the host has no device of the class.
+/// Returns the reason why the hook would refuse each container with a device of the class and its
+/// default capabilities, for example a missing library. Returns `None` if every required node,
+/// library and file can be used, or if the host has no device of the class.
 pub fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let capabilities = class.spec.request.capabilities_by_default();
     match look_up(class, (&capabilities).into(), host) {
-        Ok(found) if found.inventory.devices.is_empty() => None,
-        Ok(found) => found.edits.unusable_reasons().next().map(str::to_owned),
+        Ok(found_class) if found_class.inventory.devices.is_empty() => None,
+        Ok(found_class) => found_class
+            .edits
+            .unusable_reasons()
+            .next()
+            .map(str::to_owned),
         Err(error) => Some(error.to_string()),
     }
 }
 
-/// Opens a driver root. Also returns its path without links.
+/// Opens a driver root. Returns the view of its files, and its path with symbolic links resolved.
 fn open_root<'a>(
     host: &'a dyn HostView,
     path: &Path,
 ) -> io::Result<(Box<dyn HostView + 'a>, PathBuf)> {
     let view = host.driver_root(path)?;
-    let place = host.place(path).map_err(io::Error::other)?;
-    Ok((view, place.map_or_else(|| path.into(), |place| place.path)))
+    let host_file = host.place(path).map_err(io::Error::other)?;
+    Ok((
+        view,
+        host_file.map_or_else(|| path.into(), |host_file| host_file.path),
+    ))
 }
 
 /// Fills in the path of the driver root. Returns `None` if the driver root is the host's root.
-fn driver_root(
+fn fill_driver_root(
     class: &DeviceClass,
     attributes: &Attributes,
 ) -> Result<Option<PathBuf>, LookUpError> {
     let template = class.spec.driver_root.as_ref();
-    let filled = template.map(|template| template.fill(attributes));
-    filled.transpose().map_err(|error| LookUpError::Template {
+    let result = template.map(|template| template.fill(attributes));
+    result.transpose().map_err(|error| LookUpError::Template {
         class: class.name.clone(),
         error,
     })

@@ -3,21 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use super::found::{FoundCopy, FoundMask, FoundText, Presence, UnmaskedEntry};
-use super::paths::present;
+use super::paths::look_up_path;
 use super::{DeviceError, attributes};
 use crate::class::{Mask, Unmask};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
 use crate::template::Attributes;
 
 /// Looks up a mask, and reads the host's files that are copied into it.
-pub(super) fn mask(
+pub(super) fn find_mask(
     spec: &Mask,
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<FoundMask, DeviceError> {
     let copies = spec.copies.iter().map(|path| {
         let path = path.fill(attributes)?;
-        let text = text(spec, &path, host);
+        let text = read_copy(spec, &path, host);
         Ok(FoundCopy { path, text })
     });
     let texts = spec.texts.iter().map(|text| {
@@ -35,27 +35,29 @@ pub(super) fn mask(
 }
 
 /// Looks up a file or directory in a masked directory that a container with the device sees.
-pub(super) fn shown(
+pub(super) fn find_unmasked_entry(
     spec: &Unmask,
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<UnmaskedEntry, DeviceError> {
     let path = spec.path.fill(attributes)?;
-    let source = present(
+    let source = look_up_path(
         &path,
         spec.optional,
         "a file or a directory",
         host,
-        |place| matches!(place.entry, Entry::File | Entry::Directory).then_some(place.path),
+        |host_file| {
+            matches!(host_file.entry, Entry::File | Entry::Directory).then_some(host_file.path)
+        },
     );
     let link = find_kernel_link(&path, host);
     Ok(UnmaskedEntry { path, source, link })
 }
 
-/// Returns the target of a link in /sys/class or /sys/bus, so that the container gets the same link.
-/// Its target exists in the container, too, because both have the /sys of the same kernel. Mounting
-/// the target directory in the place of the link would break its own relative links, such as
-/// `device`.
+/// Returns the target of a symbolic link in /sys/class or /sys/bus. The container gets the same
+/// link, because the target exists in the container too: both have the /sys of the same kernel.
+/// Mounting the target directory at the path of the link would break the relative links in it, such
+/// as `device`.
 fn find_kernel_link(path: &Path, host: &dyn HostView) -> Option<PathBuf> {
     if !has_only_links(path) || !host.is_link(path) {
         return None;
@@ -63,14 +65,14 @@ fn find_kernel_link(path: &Path, host: &dyn HostView) -> Option<PathBuf> {
     host.read_link(path).ok()
 }
 
-/// Returns whether the kernel has only links to directories of /sys/devices below `path`. A mask over
-/// such a path only keeps programs from listing other devices. It hides no secrets, because the
-/// directories in /sys/devices stay visible.
+/// Returns whether the kernel has only symbolic links to directories of /sys/devices below `path`.
+/// A mask over such a path keeps programs from listing other devices, but hides no secrets, because
+/// the directories in /sys/devices are visible in any case.
 pub fn has_only_links(path: &Path) -> bool {
     path.starts_with("/sys/class") || path.starts_with("/sys/bus")
 }
 
-fn text(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> {
+fn read_copy(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> {
     let bytes = match host.read(path, MAX_ATTRIBUTE) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Presence::Optional,
@@ -79,27 +81,27 @@ fn text(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> {
         }
     };
     match String::from_utf8(bytes) {
-        Ok(text) => Presence::Found(with_lines(text, spec)),
+        Ok(text) => Presence::Found(replace_lines(text, spec)),
         Err(_) => Presence::Unusable(format!("{} is not plain text", path.display())),
     }
 }
 
-/// Returns the text in which the values of all lines are replaced whose keys are in `set` of the
-/// mask.
-fn with_lines(text: String, spec: &Mask) -> String {
+/// Replaces the values of those lines `key: value` whose keys are in `set` of the mask, and returns
+/// the new text.
+fn replace_lines(text: String, spec: &Mask) -> String {
     if spec.set.is_empty() {
         return text;
     }
-    let mut changed = String::with_capacity(text.len());
+    let mut new_text = String::with_capacity(text.len());
     for line in text.lines() {
-        let has = |key: &str| attributes::keyed_values(line, key).next().is_some();
-        match spec.set.iter().find(|(key, _)| has(key)) {
-            Some((key, value)) => changed.extend([key, ": ", value]),
-            None => changed.push_str(line),
+        let has_key = |key: &str| attributes::find_keyed_values(line, key).next().is_some();
+        match spec.set.iter().find(|(key, _)| has_key(key)) {
+            Some((key, value)) => new_text.extend([key, ": ", value]),
+            None => new_text.push_str(line),
         }
-        changed.push('\n');
+        new_text.push('\n');
     }
-    changed
+    new_text
 }
 
 #[cfg(test)]
@@ -120,7 +122,7 @@ mod tests {
             ("ModifyMore: 1\nOther: 5", "ModifyMore: 1\nOther: 1\n"),
             ("", ""),
         ] {
-            assert_eq!(with_lines(text.to_owned(), &spec), wanted, "{text:?}");
+            assert_eq!(replace_lines(text.to_owned(), &spec), wanted, "{text:?}");
         }
     }
 }

@@ -3,23 +3,24 @@
 
 mod attributes;
 mod device;
+mod device_filters;
 mod driver_root;
+mod earlier_facts;
 mod edits;
 mod fact_commands;
-mod facts_kept;
+mod file_lists;
 mod files;
 mod found;
 mod group;
+mod hardware_reports;
 mod health;
 mod health_command;
 mod health_history;
-mod hidden;
 mod host_program;
+mod inaccessible_devices;
 mod kernel_log;
-mod lacking;
 mod libraries;
 mod links;
-mod listed;
 mod loaded_driver;
 mod look_up;
 mod mask;
@@ -34,7 +35,6 @@ mod paths;
 mod search;
 mod sharing;
 mod source;
-mod ungiven;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -42,19 +42,19 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 pub use device::DeviceError;
+pub use earlier_facts::keep_earlier_facts;
 pub use edits::{EditSelection, control_nodes};
 pub use fact_commands::fact_commands;
-pub use facts_kept::keep_earlier_facts;
 pub use found::{
     FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
     FoundNode, FoundText, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence, UnmaskedEntry,
 };
+pub use hardware_reports::{find_lacks, find_missing_nodes, find_unclaimed};
 pub use health::{Health, HistoryRule, Reading, is_unhealthy_by_facts, list_byte_checks};
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use host_program::{HostProgram, find_host_program};
 pub use kernel_log::KernelLine;
-pub use lacking::{find_lacks, find_missing_nodes, find_unclaimed};
 pub use links::Connections;
 pub use look_up::{FoundClass, LookUpError, look_up, look_up_nodes, missing};
 pub use mask::has_only_links;
@@ -65,7 +65,7 @@ pub use node_paths::{NamedByPath, as_path};
 pub use parts::{Divisible, PossiblePart, Step, divisible};
 pub use source::RefusedCandidates;
 
-use self::attributes::Files;
+use self::attributes::FileReader;
 use crate::class::{DeviceClass, Source};
 use crate::facts::Facts;
 use crate::host::HostView;
@@ -93,14 +93,14 @@ pub struct Inventory {
     /// Matches of `[[discover]]` that do not meet a condition of `require` and are therefore not
     /// devices.
     pub refused: RefusedCandidates,
-    /// Devices that `only` or `except` of config.toml hides.
+    /// The ids of the devices that `only` or `except` of config.toml hides.
     pub hidden: Vec<DeviceId>,
-    /// The paths by which a request names devices, each with the result of looking it up.
+    /// The paths by which a request names devices, each with the result of its look-up.
     pub paths: Vec<(PathBuf, NamedByPath)>,
     /// The attributes that are the same for all devices of the class on this host.
     pub host_attributes: Attributes,
-    /// The reason, for people, if the host cannot have devices of the class because their
-    /// driver is not loaded.
+    /// A message for people, if the driver of the class is not loaded, so that the host cannot have
+    /// devices of the class.
     pub no_driver: Option<String>,
 }
 
@@ -109,11 +109,11 @@ pub struct Inventory {
 impl fmt::Display for Inventory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for device in &self.devices {
-            let numa = device
+            let numa_node = device
                 .numa
                 .map_or("none".to_owned(), |node| node.to_string());
             let (id, resource, health) = (&device.id, &device.resource, &device.health);
-            writeln!(f, "{id}  {resource}  numa {numa}  {health}")?;
+            writeln!(f, "{id}  {resource}  numa {numa_node}  {health}")?;
         }
         self.warnings
             .iter()
@@ -122,43 +122,43 @@ impl fmt::Display for Inventory {
 }
 
 impl Inventory {
-    /// Marks all healthy devices as unhealthy, with `reason`. Devices that are already unhealthy keep
-    /// their own reasons.
+    /// Marks all healthy devices as unhealthy, with `reason`. Devices that are already unhealthy
+    /// keep their own reasons.
     pub fn refuse(&mut self, reason: &str) {
-        self.refuse_some(reason, |_| true);
+        self.mark_unhealthy(reason, |_| true);
     }
 
-    /// Marks the devices of a resource as unhealthy if they differ in the value of `uniform`
-    /// in `[device]`. A container that requests the resource could not choose between them.
+    /// Marks all devices of a resource as unhealthy if they differ in the value of `uniform` in
+    /// `[device]`, because a container that requests the resource could not choose among them.
     pub fn refuse_mixed(&mut self, class: &DeviceClass) {
         let Some(uniform) = &class.spec.device.uniform else {
             return;
         };
-        let mut kinds: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for device in &self.devices {
-            let resource_kinds = kinds.entry(device.resource.to_string()).or_default();
-            // Filling the template cannot fail: the class was validated, so each attribute that
-            // the template names is known.
-            let kind = uniform.fill(&device.attributes).unwrap_or_default();
-            if !kind.is_empty() {
-                resource_kinds.insert(kind);
+            let resource_values = values.entry(device.resource.to_string()).or_default();
+            // Filling the template cannot fail, because validation has checked that each attribute
+            // in the template is known.
+            let value = uniform.fill(&device.attributes).unwrap_or_default();
+            if !value.is_empty() {
+                resource_values.insert(value);
             }
         }
-        for (resource, kinds) in kinds {
-            if kinds.len() > 1 {
-                let kinds: Vec<String> = kinds.into_iter().collect();
+        for (resource, resource_values) in values {
+            if resource_values.len() > 1 {
+                let resource_values: Vec<String> = resource_values.into_iter().collect();
                 let reason = format!(
                     "the devices of {resource} differ ({}), and a container could not choose: \
                      set `resource` in [class.{}] of config.toml so that it distinguishes them",
-                    excerpt(&kinds.join(", ")),
+                    excerpt(&resource_values.join(", ")),
                     class.name
                 );
-                self.refuse_some(&reason, |device| device.resource.as_str() == resource);
+                self.mark_unhealthy(&reason, |device| device.resource.as_str() == resource);
             }
         }
     }
 
-    fn refuse_some(&mut self, reason: &str, is_refused: impl Fn(&Device) -> bool) {
+    fn mark_unhealthy(&mut self, reason: &str, is_refused: impl Fn(&Device) -> bool) {
         let devices = self.devices.iter_mut();
         for device in devices.filter(|device| device.health.is_healthy() && is_refused(device)) {
             let reason = reason.to_owned();
@@ -173,24 +173,25 @@ pub struct Device {
     pub id: DeviceId,
     /// The resource of the kubelet under which the device is offered.
     pub resource: ResourceName,
-    /// The origin of the id and the resource.
+    /// The origin of the id and the resource: files of the host, or driver facts.
     pub naming: Naming,
     /// The number that people use for the device, such as `0`, or `1:0` for a part.
     pub index: Option<String>,
     /// The whole device of which this device is a part. The whole device is not offered in
     /// addition to its parts.
     pub part_of: Option<DeviceId>,
-    /// Whether a request may still name the whole device of which this device is a part.
+    /// Whether a request may name the whole device of which this device is a part.
     pub keeps_whole: bool,
     /// Further names of the device that a request may use.
     pub aliases: Vec<String>,
     /// The number of containers that may have the device at once. Each of them gets one id of
     /// [`Device::offered_ids`]. `None` means that the device is not shared.
     pub replicas: Option<u16>,
-    /// Whether the device can be given to a container.
+    /// The health of the device, as far as the last scan and the [`HealthHistory`] show it.
     pub health: Health,
-    /// The reason if the device can be used in parts only, because a health check of the device as a
-    /// whole fails. Such a device is not offered to the kubelet, and is unhealthy for other callers.
+    /// The reason why only parts of the device can be used: a health check of the device as a whole
+    /// fails. Such a device is not offered to the kubelet, and is unhealthy for other callers.
+    /// `None` means that the device can be used as a whole.
     pub only_in_parts: Option<String>,
     /// Readings of health checks that a [`HealthHistory`] compares with earlier scans.
     pub readings: Vec<Reading>,
@@ -208,11 +209,11 @@ pub struct Device {
     pub files: Vec<FoundFile>,
     /// Directories that a container gets with the device.
     pub directories: Vec<FoundDirectory>,
-    /// Entries of masked directories that a container with the device sees nevertheless.
+    /// Entries of masked directories that a container with the device can see.
     pub shown: Vec<UnmaskedEntry>,
     /// The environment variables that a container gets with the device.
     pub env: BTreeMap<EnvName, String>,
-    /// The file that `[prepare]` of the class changes; `None` if the class prepares nothing.
+    /// The file with the state that `[prepare]` of the class changes; `None` without `[prepare]`.
     pub state: Option<StateFile>,
     /// The attributes of the device, with those of the host.
     pub attributes: Attributes,
@@ -238,37 +239,37 @@ pub struct StateFile {
 pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = look(class, host);
     let divided = inventory.divided.iter_mut().chain(&mut inventory.replaced);
-    let all = inventory.devices.iter_mut().chain(divided);
-    HealthHistory::default().judge_with(all, Instant::now(), &[]);
+    let devices = inventory.devices.iter_mut().chain(divided);
+    HealthHistory::default().judge_with(devices, Instant::now(), &[]);
     inventory
 }
 
 /// Finds the devices of a class for a caller that scans repeatedly. The caller passes the
-/// devices to its [`HealthHistory`], which judges those checks that compare several scans.
+/// devices to its [`HealthHistory`], which evaluates the checks that compare several scans.
 pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
-    look_with(class, host, None)
+    scan_with_facts(class, host, None)
 }
 
-/// Finds the devices of a class as [`look`] does. If `facts` is `Some`, they are used instead of the
-/// driver facts in the host's file.
-fn look_with(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) -> Inventory {
+/// Finds the devices of a class as [`look`] does. With `facts`, these driver facts are used instead
+/// of those in the file on the host.
+fn scan_with_facts(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) -> Inventory {
     let mut inventory = Inventory::default();
-    let known = Attributes::new();
-    if let Some(driver) = &class.spec.driver_path
-        && !search::any(driver, &known, host)
+    let no_attributes = Attributes::new();
+    if let Some(driver_path) = &class.spec.driver_path
+        && !search::has_match(driver_path, &no_attributes, host)
     {
-        inventory.no_driver = Some(format!("the host has no {driver}"));
+        inventory.no_driver = Some(format!("the host has no {driver_path}"));
         return inventory;
     }
     let facts = match facts {
         Some(facts) => facts.clone(),
         None => Facts::read(class, host, &mut inventory.warnings),
     };
-    let files = &mut Files::new(host);
-    match attributes::read(&class.spec.attributes, None, known, &facts, files) {
+    let reader = &mut FileReader::new(host);
+    match attributes::read(&class.spec.attributes, None, no_attributes, &facts, reader) {
         Ok(attributes) => inventory.host_attributes = attributes,
-        // The file of an attribute of the host is missing: the driver is not loaded. This is not a
-        // fault of the host, so there is no warning.
+        // The file of a host attribute is missing, because the driver is not loaded. A host without
+        // the driver has no fault, so there is no warning.
         Err(read_error @ attributes::ReadError::Absent(_)) => {
             inventory.no_driver = Some(read_error.to_string());
             return inventory;
@@ -281,71 +282,75 @@ fn look_with(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) ->
     }
     let mut warnings_of_empty_sources = Vec::new();
     for source in &class.spec.discover {
-        let before = (inventory.devices.len(), inventory.warnings.len());
-        if before.0 == 0 || source.additional {
-            find(class, source, &facts, host, &mut inventory);
+        let (device_count, warning_count) = (inventory.devices.len(), inventory.warnings.len());
+        if device_count == 0 || source.additional {
+            add_devices(class, source, &facts, host, &mut inventory);
         }
-        // Versions of a driver have their devices in different places, so a class file has several
-        // sources. The warnings of a source without devices matter only if no other source has any.
-        if inventory.devices.len() == before.0 {
-            warnings_of_empty_sources.extend(inventory.warnings.drain(before.1..));
+        // A class file has several sources, because versions of a driver have their devices at
+        // different paths. The warnings of a source without devices are reported only if all
+        // sources are empty.
+        if inventory.devices.len() == device_count {
+            warnings_of_empty_sources.extend(inventory.warnings.drain(warning_count..));
         }
     }
     if inventory.devices.is_empty() {
         inventory.warnings.extend(warnings_of_empty_sources);
     }
-    order::sort(&mut inventory.devices);
+    order::sort_devices(&mut inventory.devices);
     if class.spec.device.index.is_none() {
-        order::number(&mut inventory.devices);
+        order::number_devices(&mut inventory.devices);
     }
     order::leave_out_duplicates(&mut inventory);
-    ungiven::refuse_ungiven(&mut inventory, host);
+    inaccessible_devices::mark_inaccessible_devices(&mut inventory, host);
     (inventory.divided, inventory.replaced) = order::take_divided(&mut inventory.devices);
     let settings = &class.settings;
-    let all = [
+    let device_lists = [
         &inventory.devices[..],
         &inventory.divided,
         &inventory.replaced,
     ];
-    let idle = hidden::without_device(settings, &all, host);
-    inventory.warnings.extend(idle);
-    let hidden = hidden::take_hidden(&mut inventory.devices, settings, host).into_iter();
+    let warnings = device_filters::warn_about_unmatched_filters(settings, &device_lists, host);
+    inventory.warnings.extend(warnings);
+    let hidden = device_filters::take_hidden(&mut inventory.devices, settings, host).into_iter();
     inventory.hidden = hidden.map(|device| device.id).collect();
     for divided in [&mut inventory.divided, &mut inventory.replaced] {
-        hidden::take_hidden(divided, settings, host);
+        device_filters::take_hidden(divided, settings, host);
     }
     if let Some(sharing) = &class.spec.sharing {
-        sharing::combine(sharing, &mut inventory);
+        sharing::combine_devices(sharing, &mut inventory);
     }
     inventory
 }
 
-/// Returns whether at least one path of the host matches a pattern.
+/// Returns whether at least one path of the host matches a pattern. If the search fails, the result
+/// is `false`.
 pub fn matches(pattern: &PathPattern, host: &dyn HostView) -> bool {
-    search::any(pattern, &Attributes::new(), host)
+    search::has_match(pattern, &Attributes::new(), host)
 }
 
-fn find(
+/// Adds the devices that one `[[discover]]` table finds to the inventory, and a warning for each
+/// candidate that cannot become a device.
+fn add_devices(
     class: &DeviceClass,
     source: &Source,
     facts: &Facts,
     host: &dyn HostView,
     inventory: &mut Inventory,
 ) {
-    let known = &inventory.host_attributes;
+    let attributes = &inventory.host_attributes;
     let (warnings, refused) = (&mut inventory.warnings, &mut inventory.refused);
-    let candidates = source::candidates(source, known, facts, host, warnings, refused);
+    let candidates = source::find_candidates(source, attributes, facts, host, warnings, refused);
     for candidate in candidates {
         match device::from_candidate(class, source, &candidate, facts, host) {
             Ok(device) => inventory.devices.push(device),
-            Err(problem) => inventory.warnings.push(format!("{candidate}: {problem}")),
+            Err(error) => inventory.warnings.push(format!("{candidate}: {error}")),
         }
     }
 }
 
 impl Device {
-    /// Returns whether parts that are made of this device would be healthy. A device of which only
-    /// parts can be used is unhealthy as a whole, but its parts are healthy.
+    /// Returns whether the parts of this device would be healthy. A device of which only parts can
+    /// be used is unhealthy as a whole, but its parts are healthy.
     pub fn is_healthy_in_parts(&self) -> bool {
         match &self.health {
             Health::Healthy => true,
@@ -358,7 +363,9 @@ impl Device {
     pub fn offered_ids(&self) -> Vec<DeviceId> {
         match self.replicas {
             None => vec![self.id.clone()],
-            Some(count) => (0..count).map(|number| self.id.replica(number)).collect(),
+            Some(count) => (0..count)
+                .map(|number| self.id.replica_id(number))
+                .collect(),
         }
     }
 
@@ -370,12 +377,12 @@ impl Device {
         }
     }
 
-    /// Returns whether `id` is the id of a replica of this device: the id of the device, `::`, and a
-    /// number from 0.
+    /// Returns whether `id` is the id of a replica of this device: the id of the device, `::`, and
+    /// a number from 0.
     pub fn has_replica(&self, id: &str) -> bool {
         let number = id
             .strip_prefix(self.id.as_str())
-            .and_then(|rest| rest.strip_prefix("::"))
+            .and_then(|suffix| suffix.strip_prefix("::"))
             .and_then(|number| number.parse().ok());
         number.is_some_and(|number: u16| self.replicas.is_some_and(|count| number < count))
     }

@@ -1,4 +1,4 @@
-//! Finds the devices of a class that a name means. The name is an item of a request, or of `only` or
+//! Finds the devices of a class that have a name. The name is an item of a request, or of `only` or
 //! `except` in config.toml.
 
 use std::collections::HashMap;
@@ -6,24 +6,25 @@ use std::collections::HashMap;
 use super::Device;
 use crate::name::canonical;
 
-/// An index of the devices of one class by their names. A look-up does not take longer on a host
-/// with more devices.
+/// A hash index of the devices of one class by their names. The time of a look-up does not grow
+/// with the number of devices.
 pub struct DeviceNames<'a> {
     devices: &'a [Device],
-    /// The devices of each name. The key is the name as [`canonical`] returns it.
-    by_name: HashMap<String, NamedDevices>,
+    /// The positions of the devices of each name. The key is the name as [`canonical`] returns it.
+    positions_by_name: HashMap<String, NamePositions>,
 }
 
-/// The devices of one name, as positions in the list of devices.
+/// The positions of the devices that have one name, in the list of devices, by the kind of the
+/// name.
 #[derive(Default)]
-struct NamedDevices {
+struct NamePositions {
     ids: Vec<usize>,
     aliases: Vec<usize>,
     indices: Vec<usize>,
 }
 
-/// A kind of name of a device. A text may be the id of one device and the index of another. Then the
-/// kind that comes first in [`NameKind::IN_ORDER`] counts. The index comes after id and alias,
+/// A kind of name of a device. If a text is the id of one device and the index of another one, the
+/// kind that comes first in [`NameKind::IN_ORDER`] is used. The index comes after id and alias,
 /// because it can change when another device is added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
@@ -41,55 +42,60 @@ impl NameKind {
 
 impl<'a> DeviceNames<'a> {
     pub fn new(devices: &'a [Device]) -> Self {
-        let mut by_name: HashMap<String, NamedDevices> = HashMap::new();
+        let mut positions_by_name: HashMap<String, NamePositions> = HashMap::new();
         for (position, device) in devices.iter().enumerate() {
             let id = canonical(device.id.as_str());
-            by_name.entry(id).or_default().ids.push(position);
+            positions_by_name.entry(id).or_default().ids.push(position);
             for alias in &device.aliases {
-                let named = by_name.entry(canonical(alias)).or_default();
-                named.aliases.push(position);
+                let positions = positions_by_name.entry(canonical(alias)).or_default();
+                positions.aliases.push(position);
             }
             if let Some(index) = &device.index {
-                let named = by_name.entry(canonical(index)).or_default();
-                named.indices.push(position);
+                let positions = positions_by_name.entry(canonical(index)).or_default();
+                positions.indices.push(position);
             }
         }
         // Two aliases of a device may be the same text.
-        for named in by_name.values_mut() {
-            named.aliases.dedup();
+        for positions in positions_by_name.values_mut() {
+            positions.aliases.dedup();
         }
-        Self { devices, by_name }
+        Self {
+            devices,
+            positions_by_name,
+        }
     }
 
     /// Returns the positions of the devices that a text names. The list is empty if no device
     /// has this name.
     pub fn find(&self, name: &str) -> Vec<usize> {
-        let mut found = NameKind::IN_ORDER
+        let mut results = NameKind::IN_ORDER
             .into_iter()
             .map(|kind| self.find_kind(name, kind));
-        found.find(|found| !found.is_empty()).unwrap_or_default()
+        results
+            .find(|positions| !positions.is_empty())
+            .unwrap_or_default()
     }
 
-    /// Returns the positions of the devices whose name of the given kind is `name`. Several devices
-    /// may have the same alias or index. If no device has exactly this name, devices with the same
-    /// name in canonical form are found, which ignores case. A name that is the canonical form of
-    /// several ids means no device.
+    /// Returns the positions of the devices whose name of this kind is `name`. Several devices may
+    /// have the same alias or index. If no device has exactly this name, names are compared in
+    /// canonical form, which ignores case. If several ids have the same canonical form, none of
+    /// them is found.
     pub fn find_kind(&self, name: &str, kind: NameKind) -> Vec<usize> {
         if kind == NameKind::Replica {
             return self.find_replica(name).into_iter().collect();
         }
-        let Some(named) = self.by_name.get(&canonical(name)) else {
+        let Some(name_positions) = self.positions_by_name.get(&canonical(name)) else {
             return Vec::new();
         };
         let positions = match kind {
-            NameKind::Id | NameKind::Replica => &named.ids,
-            NameKind::Alias => &named.aliases,
-            NameKind::Index => &named.indices,
+            NameKind::Id | NameKind::Replica => &name_positions.ids,
+            NameKind::Alias => &name_positions.aliases,
+            NameKind::Index => &name_positions.indices,
         };
-        let has_text = |position: &usize| self.devices[*position].has_name(name, kind);
-        let exact: Vec<usize> = positions.iter().copied().filter(has_text).collect();
-        if !exact.is_empty() {
-            return exact;
+        let has_exact_name = |position: &usize| self.devices[*position].has_name(name, kind);
+        let exact_matches: Vec<usize> = positions.iter().copied().filter(has_exact_name).collect();
+        if !exact_matches.is_empty() {
+            return exact_matches;
         }
         match kind {
             NameKind::Id if positions.len() > 1 => Vec::new(),
@@ -99,7 +105,7 @@ impl<'a> DeviceNames<'a> {
 
     fn find_replica(&self, name: &str) -> Option<usize> {
         let (id, number) = name.rsplit_once("::")?;
-        let ids = &self.by_name.get(&canonical(id))?.ids;
+        let ids = &self.positions_by_name.get(&canonical(id))?.ids;
         let is_replica = |position: &usize| {
             let device = &self.devices[*position];
             device.has_replica(&format!("{}::{number}", device.id))

@@ -1,4 +1,4 @@
-//! Tells whether the name of a device depends on what the driver's programs report.
+//! Finds out whether the id and the resource of a device depend on driver facts.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,18 @@ use crate::template::{Attributes, Template};
 /// The origin of a device's id and resource.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Naming {
-    /// The files of the host. A program of the driver does not change the name.
+    /// The id and the resource come from files of the host. Driver facts do not change them.
     #[default]
     Files,
-    /// Driver facts, which a program has reported.
+    /// The id or the resource comes from driver facts.
     Facts,
-    /// Defaults in the place of driver facts, because no program has reported any for the
-    /// device. The device gets another name when a program does.
+    /// The id or the resource comes from defaults in place of driver facts, because no program has
+    /// reported a fact about the device. They change when a program reports one.
     Defaults,
 }
 
-/// Returns the origin of the name of a device with these attributes, which a source found.
+/// Returns the origin of the id and the resource of a device with these attributes. `source` is the
+/// table that found the device.
 pub(super) fn find_naming(
     class: &DeviceClass,
     source: &Source,
@@ -31,39 +32,44 @@ pub(super) fn find_naming(
         return Naming::Files;
     }
     let keys = list_naming_facts(class, source);
-    let mut filled = keys.iter().filter_map(|key| key.fill(attributes).ok());
+    let mut filled_keys = keys.iter().filter_map(|key| key.fill(attributes).ok());
     if keys.is_empty() {
         Naming::Files
-    } else if filled.any(|key| facts.first(&key).is_some()) {
+    } else if filled_keys.any(|key| facts.first(&key).is_some()) {
         Naming::Facts
     } else {
         Naming::Defaults
     }
 }
 
-/// Returns the keys, by template, of the facts on which the names of a source's devices depend.
+/// Returns the keys, by template, of the facts on which the ids and resources of the devices of a
+/// source depend.
 fn list_naming_facts<'c>(class: &'c DeviceClass, source: &'c Source) -> Vec<&'c Template> {
     let spec = &class.spec;
     let sharing = spec.sharing.iter();
-    let shared = sharing.flat_map(|sharing| [&sharing.replicas_from, &sharing.combine_by]);
-    let names = [&spec.device.id, &spec.resource].into_iter();
-    let names = names.chain(&source.part_of).chain(shared.flatten());
-    let mut needed: BTreeSet<&AttributeName> = names.flat_map(Template::attributes).collect();
+    let sharing_templates =
+        sharing.flat_map(|sharing| [&sharing.replicas_from, &sharing.combine_by]);
+    let templates = [&spec.device.id, &spec.resource].into_iter();
+    let templates = templates
+        .chain(&source.part_of)
+        .chain(sharing_templates.flatten());
+    let mut used_attributes: BTreeSet<&AttributeName> =
+        templates.flat_map(Template::attributes).collect();
     let mut keys = Vec::new();
-    // An attribute may use those before it.
-    let read = spec.attributes.iter().chain(&source.attributes).rev();
-    for attribute in read {
-        if !attribute.names().any(|name| needed.contains(name)) {
+    // An attribute may use the attributes before it, so the search begins with the last one.
+    let reversed_sources = spec.attributes.iter().chain(&source.attributes).rev();
+    for attribute in reversed_sources {
+        if !attribute.names().any(|name| used_attributes.contains(name)) {
             continue;
         }
-        needed.extend(attribute.templates().flat_map(Template::attributes));
+        used_attributes.extend(attribute.templates().flat_map(Template::attributes));
         let AttributeSource { origin, .. } = attribute;
         match origin {
             Origin::Text {
                 text: Text::Fact(key),
                 ..
             } => keys.push(key),
-            Origin::Path { path, .. } => needed.extend(path.captures()),
+            Origin::Path { pattern, .. } => used_attributes.extend(pattern.captures()),
             _ => {}
         }
     }

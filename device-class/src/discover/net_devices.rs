@@ -12,7 +12,7 @@ use crate::template::Attributes;
 
 /// The longest name of a network interface, in bytes (`IFNAMSIZ` of `include/uapi/linux/if.h`
 /// without the zero byte).
-const MAX_NAME: usize = 15;
+const MAX_NAME_BYTES: usize = 15;
 
 /// A network interface of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -20,14 +20,15 @@ pub struct NetInterface {
     pub name: String,
     /// The name that the interface gets in the container.
     pub name_in_container: String,
-    /// The number by which the kernel knows the interface, whatever its name becomes. Without one
-    /// the interface is not moved.
+    /// The index of the interface (`ifindex`), which does not change when the interface is renamed.
+    /// An interface without an index is not moved.
     #[serde(skip)]
     pub index: Option<i32>,
 }
 
-/// The rule by which the network interfaces of one device are found. Each network namespace has a
-/// view of /sys with its own interfaces, so the same rule finds what a container has.
+/// The rule by which the network interfaces of one device are found. A /sys that is mounted in a
+/// network namespace shows only the interfaces of this namespace, so the same rule also finds the
+/// interfaces that a container has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetInterfaceSearch {
     spec: NetDevice,
@@ -45,14 +46,14 @@ impl NetInterfaceSearch {
     /// Returns the interfaces of the device, sorted by their names.
     ///
     /// # Errors
-    /// A directory cannot be read, or a name is none that the kernel accepts.
+    /// A directory cannot be read, or the name of an interface is not one that the kernel accepts.
     pub fn find(&self, host: &dyn HostView) -> Result<Vec<NetInterface>, DeviceError> {
-        let found = paths::matches(&self.spec.path, &self.attributes, host)?;
-        let interfaces = found.into_iter().map(|found| {
-            let name = found.path.file_name().unwrap_or_default();
+        let matches = paths::find_matches(&self.spec.path, &self.attributes, host)?;
+        let interfaces = matches.into_iter().map(|path_match| {
+            let name = path_match.path.file_name().unwrap_or_default();
             let name = name.to_string_lossy().into_owned();
             let name_in_container = match &self.spec.name {
-                Some(template) => template.fill(&found.attributes)?,
+                Some(template) => template.fill(&path_match.attributes)?,
                 None => name.clone(),
             };
             for name in [&name, &name_in_container] {
@@ -67,13 +68,13 @@ impl NetInterfaceSearch {
             Ok(NetInterface {
                 name,
                 name_in_container,
-                index: read_index(&found.path, host),
+                index: read_index(&path_match.path, host),
             })
         });
         interfaces.collect()
     }
 
-    /// Returns the pattern of the class with the attributes of the device, for messages.
+    /// Returns the pattern of the class for messages, with the attributes of the device filled in.
     pub fn pattern(&self) -> String {
         let mut pattern = self.spec.path.to_string();
         for (name, value) in &self.attributes {
@@ -85,18 +86,18 @@ impl NetInterfaceSearch {
     }
 }
 
-fn read_index(interface: &Path, host: &dyn HostView) -> Option<i32> {
-    let index = host.read(&interface.join("ifindex"), MAX_ATTRIBUTE).ok()?;
+fn read_index(directory: &Path, host: &dyn HostView) -> Option<i32> {
+    let index = host.read(&directory.join("ifindex"), MAX_ATTRIBUTE).ok()?;
     String::from_utf8(index).ok()?.trim().parse().ok()
 }
 
-/// Returns whether the kernel accepts a name (`dev_valid_name` of `net/core/dev.c`). A `%` would
-/// make it choose a number. A name that is not UTF-8, which has a replacement character here, cannot
-/// be used.
+/// Returns whether an interface can have a name. The kernel refuses some names (`dev_valid_name` in
+/// `net/core/dev.c`), and replaces `%d` by a number, so `%` is refused too. A replacement character
+/// means that the name was not UTF-8.
 fn is_interface_name(name: &str) -> bool {
     let is_allowed = |byte: u8| !byte.is_ascii_whitespace() && !b"/:%\x0b".contains(&byte);
     !matches!(name, "" | "." | "..")
-        && name.len() <= MAX_NAME
+        && name.len() <= MAX_NAME_BYTES
         && name.bytes().all(is_allowed)
         && !name.contains(char::REPLACEMENT_CHARACTER)
 }

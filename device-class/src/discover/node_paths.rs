@@ -1,19 +1,20 @@
-//! Finds the devices that a request names by a path of the host, which is a device node or a link to
-//! one.
+//! Finds the devices that a request names by a path of the host, which is a device node or a link
+//! to one.
 
 use std::path::{Path, PathBuf};
 
-use super::paths::present;
+use super::paths::look_up_path;
 use super::{Device, Presence};
 use crate::host::{Entry, HostView};
 use crate::name::DeviceId;
 
-/// The prefix that makes a text of a request a path. No device has a name with this prefix.
-const DEV: &str = "/dev/";
+/// The prefix of a request's text that is a path. No device has a name with this prefix.
+const DEV_PREFIX: &str = "/dev/";
 
-/// Returns the text as a path if it begins with `/dev/`, and `None` if it names a device.
+/// Returns an item of a request as a path if it begins with `/dev/`. Returns `None` for any other
+/// item, which is the name of a device.
 pub fn as_path(text: &str) -> Option<&Path> {
-    text.starts_with(DEV).then_some(Path::new(text))
+    text.starts_with(DEV_PREFIX).then_some(Path::new(text))
 }
 
 /// The result of looking up a path of the host.
@@ -22,27 +23,28 @@ pub enum NamedByPath {
     /// The path leads to a node of these devices.
     Devices {
         ids: Vec<DeviceId>,
-        /// The path of the node, as the class has it. The requested path is this one, or a link
-        /// that leads to it.
+        /// The path of the node in the class. The requested path is this path or a link to it.
         node: PathBuf,
     },
-    /// The host has nothing at this path. The text is a message about that.
+    /// The host has no file at this path. The text is a message for people.
     Absent(String),
-    /// The path does not lead to a node of a device of the class. The text is a message about that.
+    /// The path does not lead to a node of a device of the class. The text says for people where it
+    /// leads instead.
     Nothing(String),
 }
 
 /// An index of the nodes of devices by their paths on the host.
 pub(super) struct NodePaths<'a> {
     host: &'a dyn HostView,
-    /// Two paths of each node: the path in the class, and the path with links resolved.
-    users: Vec<NodeUser>,
+    /// Two entries for each node: its path in the class, and this path with symbolic links
+    /// resolved.
+    entries: Vec<DevicePath>,
 }
 
 /// A path of a node, and the device that has the node.
-struct NodeUser {
+struct DevicePath {
     path: PathBuf,
-    /// The path of the node in the class.
+    /// The path of the node in the class, which is `path` or a link to `path`.
     node: PathBuf,
     id: DeviceId,
 }
@@ -54,34 +56,37 @@ impl<'a> NodePaths<'a> {
     ) -> Self {
         let mut paths = Self {
             host,
-            users: Vec::new(),
+            entries: Vec::new(),
         };
         for device in devices {
             for node in &device.nodes {
-                let place = host.place(&node.host).ok().flatten();
-                let places = [Some(node.host.clone()), place.map(|place| place.path)];
-                let users = places.into_iter().flatten().map(|path| NodeUser {
+                let host_file = host.place(&node.host).ok().flatten();
+                let node_paths = [
+                    Some(node.host.clone()),
+                    host_file.map(|host_file| host_file.path),
+                ];
+                let entries = node_paths.into_iter().flatten().map(|path| DevicePath {
                     path,
                     node: node.host.clone(),
                     id: device.id.clone(),
                 });
-                paths.users.extend(users);
+                paths.entries.extend(entries);
             }
         }
         paths
     }
 
-    /// Finds the devices of the node at `path`, following links. A path on which another user
-    /// than root can create links names no device.
+    /// Finds the devices that have the node to which `path` leads, following links. No device is
+    /// found if a user other than root can create a link on the path.
     pub(super) fn find(&self, path: &Path) -> NamedByPath {
-        if let Some(devices) = self.find_users(path) {
+        if let Some(devices) = self.find_by_exact_path(path) {
             return devices;
         }
-        let node = present(path, false, "a device node", self.host, |place| {
-            matches!(place.entry, Entry::Device(_)).then_some(place.path)
+        let node = look_up_path(path, false, "a device node", self.host, |host_file| {
+            matches!(host_file.entry, Entry::Device(_)).then_some(host_file.path)
         });
         match node {
-            Presence::Found(node) => match self.find_users(&node) {
+            Presence::Found(node) => match self.find_by_exact_path(&node) {
                 Some(devices) => devices,
                 None if node == path => NamedByPath::Nothing("it is a node of none of them".into()),
                 None => NamedByPath::Nothing(format!(
@@ -99,13 +104,13 @@ impl<'a> NodePaths<'a> {
 
     /// Returns the devices that have a node at exactly this path. A linear search is fast enough,
     /// because the number of paths in a request is bounded.
-    fn find_users(&self, path: &Path) -> Option<NamedByPath> {
-        let users = self.users.iter();
-        let users = users.filter(|user| user.path.as_os_str() == path.as_os_str());
+    fn find_by_exact_path(&self, path: &Path) -> Option<NamedByPath> {
+        let entries = self.entries.iter();
+        let entries = entries.filter(|entry| entry.path.as_os_str() == path.as_os_str());
         let (mut ids, mut nodes) = (Vec::new(), Vec::new());
-        for user in users {
-            ids.push(user.id.clone());
-            nodes.push(user.node.clone());
+        for entry in entries {
+            ids.push(entry.id.clone());
+            nodes.push(entry.node.clone());
         }
         ids.dedup();
         let node = nodes.into_iter().next()?;

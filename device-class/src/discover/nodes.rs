@@ -6,7 +6,7 @@ use super::DeviceError;
 use super::attributes::fill_advice;
 use super::found::{FoundNode, MadeNode, NodeForm, NodeLack, OwnNode, Presence};
 use super::loaded_driver::LoadedDriver;
-use super::paths::{capture_attributes, fill_both_paths, present};
+use super::paths::{capture_attributes, fill_both_paths, look_up_path};
 use crate::class;
 use crate::device::{Access, DeviceNumber};
 use crate::host::{Entry, HostView};
@@ -14,46 +14,50 @@ use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
 /// Looks up the nodes that one table of the class describes: one node, or one for each match
-/// of `for_each`. A missing node is an error for the container unless `optional` is set.
-pub(super) fn nodes(
+/// of `for_each`. A container is refused if a required node is missing.
+/// With `is_optional` no node is required.
+pub(super) fn find_nodes(
     spec: &class::Node,
     attributes: &Attributes,
-    optional: bool,
+    is_optional: bool,
     host: &dyn HostView,
 ) -> Result<Vec<FoundNode>, DeviceError> {
-    let each = capture_attributes(spec.for_each.as_ref(), attributes, host)?;
-    let nodes = each
+    let captures = capture_attributes(spec.for_each.as_ref(), attributes, host)?;
+    let nodes = captures
         .iter()
-        .map(|attributes| node(spec, attributes, optional, host));
+        .map(|attributes| find_node(spec, attributes, is_optional, host));
     nodes.collect()
 }
 
-fn node(
+fn find_node(
     spec: &class::Node,
     attributes: &Attributes,
-    optional: bool,
+    is_optional: bool,
     host: &dyn HostView,
 ) -> Result<FoundNode, DeviceError> {
     let (mut path, container) =
         fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
-    for preferred in &spec.prefer {
-        let preferred = preferred.fill(attributes)?;
-        let is_preferred = match host.place(&preferred) {
-            Ok(place) => matches!(place.map(|place| place.entry), Some(Entry::Device(_))),
-            // The look-up failed, so the preferred node may exist. With the next path the container
-            // could get another device, so this path is used and its error is reported.
+    for template in &spec.prefer {
+        let preferred_path = template.fill(attributes)?;
+        let may_exist = match host.place(&preferred_path) {
+            Ok(host_file) => matches!(
+                host_file.map(|host_file| host_file.entry),
+                Some(Entry::Device(_))
+            ),
+            // The look-up failed, so a node may exist at the preferred path. The next path could be
+            // the node of another device, so the preferred path is used and its error is reported.
             Err(OwnershipError::Open { .. }) => true,
             Err(_) => false,
         };
-        if is_preferred {
-            path = preferred;
+        if may_exist {
+            path = preferred_path;
             break;
         }
     }
     let links = spec.links.iter().map(|link| link.fill(attributes));
     let mut links = links.collect::<Result<Vec<PathBuf>, _>>()?;
-    links.retain(|link| leads_to(link, &path, host));
-    let mut number = number_at(&path, optional || spec.optional, host);
+    links.retain(|link| is_link_to(link, &path, host));
+    let mut number = look_up_number(&path, is_optional || spec.optional, host);
     let mut group_error = None;
     let mut form = match OwnNode::from_node(spec, host) {
         Ok(own) => own.map_or(NodeForm::Bound, NodeForm::Own),
@@ -67,13 +71,13 @@ fn node(
         let advice = advice.map(|advice| fill_advice(advice, attributes));
         let driver = LoadedDriver::find(spec, attributes, host)?;
         if driver.is_some() {
-            number = number_at(&path, false, host);
+            number = look_up_number(&path, false, host);
         }
-        // A node is created only if nothing is at the path. If a file of another type is there, the
-        // administrator has to correct that.
+        // A node is created only if the path does not exist. If a file of another type is at the
+        // path, the container is refused, and the administrator has to remove the file.
         let is_absent = matches!(host.entry(&path), Ok(None));
         if let (Some(driver), Some(make), true) = (&driver, &spec.make, is_absent) {
-            number = Presence::Found(driver.number(&make.minor.fill(attributes)?)?);
+            number = Presence::Found(driver.device_number(&make.minor.fill(attributes)?)?);
             match OwnNode::from_make(spec, make, host) {
                 Ok(own) => {
                     group_error = None;
@@ -95,8 +99,8 @@ fn node(
             }
         }
     }
-    // Without the group of the class file, the node would have the host's group or root's, and other
-    // users than intended could open it.
+    // A container does not get a node whose group is not known: with the group of the host's node,
+    // or with root's, users for whom the class file does not intend the node could open it.
     if let (Some(error), Presence::Found(_)) = (group_error, &number) {
         number = Presence::Unusable(format!("{}: {error}", path.display()));
     }
@@ -114,10 +118,10 @@ fn node(
     })
 }
 
-/// Looks up a node by its path alone. The host need not have the node.
-pub(super) fn optional(path: PathBuf, host: &dyn HostView) -> FoundNode {
+/// Looks up a node that only its path describes. The host may lack the node.
+pub(super) fn find_optional_node(path: PathBuf, host: &dyn HostView) -> FoundNode {
     FoundNode {
-        number: number_at(&path, true, host),
+        number: look_up_number(&path, true, host),
         container: path.clone(),
         host: path,
         links: Vec::new(),
@@ -128,7 +132,8 @@ pub(super) fn optional(path: PathBuf, host: &dyn HostView) -> FoundNode {
     }
 }
 
-/// Describes what fails without an optional node.
+/// Describes the function that fails without an optional node. Returns `None` if the class does not
+/// set `needed_for`.
 fn describe_lack(spec: &class::Node, path: &Path, attributes: &Attributes) -> Option<NodeLack> {
     let needed_for = spec.needed_for.as_ref()?;
     let path = path.display();
@@ -142,18 +147,23 @@ fn describe_lack(spec: &class::Node, path: &Path, attributes: &Attributes) -> Op
     })
 }
 
-fn number_at(path: &Path, optional: bool, host: &dyn HostView) -> Presence<DeviceNumber> {
-    present(path, optional, "a device node", host, |place| {
-        match place.entry {
+fn look_up_number(path: &Path, is_optional: bool, host: &dyn HostView) -> Presence<DeviceNumber> {
+    look_up_path(
+        path,
+        is_optional,
+        "a device node",
+        host,
+        |host_file| match host_file.entry {
             Entry::Device(number) => Some(number),
             _ => None,
-        }
-    })
+        },
+    )
 }
 
 /// Returns whether `link` is a symbolic link of the host that leads to `node`.
-fn leads_to(link: &Path, node: &Path, host: &dyn HostView) -> bool {
-    let end = host.is_link(link).then(|| host.canonical(link).ok());
-    end.flatten()
-        .is_some_and(|end| host.canonical(node).is_ok_and(|node| node == end))
+fn is_link_to(link: &Path, node: &Path, host: &dyn HostView) -> bool {
+    let target = host.is_link(link).then(|| host.canonical(link).ok());
+    target
+        .flatten()
+        .is_some_and(|target| host.canonical(node).is_ok_and(|node| node == target))
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::attributes::{self, Files};
+use super::attributes::{self, FileReader};
 use super::{Device, Inventory, find_host_program, source};
 use crate::class::{self, DeviceClass, MAX_COUNTERS, PartStep, Parts, WriteStep};
 use crate::facts::Facts;
@@ -16,11 +16,11 @@ use crate::template::{Attributes, Template};
 #[derive(Debug, Clone)]
 pub struct Divisible {
     pub whole: Device,
-    /// The amount of each counter that the device has and its parts use up: the slots of the
-    /// device, and the counters that the class describes.
+    /// The amount that the device has of each counter: of its slots, and of the counters that the
+    /// class describes. The parts of the device use up these amounts.
     pub counters: BTreeMap<String, u64>,
-    /// The parts that the device can have. Their use of the counters decides which of them can
-    /// exist at the same time.
+    /// The parts that the device can have. Parts can exist at the same time as long as their
+    /// amounts do not exceed those of the device.
     pub parts: Vec<PossiblePart>,
 }
 
@@ -32,7 +32,8 @@ pub struct PossiblePart {
     pub takes: BTreeMap<String, u64>,
     /// The id of the part as a device; `None` if the part does not exist now.
     pub made: Option<DeviceId>,
-    /// Whether all parts of one profile are created and removed in one operation.
+    /// Whether all parts of the profile are created and removed in one operation, and not one by
+    /// one.
     pub together: bool,
     /// The steps that create the part, in order.
     pub make: Vec<Step>,
@@ -77,42 +78,42 @@ impl<E: std::error::Error> From<E> for DivisionError {
     }
 }
 
-/// Returns the devices of the inventory that can be divided or are divided already. The second list
-/// has a warning for each device for which the class file describes parts that it cannot have.
+/// Returns the devices of the inventory that can be divided or are divided already, and a list of
+/// warnings: one for each device that cannot be divided as the class file describes.
 pub fn divisible(
     class: &DeviceClass,
     inventory: &Inventory,
     host: &dyn HostView,
 ) -> (Vec<Divisible>, Vec<String>) {
-    let (mut divisible, mut warnings) = (Vec::new(), Vec::new());
+    let (mut divisible_devices, mut warnings) = (Vec::new(), Vec::new());
     if class.spec.parts.is_empty() {
-        return (divisible, warnings);
+        return (divisible_devices, warnings);
     }
-    // Warnings about the facts are dropped, because the inventory has the same ones.
+    // Warnings about the facts are dropped, because the inventory has the same warnings.
     let facts = Facts::read(class, host, &mut Vec::new());
-    let parents = inventory
+    let whole_devices = inventory
         .devices
         .iter()
         .filter(|device| device.part_of.is_none())
         .chain(&inventory.divided)
         .chain(&inventory.replaced)
-        .filter(|parent| parent.replicas.is_none());
-    for parent in parents {
-        match divide_device(class, parent, inventory, &facts, host) {
+        .filter(|whole_device| whole_device.replicas.is_none());
+    for whole_device in whole_devices {
+        match divide_device(class, whole_device, inventory, &facts, host) {
             Ok(divided_device) if divided_device.parts.is_empty() => {}
-            Ok(divided_device) => divisible.push(divided_device),
+            Ok(divided_device) => divisible_devices.push(divided_device),
             Err(DivisionError(reason)) => {
-                warnings.push(format!("{}: is not divided: {reason}", parent.id));
+                warnings.push(format!("{}: is not divided: {reason}", whole_device.id));
             }
         }
     }
-    (divisible, warnings)
+    (divisible_devices, warnings)
 }
 
 /// Computes the parts that one device can have, and the counters that limit them.
 fn divide_device(
     class: &DeviceClass,
-    parent: &Device,
+    whole_device: &Device,
     inventory: &Inventory,
     facts: &Facts,
     host: &dyn HostView,
@@ -120,12 +121,12 @@ fn divide_device(
     let existing_parts = inventory
         .devices
         .iter()
-        .filter(|device| device.part_of.as_ref() == Some(&parent.id));
+        .filter(|device| device.part_of.as_ref() == Some(&whole_device.id));
     let (mut profiles, mut profile_counters) = (Vec::new(), BTreeMap::new());
     for spec in &class.spec.parts {
-        for profile_attributes in list_profile_attributes(spec, parent, facts)? {
-            let mut require = spec.require.iter();
-            if require.all(|condition| source::holds(condition, &profile_attributes, host)) {
+        for profile_attributes in list_profile_attributes(spec, whole_device, facts)? {
+            let mut conditions = spec.require.iter();
+            if conditions.all(|condition| source::is_met(condition, &profile_attributes, host)) {
                 profiles.push(list_parts_of_profile(
                     class,
                     spec,
@@ -146,18 +147,18 @@ fn divide_device(
             .any(|part| part.made.as_ref() == Some(&device.id))
     };
     match existing_parts.clone().find(|device| !is_described(device)) {
-        Some(undescribed) if !parts.is_empty() => {
+        Some(undescribed_part) if !parts.is_empty() => {
             return Err(DivisionError(format!(
                 "its part {} is none of a profile in [[parts]]: remove it, or describe it in the \
                  class",
-                undescribed.id
+                undescribed_part.id
             )));
         }
         _ => {}
     }
     let mut counters = BTreeMap::new();
     for (name, amount) in &class.spec.counters {
-        let value = amount.fill(&parent.attributes)?;
+        let value = amount.fill(&whole_device.attributes)?;
         let name = name.clone();
         match value.parse() {
             Ok(amount) => counters.insert(name, amount),
@@ -170,12 +171,12 @@ fn divide_device(
     }
     let class_has_counters = !counters.is_empty();
     let slots = parts.iter().map(|part| part.slots.end).max().unwrap_or(0);
-    counters.extend((0..slots).map(|slot| (slot_name(slot), 1)));
+    counters.extend((0..slots).map(|slot| (slot_counter_name(slot), 1)));
     counters.extend(exclusion_counters);
     let used_counters = parts.iter().flat_map(|part| &part.takes);
     for (name, amount) in used_counters.filter(|_| !class_has_counters) {
-        let total: &mut u64 = counters.entry(name.clone()).or_default();
-        *total = (*total).max(*amount);
+        let counter_total: &mut u64 = counters.entry(name.clone()).or_default();
+        *counter_total = (*counter_total).max(*amount);
     }
     counters.extend(profile_counters);
     if counters.len() > MAX_COUNTERS {
@@ -185,34 +186,34 @@ fn divide_device(
         )));
     }
     Ok(Divisible {
-        whole: parent.clone(),
+        whole: whole_device.clone(),
         counters,
         parts,
     })
 }
 
-/// Returns the attributes of each profile that a table describes: those of the parent device and,
-/// if the table has `each`, one value of that fact.
+/// Returns one set of attributes for each profile that a table describes: the attributes of the
+/// whole device and, if the table has `each`, one value of that fact.
 fn list_profile_attributes(
     spec: &Parts,
-    parent: &Device,
+    whole_device: &Device,
     facts: &Facts,
 ) -> Result<Vec<Attributes>, DivisionError> {
-    let parent_attributes = || parent.attributes.clone();
-    let Some(key) = &spec.each else {
-        return Ok(vec![parent_attributes()]);
+    let clone_device_attributes = || whole_device.attributes.clone();
+    let Some(key) = &spec.each_fact else {
+        return Ok(vec![clone_device_attributes()]);
     };
-    let key = key.fill(&parent.attributes)?;
+    let key = key.fill(&whole_device.attributes)?;
     let with_fact = |value: &String| {
-        let mut parent_attributes = parent_attributes();
-        parent_attributes.insert(AttributeName::each_fact(), value.clone());
-        parent_attributes
+        let mut attributes = clone_device_attributes();
+        attributes.insert(AttributeName::each_fact_name(), value.clone());
+        attributes
     };
     Ok(facts.values(&key).iter().map(with_fact).collect())
 }
 
-/// Returns the possible parts of one profile, one for each placement in the slots of the whole
-/// device. The counters that the profile describes are added to `counters`.
+/// Returns the possible parts of one profile, one for each placement. The amounts that the whole
+/// device has according to the profile (`has`) are added to `counters`.
 fn list_parts_of_profile<'a>(
     class: &DeviceClass,
     spec: &Parts,
@@ -222,13 +223,13 @@ fn list_parts_of_profile<'a>(
     facts: &Facts,
     host: &dyn HostView,
 ) -> Result<Vec<PossiblePart>, DivisionError> {
-    let (common_sources, placement_sources) = spec.attributes();
+    let (common_sources, placement_sources) = spec.split_attributes();
     let attributes = attributes::read(
         common_sources,
         None,
         attributes,
         facts,
-        &mut Files::new(host),
+        &mut FileReader::new(host),
     )?;
     let profile = spec.profile.fill(&attributes)?;
     class::check_profile(&profile).map_err(DivisionError)?;
@@ -237,40 +238,43 @@ fn list_parts_of_profile<'a>(
             class::parse_number(name, &amount.fill(&attributes)?).map_err(DivisionError)?;
         Ok((name.clone(), amount))
     };
-    let amounts: BTreeMap<_, _> = spec
-        .takes
+    let consumed_counters: BTreeMap<_, _> = spec
+        .consumed_counters
         .iter()
         .map(read_amount)
         .collect::<Result<_, DivisionError>>()?;
-    let profile_counters: Vec<_> = spec
-        .has
+    let device_counters: Vec<_> = spec
+        .device_counters
         .iter()
         .map(read_amount)
         .collect::<Result<_, DivisionError>>()?;
-    counters.extend(profile_counters);
+    counters.extend(device_counters);
     let placements = spec.placements.fill(&attributes)?;
     let slots = spec.slots.as_ref().map(|slots| slots.fill(&attributes));
     let slots = slots.unwrap_or_else(|| Ok("1".to_owned()))?;
-    let placements_of_slots =
-        class::parse_placements(&placements, &slots).map_err(DivisionError)?;
-    let part = |slots: Range<u16>| {
+    let slot_ranges = class::parse_placements(&placements, &slots).map_err(DivisionError)?;
+    let to_part = |slots: Range<u16>| {
         let mut attributes = attributes.clone();
         let part_values = [profile.clone(), slots.start.to_string()];
-        attributes.extend(AttributeName::of_part().into_iter().zip(part_values));
+        attributes.extend(
+            AttributeName::part_attributes()
+                .into_iter()
+                .zip(part_values),
+        );
         let attributes = attributes::read(
             placement_sources,
             None,
             attributes,
             facts,
-            &mut Files::new(host),
+            &mut FileReader::new(host),
         )?;
         let expected = spec.found.equals.fill(&attributes)?;
         let is_this_part = |device: &&Device| {
             let value = spec.found.value.fill(&device.attributes);
             value.is_ok_and(|value| value == expected)
         };
-        let mut takes = amounts.clone();
-        takes.extend(slots.clone().map(|slot| (slot_name(slot), 1)));
+        let mut takes = consumed_counters.clone();
+        takes.extend(slots.clone().map(|slot| (slot_counter_name(slot), 1)));
         Ok(PossiblePart {
             profile: profile.clone(),
             slots,
@@ -285,7 +289,7 @@ fn list_parts_of_profile<'a>(
             timeout: spec.timeout.get(),
         })
     };
-    placements_of_slots.into_iter().map(part).collect()
+    slot_ranges.into_iter().map(to_part).collect()
 }
 
 /// Fills in the steps for one part, and finds their programs on the host. A step is left out if an
@@ -307,9 +311,9 @@ fn find_steps(
                 }
                 let mut library_path = Vec::new();
                 if let Some(program) = command.first_mut() {
-                    let found = find_host_program(class, Path::new(program), host);
-                    *program = found.path.to_string_lossy().into_owned();
-                    library_path = found.library_path;
+                    let host_program = find_host_program(class, Path::new(program), host);
+                    *program = host_program.path.to_string_lossy().into_owned();
+                    library_path = host_program.library_path;
                 }
                 steps.push(Step::Run {
                     command,
@@ -327,19 +331,18 @@ fn find_steps(
     Ok(steps)
 }
 
-/// Adds counters to profiles whose parts are all created in one operation (`together`), so that the
-/// scheduler never allocates parts of two such profiles at the same time. Each part gets a counter of
-/// its own and uses up all of it, while each part of another profile uses up one unit of it. The
-/// profile with the most parts needs no counters of its own, because the counters of the other
-/// profiles exclude it. Returns the new counters.
+/// Adds counters to profiles with `together`, so that the scheduler never allocates parts of two
+/// profiles at the same time. Each part has one counter of its own and uses up all of it, while
+/// each part of another profile uses up one unit of it. The profile with the most parts needs no
+/// counters, because the counters of the other profiles exclude it. Returns the new counters.
 fn add_exclusion_counters(
     profiles: &mut [Vec<PossiblePart>],
 ) -> Result<BTreeMap<String, u64>, DivisionError> {
-    let mut together = profiles.iter().flatten().map(|part| part.together);
+    let mut together_flags = profiles.iter().flatten().map(|part| part.together);
     match (
         profiles.len(),
-        together.clone().all(|is_together| is_together),
-        together.any(|is_together| is_together),
+        together_flags.clone().all(|is_together| is_together),
+        together_flags.any(|is_together| is_together),
     ) {
         (0 | 1, ..) | (_, _, false) => return Ok(BTreeMap::new()),
         (_, false, true) => {
@@ -373,9 +376,9 @@ fn add_exclusion_counters(
     Ok(counters)
 }
 
-/// The prefix of the names of the counters for slots, which are added to those of the class file.
+/// The prefix of the names of the counters for slots. No counter of a class file has this prefix.
 const SLOT_PREFIX: &str = "slot-";
 
-fn slot_name(slot: u16) -> String {
+fn slot_counter_name(slot: u16) -> String {
     format!("{SLOT_PREFIX}{slot}")
 }

@@ -7,13 +7,13 @@ use std::slice;
 use super::found::Presence;
 use super::{DeviceError, MAX_DEVICES, search};
 use crate::class::PathTemplate;
-use crate::host::{HostView, Place};
+use crate::host::{HostFile, HostView};
 use crate::ownership::OwnershipError;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// Returns, for each path that matches the pattern, the attributes with the captures of this
-/// path added. Without a pattern the attributes alone are returned.
+/// Returns one set of attributes for each path that matches the pattern: the given attributes and
+/// the captures of the path. Without a pattern the given attributes are the only set.
 pub(super) fn capture_attributes<'a>(
     pattern: Option<&PathPattern>,
     attributes: &'a Attributes,
@@ -22,71 +22,73 @@ pub(super) fn capture_attributes<'a>(
     let Some(pattern) = pattern else {
         return Ok(Cow::Borrowed(slice::from_ref(attributes)));
     };
-    let found = matches(pattern, attributes, view)?.into_iter();
-    Ok(Cow::Owned(found.map(|found| found.attributes).collect()))
+    let matches = find_matches(pattern, attributes, view)?.into_iter();
+    Ok(Cow::Owned(
+        matches.map(|path_match| path_match.attributes).collect(),
+    ))
 }
 
-/// Returns the paths that match a pattern, sorted, at most [`MAX_DEVICES`].
-pub(super) fn matches(
+/// Returns the first [`MAX_DEVICES`] paths that match a pattern, sorted by name.
+pub(super) fn find_matches(
     pattern: &PathPattern,
     attributes: &Attributes,
     view: &dyn HostView,
 ) -> Result<Vec<search::Match>, DeviceError> {
-    let found = search::matches(pattern, attributes, view, MAX_DEVICES);
-    found.map_err(|error| DeviceError::io(pattern.to_string(), &error))
+    let matches = search::find_matches(pattern, attributes, view, MAX_DEVICES);
+    matches.map_err(|error| DeviceError::io(pattern.to_string(), &error))
 }
 
-/// Fills in the path on the host and the path in the container. The path in the container is
-/// the same by default.
+/// Fills in the templates of a path on the host and of the path in the container. Without a
+/// template for the container, both paths are the same.
 pub(super) fn fill_both_paths(
-    host: &PathTemplate,
-    container: Option<&PathTemplate>,
+    host_path: &PathTemplate,
+    container_path: Option<&PathTemplate>,
     attributes: &Attributes,
 ) -> Result<(PathBuf, PathBuf), DeviceError> {
-    let path = host.fill(attributes)?;
-    let container = match container {
-        Some(container) => container.fill(attributes)?,
-        None => path.clone(),
+    let host_path = host_path.fill(attributes)?;
+    let container_path = match container_path {
+        Some(template) => template.fill(attributes)?,
+        None => host_path.clone(),
     };
-    Ok((path, container))
+    Ok((host_path, container_path))
 }
 
-/// Looks up a path on the host. `fit` returns a value if the file at the path has the expected type,
-/// and `None` otherwise. `wanted` names the expected type in messages. A path at which users other
-/// than root can put a file is never used.
-pub(super) fn present<T>(
+/// Looks up a path on the host. `convert` returns a value if the file at the path has the expected
+/// type, and `None` otherwise. `expected_type` names the type in messages. A path at which users
+/// other than root can put a file is never used.
+pub(super) fn look_up_path<T>(
     path: &Path,
-    optional: bool,
-    wanted: &str,
+    is_optional: bool,
+    expected_type: &str,
     host: &dyn HostView,
-    fit: impl FnOnce(Place) -> Option<T>,
+    convert: impl FnOnce(HostFile) -> Option<T>,
 ) -> Presence<T> {
-    let shown = path.display();
+    let path_text = path.display();
     match host.place(path) {
-        Ok(Some(place)) => {
-            let Place {
+        Ok(Some(host_file)) => {
+            let HostFile {
                 entry,
-                is_of_others,
+                can_others_replace,
                 ..
-            } = place;
-            match fit(place) {
-                Some(found) => Presence::Found(found),
-                // A user other than root can create this file. If it made the optional path unusable,
-                // that user could keep containers from starting.
-                None if optional && is_of_others => Presence::Optional,
-                None => Presence::Unusable(format!("{shown} is {entry}, not {wanted}")),
+            } = host_file;
+            match convert(host_file) {
+                Some(value) => Presence::Found(value),
+                // A user other than root can create a file at this path. If such a file made the
+                // optional path unusable, that user could keep containers from starting.
+                None if is_optional && can_others_replace => Presence::Optional,
+                None => Presence::Unusable(format!("{path_text} is {entry}, not {expected_type}")),
             }
         }
         Err(OwnershipError::Open { error, .. }) => {
-            Presence::Unusable(format!("cannot look up {shown}: {error}"))
+            Presence::Unusable(format!("cannot look up {path_text}: {error}"))
         }
-        Ok(None) | Err(_) if optional => Presence::Optional,
-        Ok(None) => Presence::Unusable(format!("{shown} does not exist")),
+        Ok(None) | Err(_) if is_optional => Presence::Optional,
+        Ok(None) => Presence::Unusable(format!("{path_text} does not exist")),
         Err(OwnershipError::Shared { path: shared, .. }) => Presence::Unusable(format!(
-            "{shown} cannot be trusted: every user of the host can create files in {}; move it to \
+            "{path_text} cannot be trusted: every user of the host can create files in {}; move it to \
              a directory of root's",
             shared.display()
         )),
-        Err(error) => Presence::Unusable(format!("{shown} cannot be trusted: {error}")),
+        Err(error) => Presence::Unusable(format!("{path_text} cannot be trusted: {error}")),
     }
 }

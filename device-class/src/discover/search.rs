@@ -15,70 +15,82 @@ pub(super) struct Match {
     pub(super) attributes: Attributes,
 }
 
-/// Returns the existing paths that match a pattern, sorted by name. After `limit` paths the search
-/// ends.
-pub(super) fn matches(
+/// Returns the existing paths that match a pattern, sorted by name. The search ends after `limit`
+/// paths. `attributes` are filled into the pattern.
+pub(super) fn find_matches(
     pattern: &PathPattern,
-    known: &Attributes,
+    attributes: &Attributes,
     host: &dyn HostView,
     limit: usize,
 ) -> io::Result<Vec<Match>> {
     let root = Match {
         path: "/".into(),
-        attributes: known.clone(),
+        attributes: attributes.clone(),
     };
-    let mut found = Vec::new();
-    descend(pattern.components(), root, host, limit, &mut found)?;
-    Ok(found)
+    let mut found_matches = Vec::new();
+    add_matches_below(pattern.components(), root, host, limit, &mut found_matches)?;
+    Ok(found_matches)
 }
 
-/// Adds to `found` the paths below `parent` that match the rest of a pattern.
-fn descend(
-    rest: &[Component],
+/// Adds the paths below `parent` that match the remaining components of a pattern to
+/// `found_matches`, up to `limit` paths in total.
+fn add_matches_below(
+    components: &[Component],
     parent: Match,
     host: &dyn HostView,
     limit: usize,
-    found: &mut Vec<Match>,
+    found_matches: &mut Vec<Match>,
 ) -> io::Result<()> {
-    let Some((component, rest)) = rest.split_first() else {
-        found.push(parent);
+    let Some((component, remaining)) = components.split_first() else {
+        found_matches.push(parent);
         return Ok(());
     };
     if let Some(name) = component.fixed_name(&parent.attributes) {
         let mut attributes = parent.attributes;
         attributes.extend(component.matches(&name, &attributes).unwrap_or_default());
         let path = parent.path.join(name);
-        // For a fixed name the directory is not listed. Only the last component is looked up: if an
-        // earlier one is missing, the look-up of the last one fails, too.
+        // The directory is not listed for a component with a fixed name. Only the last component of
+        // the pattern is looked up: if a directory in its path is missing, that look-up fails too.
         let exists = || host.is_link(&path) || matches!(host.entry(&path), Ok(Some(_)));
-        if rest.is_empty() && !exists() {
+        if remaining.is_empty() && !exists() {
             return Ok(());
         }
-        return descend(rest, Match { path, attributes }, host, limit, found);
+        return add_matches_below(
+            remaining,
+            Match { path, attributes },
+            host,
+            limit,
+            found_matches,
+        );
     }
     let is_match = |name: &str| component.matches(name, &parent.attributes).is_some();
     let names = host.list_matching(&parent.path, &is_match)?;
-    let fitting = names.into_iter().filter_map(|name| {
-        let captured = component.matches(&name, &parent.attributes)?;
+    let matches = names.into_iter().filter_map(|name| {
+        let captures = component.matches(&name, &parent.attributes)?;
         let mut attributes = parent.attributes.clone();
-        attributes.extend(captured);
+        attributes.extend(captures);
         Some(Match {
             path: parent.path.join(name),
             attributes,
         })
     });
-    let mut fitting: Vec<Match> = fitting.collect();
-    fitting.sort_unstable_by(|a, b| a.path.as_os_str().cmp(b.path.as_os_str()));
-    for next in fitting {
-        if found.len() >= limit {
+    let mut matches: Vec<Match> = matches.collect();
+    matches.sort_unstable_by(|a, b| a.path.as_os_str().cmp(b.path.as_os_str()));
+    for path_match in matches {
+        if found_matches.len() >= limit {
             break;
         }
-        descend(rest, next, host, limit, found)?;
+        add_matches_below(remaining, path_match, host, limit, found_matches)?;
     }
     Ok(())
 }
 
-/// Returns whether at least one path of the host matches. An error counts as no match.
-pub(super) fn any(pattern: &PathPattern, known: &Attributes, host: &dyn HostView) -> bool {
-    matches(pattern, known, host, 1).is_ok_and(|found| !found.is_empty())
+/// Returns whether at least one path of the host matches a pattern. If the search fails, the result
+/// is `false`.
+pub(super) fn has_match(
+    pattern: &PathPattern,
+    attributes: &Attributes,
+    host: &dyn HostView,
+) -> bool {
+    find_matches(pattern, attributes, host, 1).is_ok_and(|matches| !matches.is_empty())
 }

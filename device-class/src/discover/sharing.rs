@@ -10,7 +10,7 @@ use crate::template::{Attributes, Template};
 
 /// Returns the number of containers that may have a device with these attributes at once. Returns
 /// `None` if the device is not shared.
-pub(super) fn replicas(
+pub(super) fn fill_replica_count(
     sharing: Option<&Sharing>,
     attributes: &Attributes,
 ) -> Result<Option<u16>, DeviceError> {
@@ -32,9 +32,9 @@ pub(super) fn replicas(
 
 /// Combines devices as `[sharing]` of the class says: all devices of a resource, or those with
 /// the same value of `combine_by`.
-pub(super) fn combine(sharing: &Sharing, inventory: &mut Inventory) {
+pub(super) fn combine_devices(sharing: &Sharing, inventory: &mut Inventory) {
     match &sharing.combine_by {
-        Some(by) => combine_by(by, inventory),
+        Some(template) => combine_by_template(template, inventory),
         None if sharing.combine => combine_by_resource(inventory),
         None => {}
     }
@@ -43,40 +43,38 @@ pub(super) fn combine(sharing: &Sharing, inventory: &mut Inventory) {
 /// Combines the devices of each resource into one device with the nodes of all healthy devices.
 /// The id of the combined device is the name of the resource without the domain.
 fn combine_by_resource(inventory: &mut Inventory) {
-    let mut by_resource: BTreeMap<ResourceName, Device> = BTreeMap::new();
+    let mut combined_devices: BTreeMap<ResourceName, Device> = BTreeMap::new();
     for device in inventory.devices.drain(..) {
         if let Health::Unhealthy { reason } = &device.health {
             let name = local_name(&device);
             let warning = format!("{} is left out of {name}: {reason}", device.id);
             inventory.warnings.push(warning);
         }
-        match by_resource.get_mut(&device.resource) {
-            Some(combined) => add_part(combined, device),
+        match combined_devices.get_mut(&device.resource) {
+            Some(combined_device) => add_member(combined_device, device),
             None => {
-                // The local name is never refused as an id: a name of a resource is at most as
-                // long as an id, and a shared id is shortened if needed.
+                // The local name of a resource is always a valid id: it is not longer than an id
+                // may be, and a shared id is shortened if needed.
                 let id = DeviceId::shared_from_hardware(local_name(&device));
-                let mut combined =
+                let mut combined_device =
                     new_combined_device(id.unwrap_or_else(|_| device.id.clone()), &device);
-                add_part(&mut combined, device);
-                by_resource.insert(combined.resource.clone(), combined);
+                add_member(&mut combined_device, device);
+                combined_devices.insert(combined_device.resource.clone(), combined_device);
             }
         }
     }
-    inventory.devices.extend(by_resource.into_values());
+    inventory.devices.extend(combined_devices.into_values());
     for device in &mut inventory.devices {
         device.index = Some("0".into());
     }
 }
 
-/// Combines the devices with the same resource and the same value of `combine_key` into one device.
+/// Combines the devices with the same resource and the same value of `template` into one device.
 /// The combined devices have the order of their first members, and are numbered from 0.
-fn combine_by(combine_key: &Template, inventory: &mut Inventory) {
-    let mut combined: Vec<Device> = Vec::new();
+fn combine_by_template(template: &Template, inventory: &mut Inventory) {
+    let mut combined_devices: Vec<Device> = Vec::new();
     for device in inventory.devices.drain(..) {
-        let value = combine_key
-            .fill(&device.attributes)
-            .map_err(|e| e.to_string());
+        let value = template.fill(&device.attributes).map_err(|e| e.to_string());
         let id = value.and_then(|value| {
             DeviceId::shared_from_hardware(&value).map_err(|error| error.to_string())
         });
@@ -90,30 +88,30 @@ fn combine_by(combine_key: &Template, inventory: &mut Inventory) {
         let has_same_key = |combined_device: &&mut Device| {
             combined_device.id == id && combined_device.resource == device.resource
         };
-        match combined.iter_mut().find(has_same_key) {
-            Some(combined_device) => add_required_part(combined_device, device),
+        match combined_devices.iter_mut().find(has_same_key) {
+            Some(combined_device) => add_required_member(combined_device, device),
             None => {
                 let mut combined_device = new_combined_device(id, &device);
-                add_required_part(&mut combined_device, device);
-                combined.push(combined_device);
+                add_required_member(&mut combined_device, device);
+                combined_devices.push(combined_device);
             }
         }
     }
-    for (index, device) in combined.iter_mut().enumerate() {
+    for (index, device) in combined_devices.iter_mut().enumerate() {
         device.index = Some(index.to_string());
     }
-    inventory.devices = combined;
+    inventory.devices = combined_devices;
 }
 
 /// Adds a device to a combined device that is healthy only if all its members are healthy.
-fn add_required_part(combined: &mut Device, mut part: Device) {
-    let health = match &combined.health {
-        Health::Unhealthy { .. } => combined.health.clone(),
-        Health::Healthy => std::mem::replace(&mut part.health, Health::Healthy),
+fn add_required_member(combined_device: &mut Device, mut member: Device) {
+    let health = match &combined_device.health {
+        Health::Unhealthy { .. } => combined_device.health.clone(),
+        Health::Healthy => std::mem::replace(&mut member.health, Health::Healthy),
     };
-    part.health = Health::Healthy;
-    add_part(combined, part);
-    combined.health = health;
+    member.health = Health::Healthy;
+    add_member(combined_device, member);
+    combined_device.health = health;
 }
 
 fn local_name(device: &Device) -> &str {
@@ -141,28 +139,28 @@ fn new_combined_device(id: DeviceId, first: &Device) -> Device {
     }
 }
 
-/// Adds a device to a combined device that is healthy if one of its members is healthy. Only the
-/// names of an unhealthy member are added, and of a healthy one also its nodes and files.
-fn add_part(combined: &mut Device, part: Device) {
-    combined.aliases.push(part.id.to_string());
-    combined.aliases.extend(part.aliases);
-    combined.naming = combined.naming.max(part.naming);
-    if combined.numa != part.numa {
+/// Adds a device to a combined device that is healthy if one of its members is healthy. The names
+/// of each member are added, but the nodes and files of a healthy member only.
+fn add_member(combined: &mut Device, member: Device) {
+    combined.aliases.push(member.id.to_string());
+    combined.aliases.extend(member.aliases);
+    combined.naming = combined.naming.max(member.naming);
+    if combined.numa != member.numa {
         combined.numa = None;
     }
-    if !part.health.is_healthy() {
+    if !member.health.is_healthy() {
         return;
     }
     combined.health = Health::Healthy;
-    combined.readings.extend(part.readings);
-    add_new(&mut combined.nodes, part.nodes);
-    add_new(&mut combined.files, part.files);
-    add_new(&mut combined.directories, part.directories);
-    add_new(&mut combined.shown, part.shown);
+    combined.readings.extend(member.readings);
+    add_missing(&mut combined.nodes, member.nodes);
+    add_missing(&mut combined.files, member.files);
+    add_missing(&mut combined.directories, member.directories);
+    add_missing(&mut combined.shown, member.shown);
 }
 
 /// Adds the values that the list does not have yet.
-fn add_new<T: PartialEq>(values: &mut Vec<T>, new_values: Vec<T>) {
+fn add_missing<T: PartialEq>(values: &mut Vec<T>, new_values: Vec<T>) {
     for value in new_values {
         if !values.contains(&value) {
             values.push(value);

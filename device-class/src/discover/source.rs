@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::attributes::{self, Files, ReadError};
+use super::attributes::{self, FileReader, ReadError};
 use super::{MAX_DEVICES, search};
 use crate::class::{Condition, Expectation, Source, SymlinkRule};
 use crate::facts::Facts;
@@ -29,54 +29,59 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// The candidates that are not devices, because a condition of `require` does not hold.
+/// The candidates that are not devices, because they do not meet a condition of `require`.
 #[derive(Debug, Clone, Default)]
 pub struct RefusedCandidates {
     pub count: usize,
-    /// Descriptions of the first refused candidates: path, condition, and the actual value.
+    /// Descriptions of the first refused candidates: the path, and the condition with the actual
+    /// value.
     pub first: Vec<String>,
 }
 
 impl RefusedCandidates {
     /// The maximum number of refused candidates that are described. Further ones are only counted.
-    const MAX_DESCRIBED: usize = 8;
+    const MAX_DESCRIBED_REASONS: usize = 8;
 
     fn add(&mut self, reason: impl FnOnce() -> String) {
         self.count += 1;
-        if self.first.len() < Self::MAX_DESCRIBED {
+        if self.first.len() < Self::MAX_DESCRIBED_REASONS {
             self.first.push(reason());
         }
     }
 }
 
-pub(super) fn candidates(
+/// Finds the candidates of one `[[discover]]` table. Matches that do not meet a condition are added
+/// to `refused`, and matches whose attributes cannot be read give a warning.
+pub(super) fn find_candidates(
     source: &Source,
-    known: &Attributes,
+    host_attributes: &Attributes,
     facts: &Facts,
     host: &dyn HostView,
     warnings: &mut Vec<String>,
     refused: &mut RefusedCandidates,
 ) -> Vec<Candidate> {
     let mut candidates = match &source.path {
-        None => virtual_devices(source.count.unwrap_or(0), known),
-        Some(pattern) => match search::matches(pattern, known, host, MAX_DEVICES + 1) {
-            Ok(found) => found
-                .into_iter()
-                .filter(|m| match source.symlink {
-                    None => true,
-                    Some(SymlinkRule::Required) => host.is_link(&m.path),
-                    Some(SymlinkRule::Refused) => !host.is_link(&m.path),
-                })
-                .map(|m| Candidate {
-                    path: Some(m.path),
-                    attributes: m.attributes,
-                })
-                .collect(),
-            Err(error) => {
-                warnings.push(format!("{pattern}: {error}"));
-                Vec::new()
+        None => list_virtual_devices(source.count.unwrap_or(0), host_attributes),
+        Some(pattern) => {
+            match search::find_matches(pattern, host_attributes, host, MAX_DEVICES + 1) {
+                Ok(matches) => matches
+                    .into_iter()
+                    .filter(|path_match| match source.symlink {
+                        None => true,
+                        Some(SymlinkRule::Required) => host.is_link(&path_match.path),
+                        Some(SymlinkRule::Refused) => !host.is_link(&path_match.path),
+                    })
+                    .map(|path_match| Candidate {
+                        path: Some(path_match.path),
+                        attributes: path_match.attributes,
+                    })
+                    .collect(),
+                Err(error) => {
+                    warnings.push(format!("{pattern}: {error}"));
+                    Vec::new()
+                }
             }
-        },
+        }
     };
     if candidates.len() > MAX_DEVICES {
         candidates.truncate(MAX_DEVICES);
@@ -89,86 +94,94 @@ pub(super) fn candidates(
             "{pattern} matches more than {MAX_DEVICES} paths; the rest is left out, so narrow the glob"
         ));
     }
-    candidates.retain_mut(|candidate| match complete(source, candidate, facts, host) {
-        Ok(None) => true,
-        Ok(Some(condition)) => {
-            refused.add(|| {
-                format!(
-                    "{candidate}: {}",
-                    describe_unmet(condition, &candidate.attributes)
-                )
-            });
-            false
-        }
-        Err(unread) => {
-            warnings.push(format!("{candidate}: {unread}"));
-            false
-        }
-    });
+    candidates.retain_mut(
+        |candidate| match read_candidate(source, candidate, facts, host) {
+            Ok(None) => true,
+            Ok(Some(condition)) => {
+                refused.add(|| {
+                    format!(
+                        "{candidate}: {}",
+                        describe_unmet_condition(condition, &candidate.attributes)
+                    )
+                });
+                false
+            }
+            Err(read_error) => {
+                warnings.push(format!("{candidate}: {read_error}"));
+                false
+            }
+        },
+    );
     candidates
 }
 
-fn virtual_devices(count: u16, known: &Attributes) -> Vec<Candidate> {
+fn list_virtual_devices(count: u16, host_attributes: &Attributes) -> Vec<Candidate> {
     let Ok(name) = AttributeName::try_from("index".to_owned()) else {
         return Vec::new();
     };
-    let numbered = (0..count).map(|index| {
-        let mut attributes = known.clone();
+    let candidates = (0..count).map(|index| {
+        let mut attributes = host_attributes.clone();
         attributes.insert(name.clone(), index.to_string());
         Candidate {
             path: None,
             attributes,
         }
     });
-    numbered.collect()
+    candidates.collect()
 }
 
-/// Reads the attributes of a candidate. Each condition is tested as soon as its attributes are known,
-/// so that only few files are read for a candidate that is not a device. Returns the first condition
-/// that the candidate does not meet, or `None` if the candidate is a device.
-fn complete<'s>(
+/// Reads the attributes of a candidate. Each condition is tested as soon as its attributes are
+/// known, so that only few files are read for a candidate that is not a device. Returns the first
+/// condition that the candidate does not meet, or `None` if the candidate is a device.
+fn read_candidate<'s>(
     source: &'s Source,
     candidate: &mut Candidate,
     facts: &Facts,
     host: &dyn HostView,
 ) -> Result<Option<&'s Condition>, ReadError> {
-    let mut untested: Vec<&'s Condition> = source.require.iter().collect();
-    let mut unread = source.attributes.as_slice();
-    let mut files = Files::new(host);
+    let mut untested_conditions: Vec<&'s Condition> = source.require.iter().collect();
+    let mut unread_sources = source.attributes.as_slice();
+    let mut reader = FileReader::new(host);
     loop {
-        let mut unmet = None;
-        untested.retain(|&condition| {
-            let waits = condition.attributes().any(|name| {
-                let known = candidate.attributes.contains_key(name);
-                unread.iter().any(|source| source.sets(name, known))
+        let mut unmet_condition = None;
+        untested_conditions.retain(|&condition| {
+            let needs_unread_source = condition.attributes().any(|name| {
+                let is_known = candidate.attributes.contains_key(name);
+                unread_sources
+                    .iter()
+                    .any(|source| source.sets_attribute(name, is_known))
             });
-            if !waits && unmet.is_none() && !holds(condition, &candidate.attributes, host) {
-                unmet = Some(condition);
+            if !needs_unread_source
+                && unmet_condition.is_none()
+                && !is_met(condition, &candidate.attributes, host)
+            {
+                unmet_condition = Some(condition);
             }
-            waits
+            needs_unread_source
         });
-        if unmet.is_some() {
-            return Ok(unmet);
+        if unmet_condition.is_some() {
+            return Ok(unmet_condition);
         }
-        let Some((next, rest)) = unread.split_first() else {
+        let Some((next_source, remaining)) = unread_sources.split_first() else {
             return Ok(None);
         };
-        let known = std::mem::take(&mut candidate.attributes);
-        let next = std::slice::from_ref(next);
-        let base = candidate.path.as_deref();
-        candidate.attributes = attributes::read(next, base, known, facts, &mut files)?;
-        unread = rest;
+        let attributes = std::mem::take(&mut candidate.attributes);
+        let next_source = std::slice::from_ref(next_source);
+        let base_path = candidate.path.as_deref();
+        candidate.attributes =
+            attributes::read(next_source, base_path, attributes, facts, &mut reader)?;
+        unread_sources = remaining;
     }
 }
 
 /// Returns a message about the reason why a candidate does not meet a condition.
-fn describe_unmet(condition: &Condition, attributes: &Attributes) -> String {
+fn describe_unmet_condition(condition: &Condition, attributes: &Attributes) -> String {
     match condition {
         Condition::Value { value, expected } => {
-            let found = value.fill(attributes).unwrap_or_default();
+            let actual_value = value.fill(attributes).unwrap_or_default();
             format!(
                 "{value} is `{}`{}",
-                excerpt(&found),
+                excerpt(&actual_value),
                 describe_expected_values(expected)
             )
         }
@@ -177,22 +190,22 @@ fn describe_unmet(condition: &Condition, attributes: &Attributes) -> String {
     }
 }
 
-/// Returns the end of a message about an unexpected value, with the values that were expected. The
-/// text is empty for `NoneOf`, because there the unexpected value itself is the reason.
+/// Returns the end of a message about an unexpected value: the values that were expected. The text
+/// is empty for `NoneOf`, because the message already has the refused value.
 pub(super) fn describe_expected_values(expected: &Expectation) -> String {
     match expected {
-        Expectation::OneOf(wanted) => format!(", not `{}`", wanted.join("` or `")),
+        Expectation::OneOf(values) => format!(", not `{}`", values.join("` or `")),
         Expectation::NoneOf(_) => String::new(),
     }
 }
 
 /// Returns whether a candidate with these attributes meets a condition.
-pub(super) fn holds(condition: &Condition, attributes: &Attributes, host: &dyn HostView) -> bool {
+pub(super) fn is_met(condition: &Condition, attributes: &Attributes, host: &dyn HostView) -> bool {
     match condition {
         Condition::Value { value, expected } => value
             .fill(attributes)
-            .is_ok_and(|value| expected.holds(&value)),
-        Condition::Exists(pattern) => search::any(pattern, attributes, host),
-        Condition::Absent(pattern) => !search::any(pattern, attributes, host),
+            .is_ok_and(|value| expected.accepts(&value)),
+        Condition::Exists(pattern) => search::has_match(pattern, attributes, host),
+        Condition::Absent(pattern) => !search::has_match(pattern, attributes, host),
     }
 }

@@ -1,19 +1,19 @@
-//! Finds the number of a group in the text of /etc/group (group(5)). Boathook links no name service,
-//! so that groups of LDAP, NIS or systemd-userdb are not known.
+//! Finds the number of a group in the text of /etc/group (group(5)). Groups of LDAP, NIS or
+//! systemd-userdb are not found, because Boathook uses no name service.
 
-/// The file of a host's groups.
-pub const GROUP_FILE: &str = "/etc/group";
+/// The path of the file with the groups of a host.
+pub const GROUP_FILE_PATH: &str = "/etc/group";
 
-/// The largest file of groups that is read, in bytes.
-pub(super) const MAX_GROUP_FILE: usize = 1 << 20;
+/// The maximum size in bytes of /etc/group. A larger file is not used.
+pub(super) const MAX_GROUP_FILE_BYTES: usize = 1 << 20;
 
-/// Returns the number of the group `name`. Of several lines with this name the first one counts, as
-/// for the C library.
+/// Returns the number of the group `name` from the text of /etc/group. If several lines have this
+/// name, the first one is used, as in the C library.
 pub(super) fn find_group_id(text: &str, name: &str) -> Option<u32> {
     let mut numbers = text.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let number = (fields.next()? == name).then(|| fields.nth(1))??;
-        // The largest number stands for no group (chown(2)).
+        // The largest number means no group in system calls (chown(2)), so no group can have it.
         number.parse().ok().filter(|number| *number != u32::MAX)
     });
     numbers.next()

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::ownership::OwnershipError;
 
 pub use crate::device::{DeviceKind, DeviceNumber};
-pub use groups::GROUP_FILE;
+pub use groups::GROUP_FILE_PATH;
 pub use real::RealHost;
 pub use recorded::{RecordedHost, RecordedHostError};
 pub use recording::Recording;
@@ -23,16 +23,16 @@ pub use view::View;
 pub const MAX_ATTRIBUTE: usize = 64 * 1024;
 
 /// The maximum size in bytes of an ld.so.cache that is read.
-pub const MAX_LD_CACHE: usize = 64 << 20;
+pub const MAX_LD_CACHE_BYTES: usize = 64 << 20;
 
-/// Read-only access to the file tree of a host. All paths are absolute paths as the host's own
-/// programs use them. If the tree is mounted at another directory, the view adds that directory.
+/// Read-only access to the file tree of a host. All paths are absolute, as the host's own programs
+/// use them. If the tree is mounted below another directory, the view prepends this directory.
 pub trait HostView {
-    /// Returns the type of the file at `path`, following symbolic links. `None` means that the
-    /// file does not exist.
+    /// Returns the type of the file at `path`, following symbolic links. Returns `None` if the file
+    /// does not exist.
     ///
     /// # Errors
-    /// The lookup fails for another reason than absence, such as a loop of links.
+    /// The look-up fails for another reason than a missing file, such as a loop of symbolic links.
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>>;
 
     fn is_link(&self, path: &Path) -> bool;
@@ -56,37 +56,39 @@ pub trait HostView {
     /// Reads at most the first `limit` bytes of a file.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
-    /// Returns whether the file is a script, which names its interpreter in the first line.
+    /// Returns whether the file is a script: it begins with `#!` and the path of its interpreter.
     fn is_script(&self, path: &Path) -> bool {
-        self.read(path, 2).is_ok_and(|start| start == b"#!")
+        self.read(path, 2).is_ok_and(|bytes| bytes == b"#!")
     }
 
-    /// Returns the file at `path` if a container may get it, because only root can have put it there.
-    /// Its owner may be another user. Returns `None` if the file does not exist.
+    /// Returns the file at `path` for a container, after checking that only root can have placed a
+    /// file at this path. The owner of the file may be another user. Returns `None` if the file
+    /// does not exist.
     ///
     /// # Errors
-    /// Users other than root can decide which file is there, or the file cannot be opened.
-    fn place(&self, path: &Path) -> Result<Option<Place>, OwnershipError> {
-        let failed = |error| OwnershipError::open(path, error);
-        let Some(entry) = self.entry(path).map_err(failed)? else {
+    /// Users other than root can decide which file is at the path, or the file cannot be opened.
+    fn place(&self, path: &Path) -> Result<Option<HostFile>, OwnershipError> {
+        let to_error = |error| OwnershipError::open(path, error);
+        let Some(entry) = self.entry(path).map_err(to_error)? else {
             return Ok(None);
         };
-        Ok(Some(Place {
+        Ok(Some(HostFile {
             entry,
-            path: self.canonical(path).map_err(failed)?,
-            is_of_others: false,
+            path: self.canonical(path).map_err(to_error)?,
+            can_others_replace: false,
         }))
     }
 
     /// Checks that only root can change a file, and the directories and links on its path.
     ///
     /// # Errors
-    /// Users other than root can change one of them, or the file cannot be opened.
+    /// Users other than root can change the file, a directory or a link, or the file cannot be
+    /// opened.
     fn check_root_only(&self, _path: &Path) -> Result<(), OwnershipError> {
         Ok(())
     }
 
-    /// Returns the time since the boot in seconds, or `None` if it cannot be read.
+    /// Returns the number of seconds since the boot, or `None` if it cannot be read.
     fn uptime(&self) -> Option<u64> {
         let text = self.read(Path::new("/proc/uptime"), 64).ok()?;
         let text = String::from_utf8(text).ok()?;
@@ -99,8 +101,8 @@ pub trait HostView {
     /// The file does not exist, as in a container that has only parts of the host, or cannot be
     /// read.
     fn group_id(&self, name: &str) -> io::Result<Option<u32>> {
-        let bytes = self.read(Path::new(GROUP_FILE), groups::MAX_GROUP_FILE)?;
-        if bytes.len() == groups::MAX_GROUP_FILE {
+        let bytes = self.read(Path::new(GROUP_FILE_PATH), groups::MAX_GROUP_FILE_BYTES)?;
+        if bytes.len() == groups::MAX_GROUP_FILE_BYTES {
             return Err(io::Error::other("it is too large"));
         }
         Ok(groups::find_group_id(
@@ -109,50 +111,50 @@ pub trait HostView {
         ))
     }
 
-    /// Reads the target of the symbolic link at `path`, as the link has it.
+    /// Reads the target of the symbolic link at `path`, without resolving it.
     fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
 
     /// Resolves all symbolic links in a path.
     fn canonical(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// Returns the paths where the host's dynamic loader finds `soname` for these programs. The
-    /// loader takes the first path.
+    /// Returns the paths of the library `soname` in the host's loader cache for these programs. The
+    /// loader uses the first path.
     ///
     /// # Errors
-    /// The loader's cache, ld.so.cache, exists but cannot be used.
+    /// ld.so.cache exists, but cannot be read or is invalid.
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>>;
 
     /// Returns the sonames of all libraries in the loader's cache for these programs, each once.
     ///
     /// # Errors
-    /// The loader's cache, ld.so.cache, exists but cannot be used.
+    /// ld.so.cache exists, but cannot be read or is invalid.
     fn library_names(&self, programs: Programs) -> io::Result<Vec<String>>;
 
-    /// Opens the tree below `path` as a view of its own. It is the root directory of a driver
-    /// that is installed in a container.
+    /// Opens the directory at `path` as the root of another view. It is the root directory of a
+    /// driver that is installed in a container.
     ///
     /// # Errors
     /// There is no directory at `path`.
     fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>>;
 }
 
-/// The programs of a machine that can use a library.
+/// The programs of a machine for which a library is built: native or 32-bit ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Programs {
     /// Programs of the architecture for which Boathook is built.
     Native,
-    /// 32-bit programs, where the machine can run them as well.
+    /// 32-bit programs, which some machines can run in addition.
     Bits32,
 }
 
-/// A file of the host that a container may get. [`HostView::place`] returns it.
+/// A file of the host that a container may get, as [`HostView::place`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct HostFile {
     pub entry: Entry,
-    /// The path of the file, without links.
+    /// The path of the file, with symbolic links resolved.
     pub path: PathBuf,
-    /// Whether users other than root can put another file there.
-    pub is_of_others: bool,
+    /// Whether users other than root can replace the file by another one.
+    pub can_others_replace: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,32 +16,32 @@ use nix::sys::stat::{FileStat, Mode, fstat, lstat, stat};
 use nix::time::{ClockId, clock_gettime};
 use rooted_path::{FileKind, RegularFile, Resolver, RootDir};
 
-use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Place, Programs};
+use super::{DeviceKind, DeviceNumber, Entry, HostFile, HostView, MAX_LD_CACHE_BYTES, Programs};
 use crate::ld_cache::{Abi, LdCache};
 use crate::ownership::{self, OwnershipError, Tree};
 
 /// A [`HostView`] of the real file system below a root directory. In a root other than `/`, an
-/// absolute symbolic link leads to a path inside the root.
+/// absolute symbolic link is resolved inside the root.
 ///
-/// A value is for one scan only. It caches directories and the files that containers get, and does
-/// not notice when they change.
+/// A value must be used for one scan only, because it caches directories and the files that
+/// containers get, and does not notice changes.
 #[derive(Debug)]
 pub struct RealHost {
     root: PathBuf,
     /// The open root directory; `None` if the root is `/`.
-    inside: Option<RootDir>,
+    root_dir: Option<RootDir>,
     ld_cache: OnceCell<Option<LdCache>>,
-    /// The same tree, with the checks for files that containers get.
+    /// The file tree below `root`, with the ownership checks for files that containers get.
     tree: Tree,
-    /// The cached results of [`HostView::place`]. A class file may name a library several times, for
-    /// example by its soname and by a pattern.
-    places: RefCell<HashMap<PathBuf, Option<Place>>>,
+    /// The cached results of [`HostView::place`]. A class file may name a library several times,
+    /// for example by its soname and by a pattern.
+    found_files: RefCell<HashMap<PathBuf, Option<HostFile>>>,
 }
 
 impl RealHost {
     pub fn open(root: &Path) -> io::Result<Self> {
         let root = fs::canonicalize(root)?;
-        let inside = if root == Path::new("/") {
+        let root_dir = if root == Path::new("/") {
             None
         } else {
             Some(RootDir::open(&root, Resolver::Openat2)?)
@@ -49,38 +49,39 @@ impl RealHost {
         Ok(RealHost {
             tree: Tree::new(&root),
             root,
-            inside,
+            root_dir,
             ld_cache: OnceCell::new(),
-            places: RefCell::default(),
+            found_files: RefCell::default(),
         })
     }
 
     fn open_at(&self, path: &Path, flags: OFlag) -> io::Result<File> {
-        let file = match &self.inside {
+        let file = match &self.root_dir {
             None => open(path, flags | OFlag::O_CLOEXEC, Mode::empty())?,
             Some(root) => root.open_file(path, flags)?.ok_or(nix::Error::ENOENT)?,
         };
         Ok(file.into())
     }
 
-    /// Opens a file for reading. The call does not block, because the file may be a pipe.
+    /// Opens a file for reading with `O_NONBLOCK`, because the file may be a pipe.
     fn open_for_reading(&self, path: &Path) -> io::Result<File> {
         self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
     }
 
-    /// Converts a path of this process without links to the path inside the root.
-    fn path_inside(&self, real: &Path) -> io::Result<PathBuf> {
-        if self.inside.is_none() {
-            return Ok(real.into());
+    /// Converts a path of this process, with symbolic links resolved, to the path inside the root.
+    fn path_in_root(&self, real_path: &Path) -> io::Result<PathBuf> {
+        if self.root_dir.is_none() {
+            return Ok(real_path.into());
         }
-        // Both paths are without links, so the rest after the root begins with a slash.
-        let inside = real.as_os_str().as_bytes();
-        match inside.strip_prefix(self.root.as_os_str().as_bytes()) {
+        // The links of both paths are resolved, so the path of a file in the root has the root's
+        // path as its prefix, and a slash follows.
+        let path_bytes = real_path.as_os_str().as_bytes();
+        match path_bytes.strip_prefix(self.root.as_os_str().as_bytes()) {
             Some([]) => Ok("/".into()),
-            Some(inside @ [b'/', ..]) => Ok(OsStr::from_bytes(inside).into()),
+            Some(suffix @ [b'/', ..]) => Ok(OsStr::from_bytes(suffix).into()),
             _ => Err(io::Error::other(format!(
                 "{} is not below {}",
-                real.display(),
+                real_path.display(),
                 self.root.display()
             ))),
         }
@@ -92,20 +93,20 @@ impl RealHost {
         }
         let cache = match self.open_for_reading(Path::new("/etc/ld.so.cache")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            // A loader's cache that cannot be read must be an error. If it counted as empty, the host
-            // would seem to have no libraries.
-            file => {
-                let bytes = read_regular(file?, MAX_LD_CACHE)?;
-                let parsed = LdCache::parse(&bytes);
-                Some(parsed.map_err(|e| io::Error::other(format!("/etc/ld.so.cache: {e}")))?)
+            // It must be an error if the loader's cache cannot be read. If it counted as empty, the
+            // host would seem to have no libraries.
+            result => {
+                let bytes = read_regular(result?, MAX_LD_CACHE_BYTES)?;
+                let cache = LdCache::parse(&bytes);
+                Some(cache.map_err(|e| io::Error::other(format!("/etc/ld.so.cache: {e}")))?)
             }
         };
         Ok(self.ld_cache.get_or_init(|| cache).as_ref())
     }
 }
 
-fn entry_of(stat: &FileStat) -> Entry {
-    let device = |kind| {
+fn entry_from_stat(stat: &FileStat) -> Entry {
+    let to_device = |kind| {
         Entry::Device(DeviceNumber {
             kind,
             major: nix::sys::stat::major(stat.st_rdev) as u32,
@@ -113,8 +114,8 @@ fn entry_of(stat: &FileStat) -> Entry {
         })
     };
     match FileKind::from_stat(stat) {
-        FileKind::CharDevice => device(DeviceKind::Character),
-        FileKind::BlockDevice => device(DeviceKind::Block),
+        FileKind::CharDevice => to_device(DeviceKind::Character),
+        FileKind::BlockDevice => to_device(DeviceKind::Block),
         FileKind::Directory => Entry::Directory,
         FileKind::Regular => Entry::File,
         FileKind::Socket => Entry::Socket,
@@ -132,7 +133,7 @@ fn read_regular(file: File, limit: usize) -> io::Result<Vec<u8>> {
     RegularFile::new(file, &stat).read(limit as u64)
 }
 
-/// Returns the path of an open file. A failure is never reported as `NotFound`, since the file
+/// Returns the path of an open file. An error never has the kind `NotFound`, because the file
 /// exists.
 fn real_path(file: &File) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(io::Error::other)
@@ -140,7 +141,7 @@ fn real_path(file: &File) -> io::Result<PathBuf> {
 
 impl HostView for RealHost {
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
-        let found = match &self.inside {
+        let result = match &self.root_dir {
             None => stat(path).map_err(io::Error::from),
             Some(_) => match self.open_at(path, OFlag::O_PATH) {
                 // The file exists, so a failure of this call must not be reported as `NotFound`.
@@ -148,49 +149,49 @@ impl HostView for RealHost {
                 Err(error) => Err(error),
             },
         };
-        match found {
-            Ok(stat) => Ok(Some(entry_of(&stat))),
-            Err(error) if absent(&error) => Ok(None),
+        match result {
+            Ok(stat) => Ok(Some(entry_from_stat(&stat))),
+            Err(error) if is_absence(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    fn place(&self, path: &Path) -> Result<Option<Place>, OwnershipError> {
-        if let Some(known) = self.places.borrow().get(path) {
-            return Ok(known.clone());
+    fn place(&self, path: &Path) -> Result<Option<HostFile>, OwnershipError> {
+        if let Some(file) = self.found_files.borrow().get(path) {
+            return Ok(file.clone());
         }
-        let place = match self.tree.find(path) {
-            Err(OwnershipError::Open { error, .. }) if absent(&error) => None,
-            found => {
-                let found = found?;
-                let inside = self.path_inside(&found.path);
-                Some(Place {
-                    entry: entry_of(&found.stat),
-                    path: inside.map_err(|error| OwnershipError::open(path, error))?,
-                    is_of_others: found.is_of_others,
+        let host_file = match self.tree.find(path) {
+            Err(OwnershipError::Open { error, .. }) if is_absence(&error) => None,
+            result => {
+                let tree_file = result?;
+                let path_in_root = self.path_in_root(&tree_file.path);
+                Some(HostFile {
+                    entry: entry_from_stat(&tree_file.stat),
+                    path: path_in_root.map_err(|error| OwnershipError::open(path, error))?,
+                    can_others_replace: tree_file.can_others_replace,
                 })
             }
         };
-        let mut places = self.places.borrow_mut();
-        places.insert(path.to_owned(), place.clone());
-        Ok(place)
+        let mut found_files = self.found_files.borrow_mut();
+        found_files.insert(path.to_owned(), host_file.clone());
+        Ok(host_file)
     }
 
     fn is_link(&self, path: &Path) -> bool {
-        let found = match &self.inside {
+        let result = match &self.root_dir {
             None => lstat(path).map_err(io::Error::from),
             Some(_) => self
                 .open_at(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)
                 .and_then(|file| Ok(fstat(&file)?)),
         };
-        found.is_ok_and(|stat| FileKind::from_stat(&stat) == FileKind::Symlink)
+        result.is_ok_and(|stat| FileKind::from_stat(&stat) == FileKind::Symlink)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK;
         let directory = match self.open_at(path, flags) {
             Ok(directory) => directory,
-            Err(error) if absent(&error) => return Ok(Vec::new()),
+            Err(error) if is_absence(&error) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
         let mut names = Vec::new();
@@ -199,8 +200,9 @@ impl HostView for RealHost {
             match entry.file_name().to_str() {
                 Ok("." | "..") => {}
                 Ok(name) => names.push(name.to_owned()),
-                // A network interface can have a name that is not UTF-8. It cannot be used, and is
-                // returned so that a message can name it. No other device has such a name.
+                // A network interface can have a name that is not UTF-8. The interface cannot be
+                // used, but its name is returned for the message about it. No other device has such
+                // a name.
                 Err(_) if path.starts_with("/sys") => {
                     names.push(entry.file_name().to_string_lossy().into_owned());
                 }
@@ -214,20 +216,23 @@ impl HostView for RealHost {
         if path.starts_with("/sys") || path.starts_with("/proc") {
             return read_regular(self.open_for_reading(path)?, limit);
         }
-        // The content may be copied into a container, so the owner of the file is checked as for a
-        // file that a container gets. Only a regular file is opened, because opening a device or a
-        // pipe can have effects.
-        let found = self.tree.find(path).map_err(|error| match error {
+        // A container may get a copy of the content, so the owner of the file is checked as for a
+        // file that a container gets. Only a regular file is opened for reading, because opening a
+        // device or a pipe can have side effects.
+        let tree_file = self.tree.find(path).map_err(|error| match error {
             OwnershipError::Open { error, .. } => error,
             error => io::Error::other(error),
         })?;
-        let handle = found.open().map_err(io::Error::other)?;
+        let handle = tree_file.open().map_err(io::Error::other)?;
         if handle.kind() != FileKind::Regular {
             return Err(io::Error::other("not a regular file"));
         }
-        let checked = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
+        let handle_path = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        read_regular(open(checked.as_str(), flags, Mode::empty())?.into(), limit)
+        read_regular(
+            open(handle_path.as_str(), flags, Mode::empty())?.into(),
+            limit,
+        )
     }
 
     fn check_root_only(&self, path: &Path) -> Result<(), OwnershipError> {
@@ -247,7 +252,7 @@ impl HostView for RealHost {
     }
 
     fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
-        self.path_inside(&real_path(&self.open_at(path, OFlag::O_PATH)?)?)
+        self.path_in_root(&real_path(&self.open_at(path, OFlag::O_PATH)?)?)
     }
 
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
@@ -258,8 +263,8 @@ impl HostView for RealHost {
         let (Some(abi), Some(cache)) = (abi, self.ld_cache()?) else {
             return Ok(Vec::new());
         };
-        let plain = cache.lookup(soname, abi).filter(|entry| entry.hwcap == 0);
-        Ok(plain.map(|entry| entry.path().to_owned()).collect())
+        let entries = cache.lookup(soname, abi).filter(|entry| entry.hwcap == 0);
+        Ok(entries.map(|entry| entry.path().to_owned()).collect())
     }
 
     fn library_names(&self, programs: Programs) -> io::Result<Vec<String>> {
@@ -271,8 +276,8 @@ impl HostView for RealHost {
             return Ok(Vec::new());
         };
         let entries = cache.entries.iter();
-        let plain = entries.filter(|entry| entry.hwcap == 0 && abi.accepts(entry.flags));
-        let names = plain.filter_map(|entry| entry.soname().to_str().map(str::to_owned));
+        let entries = entries.filter(|entry| entry.hwcap == 0 && abi.accepts(entry.flags));
+        let names = entries.filter_map(|entry| entry.soname().to_str().map(str::to_owned));
         let names: BTreeSet<String> = inserted(names);
         Ok(names.into_iter().collect())
     }
@@ -283,8 +288,8 @@ impl HostView for RealHost {
     }
 }
 
-/// Returns whether an error means only that the file does not exist.
-fn absent(error: &io::Error) -> bool {
+/// Returns whether an error means that the file does not exist, and not that its look-up failed.
+fn is_absence(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory

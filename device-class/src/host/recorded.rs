@@ -1,8 +1,9 @@
-//! Reads a recorded host: a text file with all that a scan reads of one host. With it a class
-//! can be tested without its hardware, and a bug report can include the host.
+//! Reads a recorded host: a text file with everything that a scan reads from one host. With a
+//! recorded host, a class can be tested without its hardware, and a bug report can include the
+//! host.
 //!
 //! ```text
-//! # one entry a line; directories need not be named
+//! # one entry per line; directories of other entries can be omitted
 //! char /dev/npu0 240:0
 //! link /sys/class/npu/npu0 ../../devices/pci0000:00/0000:00:01.0/npu/npu0
 //! file /sys/devices/pci0000:00/0000:00:01.0/npu/npu0/serial
@@ -26,16 +27,17 @@ pub struct RecordedHost {
     tree: BTreeMap<PathBuf, RecordedEntry>,
     children: BTreeMap<PathBuf, BTreeSet<String>>,
     /// The libraries of each root directory that has a loader's cache.
-    libraries: BTreeMap<PathBuf, Libraries>,
+    libraries: BTreeMap<PathBuf, LibraryPaths>,
 }
 
-pub(super) type Libraries = BTreeMap<(String, Programs), Vec<PathBuf>>;
+pub(super) type LibraryPaths = BTreeMap<(String, Programs), Vec<PathBuf>>;
 
 #[derive(Debug, Clone)]
 pub(super) enum RecordedEntry {
     Link(PathBuf),
     Content(Vec<u8>),
-    Is(Entry),
+    /// A file of this type, without content.
+    OfType(Entry),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,15 +51,15 @@ impl RecordedHost {
     pub fn parse(text: &str) -> Result<Self, RecordedHostError> {
         let mut host = RecordedHost::default();
         let mut open_file: Option<PathBuf> = None;
-        for (at, line) in text.lines().enumerate() {
-            let bad = |problem| RecordedHostError {
-                line: at + 1,
+        for (index, line) in text.lines().enumerate() {
+            let to_error = |problem| RecordedHostError {
+                line: index + 1,
                 problem,
             };
             if let Some(content) = line.strip_prefix('|') {
                 let path = open_file
                     .as_ref()
-                    .ok_or(bad("content without a file before it"))?;
+                    .ok_or(to_error("content without a file before it"))?;
                 if let Some(RecordedEntry::Content(bytes)) = host.tree.get_mut(path) {
                     bytes
                         .extend_from_slice(content.strip_prefix(' ').unwrap_or(content).as_bytes());
@@ -71,26 +73,27 @@ impl RecordedHost {
             }
             let mut words = line.split_whitespace();
             let (Some(kind), Some(path)) = (words.next(), words.next()) else {
-                return Err(bad("an entry is a kind and a path"));
+                return Err(to_error("an entry is a kind and a path"));
             };
             let value = words.next();
             let root = Path::new(words.next().unwrap_or("/"));
             let path = PathBuf::from(path);
             open_file = None;
             match (kind, value) {
-                ("dir", None) => host.insert(path, RecordedEntry::Is(Entry::Directory)),
-                ("socket", None) => host.insert(path, RecordedEntry::Is(Entry::Socket)),
-                ("other", None) => host.insert(path, RecordedEntry::Is(Entry::Other)),
+                ("dir", None) => host.insert(path, RecordedEntry::OfType(Entry::Directory)),
+                ("socket", None) => host.insert(path, RecordedEntry::OfType(Entry::Socket)),
+                ("other", None) => host.insert(path, RecordedEntry::OfType(Entry::Other)),
                 ("file", None) => {
                     open_file = Some(path.clone());
                     host.insert(path, RecordedEntry::Content(Vec::new()));
                 }
                 ("char" | "block", Some(number)) => {
-                    let number = device(kind, number).ok_or(bad("a device is MAJOR:MINOR"))?;
-                    host.insert(path, RecordedEntry::Is(Entry::Device(number)));
+                    let number = parse_device_number(kind, number)
+                        .ok_or(to_error("a device is MAJOR:MINOR"))?;
+                    host.insert(path, RecordedEntry::OfType(Entry::Device(number)));
                 }
-                ("link", Some(to)) => host.insert(path, RecordedEntry::Link(to.into())),
-                ("lib" | "lib32", Some(to)) => {
+                ("link", Some(target)) => host.insert(path, RecordedEntry::Link(target.into())),
+                ("lib" | "lib32", Some(target)) => {
                     let soname = path.to_string_lossy().into_owned();
                     let programs = match kind {
                         "lib" => Programs::Native,
@@ -98,10 +101,10 @@ impl RecordedHost {
                     };
                     let libraries = host.libraries.entry(root.into()).or_default();
                     let paths = libraries.entry((soname, programs)).or_default();
-                    paths.push(to.into());
+                    paths.push(target.into());
                 }
                 _ => {
-                    return Err(bad(
+                    return Err(to_error(
                         "a kind is dir, file, char, block, link, socket, other, lib or lib32",
                     ));
                 }
@@ -132,45 +135,47 @@ impl RecordedHost {
             self.children.entry(parent.into()).or_default().insert(name);
             self.tree
                 .entry(parent.into())
-                .or_insert(RecordedEntry::Is(Entry::Directory));
+                .or_insert(RecordedEntry::OfType(Entry::Directory));
             child = parent;
         }
         self.tree.insert(path, entry);
     }
 
-    /// Resolves all links in a path. The last component need not exist.
+    /// Resolves all symbolic links in a path. The components of the path may be missing.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        let mut links = 0;
-        let mut resolved = PathBuf::from("/");
-        let mut rest: Vec<PathBuf> = vec![path.into()];
-        while let Some(next) = rest.pop() {
-            let mut parts = next.components();
-            let Some(part) = parts.next() else { continue };
-            let after = parts.as_path().to_owned();
-            rest.push(after);
-            match part {
-                Component::RootDir => resolved = PathBuf::from("/"),
+        let mut link_count = 0;
+        let mut resolved_path = PathBuf::from("/");
+        let mut pending_paths: Vec<PathBuf> = vec![path.into()];
+        while let Some(pending_path) = pending_paths.pop() {
+            let mut components = pending_path.components();
+            let Some(component) = components.next() else {
+                continue;
+            };
+            pending_paths.push(components.as_path().to_owned());
+            match component {
+                Component::RootDir => resolved_path = PathBuf::from("/"),
                 Component::ParentDir => {
-                    resolved.pop();
+                    resolved_path.pop();
                 }
                 Component::CurDir | Component::Prefix(_) => {}
                 Component::Normal(name) => {
-                    resolved.push(name);
-                    if let Some(RecordedEntry::Link(to)) = self.tree.get(&resolved) {
-                        links += 1;
-                        if links > MAX_LINKS {
+                    resolved_path.push(name);
+                    if let Some(RecordedEntry::Link(target)) = self.tree.get(&resolved_path) {
+                        link_count += 1;
+                        if link_count > MAX_LINKS {
                             return Err(nix::Error::ELOOP.into());
                         }
-                        resolved.pop();
-                        rest.push(to.clone());
+                        resolved_path.pop();
+                        pending_paths.push(target.clone());
                     }
                 }
             }
         }
-        Ok(resolved)
+        Ok(resolved_path)
     }
 
-    fn unresolved_leaf(&self, path: &Path) -> io::Result<PathBuf> {
+    /// Resolves the links in a path, except for the last component.
+    fn resolve_parent(&self, path: &Path) -> io::Result<PathBuf> {
         match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) => Ok(self.resolve(parent)?.join(name)),
             _ => self.resolve(path),
@@ -178,7 +183,7 @@ impl RecordedHost {
     }
 }
 
-fn device(kind: &str, number: &str) -> Option<DeviceNumber> {
+fn parse_device_number(kind: &str, number: &str) -> Option<DeviceNumber> {
     let (major, minor) = number.split_once(':')?;
     let kind = if kind == "char" {
         DeviceKind::Character
@@ -192,7 +197,7 @@ fn device(kind: &str, number: &str) -> Option<DeviceNumber> {
     })
 }
 
-fn not_found() -> io::Error {
+fn not_found_error() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
@@ -202,15 +207,15 @@ impl HostView for RecordedHost {
             .tree
             .get(&self.resolve(path)?)
             .map(|entry| match entry {
-                RecordedEntry::Is(entry) => *entry,
+                RecordedEntry::OfType(entry) => *entry,
                 RecordedEntry::Content(_) => Entry::File,
                 RecordedEntry::Link(_) => Entry::Other,
             }))
     }
 
     fn is_link(&self, path: &Path) -> bool {
-        self.unresolved_leaf(path)
-            .is_ok_and(|leaf| matches!(self.tree.get(&leaf), Some(RecordedEntry::Link(_))))
+        self.resolve_parent(path)
+            .is_ok_and(|path| matches!(self.tree.get(&path), Some(RecordedEntry::Link(_))))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -222,14 +227,14 @@ impl HostView for RecordedHost {
         match self.tree.get(&self.resolve(path)?) {
             Some(RecordedEntry::Content(bytes)) => Ok(bytes[..bytes.len().min(limit)].to_vec()),
             Some(_) => Err(io::Error::other("not a regular file")),
-            None => Err(not_found()),
+            None => Err(not_found_error()),
         }
     }
 
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
-        match self.tree.get(&self.unresolved_leaf(path)?) {
-            Some(RecordedEntry::Link(to)) => Ok(to.clone()),
-            _ => Err(not_found()),
+        match self.tree.get(&self.resolve_parent(path)?) {
+            Some(RecordedEntry::Link(target)) => Ok(target.clone()),
+            _ => Err(not_found_error()),
         }
     }
 
@@ -238,29 +243,29 @@ impl HostView for RecordedHost {
         if self.tree.contains_key(&resolved) {
             Ok(resolved)
         } else {
-            Err(not_found())
+            Err(not_found_error())
         }
     }
 
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
         let libraries = self.libraries.get(Path::new("/"));
-        let found = libraries.and_then(|names| names.get(&(soname.to_owned(), programs)));
-        Ok(found.cloned().unwrap_or_default())
+        let paths = libraries.and_then(|names| names.get(&(soname.to_owned(), programs)));
+        Ok(paths.cloned().unwrap_or_default())
     }
 
     fn library_names(&self, programs: Programs) -> io::Result<Vec<String>> {
         let libraries = self.libraries.get(Path::new("/")).into_iter().flatten();
-        let names = libraries.filter(|((_, of), _)| *of == programs);
-        Ok(names.map(|((name, _), _)| name.clone()).collect())
+        let libraries = libraries.filter(|((_, users), _)| *users == programs);
+        Ok(libraries.map(|((name, _), _)| name.clone()).collect())
     }
 
     fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
         let root = self.canonical(path)?;
         let mut driver = RecordedHost::default();
-        driver.insert("/".into(), RecordedEntry::Is(Entry::Directory));
+        driver.insert("/".into(), RecordedEntry::OfType(Entry::Directory));
         for (path, entry) in &self.tree {
-            if let Ok(inside) = path.strip_prefix(&root) {
-                driver.insert(Path::new("/").join(inside), entry.clone());
+            if let Ok(relative) = path.strip_prefix(&root) {
+                driver.insert(Path::new("/").join(relative), entry.clone());
             }
         }
         if let Some(libraries) = self.libraries.get(&root) {

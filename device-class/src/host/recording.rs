@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use rooted_path::MAX_LINKS;
 
-use super::recorded::{Libraries, RecordedEntry};
-use super::{DeviceKind, Entry, GROUP_FILE, HostView, Place, Programs, View};
+use super::recorded::{LibraryPaths, RecordedEntry};
+use super::{DeviceKind, Entry, GROUP_FILE_PATH, HostFile, HostView, Programs, View};
 use crate::ownership::OwnershipError;
 
 /// A [`HostView`] that passes all calls to another view, and records the files that were read.
@@ -18,16 +18,17 @@ pub struct Recording<'a> {
     view: View<'a>,
     /// The path of the view's root directory in the recorded host.
     root: PathBuf,
-    seen: Rc<RefCell<RecordedCalls>>,
+    recorded_files: Rc<RefCell<RecordedFiles>>,
 }
 
-/// The files and libraries that were looked up so far.
+/// The files and libraries that were read or looked up so far.
 #[derive(Default)]
-struct RecordedCalls {
+struct RecordedFiles {
     tree: BTreeMap<PathBuf, RecordedEntry>,
     /// The libraries of each root directory that has a loader's cache.
-    libraries: BTreeMap<PathBuf, Libraries>,
-    passed: BTreeSet<PathBuf>,
+    libraries: BTreeMap<PathBuf, LibraryPaths>,
+    /// The paths that were already recorded, so that each is followed once.
+    recorded_paths: BTreeSet<PathBuf>,
 }
 
 impl<'a> Recording<'a> {
@@ -35,69 +36,75 @@ impl<'a> Recording<'a> {
         Recording {
             view: View::Borrowed(view),
             root: "/".into(),
-            seen: Rc::default(),
+            recorded_files: Rc::default(),
         }
     }
 
     /// Converts a path of the view to the path in the recorded host.
-    fn recorded(&self, path: &Path) -> PathBuf {
+    fn to_recorded_path(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// Records the type of the file at a path, and every link on the path.
-    fn note(&self, path: &Path) {
-        self.note_through(path, 0);
+    fn record_path(&self, path: &Path) {
+        self.record_links(path, 0);
     }
 
-    fn note_through(&self, path: &Path, links: usize) {
-        if is_of_process(path) {
+    fn record_links(&self, path: &Path, link_count: usize) {
+        if is_process_path(path) {
             return;
         }
-        if links > MAX_LINKS || !self.seen.borrow_mut().passed.insert(self.recorded(path)) {
+        if link_count > MAX_LINKS
+            || !self
+                .recorded_files
+                .borrow_mut()
+                .recorded_paths
+                .insert(self.to_recorded_path(path))
+        {
             return;
         }
         let ancestors: Vec<&Path> = path.ancestors().collect();
-        for part in ancestors.into_iter().rev() {
-            let (Some(parent), Some(name)) = (part.parent(), part.file_name()) else {
+        for ancestor in ancestors.into_iter().rev() {
+            let (Some(parent), Some(name)) = (ancestor.parent(), ancestor.file_name()) else {
                 continue;
             };
             let Ok(parent) = self.view.canonical(parent) else {
                 return;
             };
-            let place = parent.join(name);
-            if let Ok(target) = self.view.read_link(&place) {
-                let leads_to = parent.join(&target);
-                if is_of_process(&place) {
+            let path = parent.join(name);
+            if let Ok(target) = self.view.read_link(&path) {
+                let target_path = parent.join(&target);
+                if is_process_path(&path) {
                     return;
                 }
-                let place = self.recorded(&place);
-                self.seen
+                let recorded_path = self.to_recorded_path(&path);
+                self.recorded_files
                     .borrow_mut()
                     .tree
-                    .insert(place, RecordedEntry::Link(target));
-                self.note_through(&leads_to, links + 1);
+                    .insert(recorded_path, RecordedEntry::Link(target));
+                self.record_links(&target_path, link_count + 1);
             }
         }
-        if let (Ok(place), Ok(Some(entry))) = (self.view.canonical(path), self.view.entry(path))
-            && !is_of_process(&place)
+        if let (Ok(real_path), Ok(Some(entry))) = (self.view.canonical(path), self.view.entry(path))
+            && !is_process_path(&real_path)
         {
-            let tree = &mut self.seen.borrow_mut().tree;
-            tree.entry(self.recorded(&place))
-                .or_insert(RecordedEntry::Is(entry));
+            let tree = &mut self.recorded_files.borrow_mut().tree;
+            tree.entry(self.to_recorded_path(&real_path))
+                .or_insert(RecordedEntry::OfType(entry));
         }
     }
 }
 
-/// Returns whether a path is below the directory of a process in /proc, to which links such as
-/// /dev/fd lead. Its files differ for each process, and name files that are no part of the host's
-/// devices.
-fn is_of_process(path: &Path) -> bool {
-    let Ok(below) = path.strip_prefix("/proc") else {
+/// Returns whether a path is below the directory of a process in /proc. Links such as /dev/fd lead
+/// there. Such files are not recorded, because they describe a process and not the devices of the
+/// host.
+fn is_process_path(path: &Path) -> bool {
+    let Ok(relative_path) = path.strip_prefix("/proc") else {
         return false;
     };
-    let first = below.components().next();
-    let first = first.map(|component| component.as_os_str().to_string_lossy());
-    first.is_some_and(|name| {
+    let component = relative_path.components().next();
+    let name = component.map(|component| component.as_os_str().to_string_lossy());
+    name.is_some_and(|name| {
         let is_pid = name.bytes().all(|byte| byte.is_ascii_digit());
         is_pid || name == "self" || name == "thread-self"
     })
@@ -105,12 +112,12 @@ fn is_of_process(path: &Path) -> bool {
 
 impl HostView for Recording<'_> {
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
-        self.note(path);
+        self.record_path(path);
         self.view.entry(path)
     }
 
     fn is_link(&self, path: &Path) -> bool {
-        self.note(path);
+        self.record_path(path);
         self.view.is_link(path)
     }
 
@@ -123,30 +130,33 @@ impl HostView for Recording<'_> {
         path: &Path,
         is_match: &dyn Fn(&str) -> bool,
     ) -> io::Result<Vec<String>> {
-        self.note(path);
+        self.record_path(path);
         let names = self.view.list_matching(path, is_match)?;
         for name in &names {
-            self.note(&path.join(name));
+            self.record_path(&path.join(name));
         }
         Ok(names)
     }
 
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-        self.note(path);
+        self.record_path(path);
         let bytes = self.view.read(path, limit)?;
-        if let Ok(place) = self.view.canonical(path)
-            && !is_of_process(&place)
+        if let Ok(real_path) = self.view.canonical(path)
+            && !is_process_path(&real_path)
         {
-            let tree = &mut self.seen.borrow_mut().tree;
-            tree.insert(self.recorded(&place), RecordedEntry::Content(bytes.clone()));
+            let tree = &mut self.recorded_files.borrow_mut().tree;
+            tree.insert(
+                self.to_recorded_path(&real_path),
+                RecordedEntry::Content(bytes.clone()),
+            );
         }
         Ok(bytes)
     }
 
-    /// Records the first bytes of the file only if it is a script. The content of other programs is
-    /// not recorded.
+    /// Returns whether the file is a script. The first bytes of a script are recorded, but not the
+    /// content of other programs.
     fn is_script(&self, path: &Path) -> bool {
-        self.note(path);
+        self.record_path(path);
         self.view.is_script(path) && self.read(path, 2).is_ok()
     }
 
@@ -154,16 +164,16 @@ impl HostView for Recording<'_> {
         self.view.check_root_only(path)
     }
 
-    fn place(&self, path: &Path) -> Result<Option<Place>, OwnershipError> {
-        self.note(path);
+    fn place(&self, path: &Path) -> Result<Option<HostFile>, OwnershipError> {
+        self.record_path(path);
         self.view.place(path)
     }
 
-    /// Records only the line of this group, without its members.
+    /// Looks up a group, and records only the line of this group, without its members.
     fn group_id(&self, name: &str) -> io::Result<Option<u32>> {
         let number = self.view.group_id(name)?;
-        let path = self.recorded(Path::new(GROUP_FILE));
-        let tree = &mut self.seen.borrow_mut().tree;
+        let path = self.to_recorded_path(Path::new(GROUP_FILE_PATH));
+        let tree = &mut self.recorded_files.borrow_mut().tree;
         let file = tree
             .entry(path)
             .or_insert(RecordedEntry::Content(Vec::new()));
@@ -177,22 +187,25 @@ impl HostView for Recording<'_> {
     }
 
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
-        self.note(path);
+        self.record_path(path);
         self.view.read_link(path)
     }
 
     fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
-        self.note(path);
+        self.record_path(path);
         self.view.canonical(path)
     }
 
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
         let paths = self.view.libraries(soname, programs)?;
         for path in &paths {
-            self.note(path);
+            self.record_path(path);
         }
-        let mut seen = self.seen.borrow_mut();
-        let libraries = seen.libraries.entry(self.root.clone()).or_default();
+        let mut recorded_files = self.recorded_files.borrow_mut();
+        let libraries = recorded_files
+            .libraries
+            .entry(self.root.clone())
+            .or_default();
         libraries.insert((soname.to_owned(), programs), paths.clone());
         Ok(paths)
     }
@@ -203,41 +216,45 @@ impl HostView for Recording<'_> {
 
     fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
         let view = self.view.driver_root(path)?;
-        self.note(path);
+        self.record_path(path);
         Ok(Box::new(Recording {
-            root: self.recorded(&self.view.canonical(path)?),
+            root: self.to_recorded_path(&self.view.canonical(path)?),
             view: View::Owned(view),
-            seen: Rc::clone(&self.seen),
+            recorded_files: Rc::clone(&self.recorded_files),
         }))
     }
 }
 
-/// Formats the recorded host as [`super::RecordedHost::parse`] parses it. Paths with spaces are left
-/// out, because the format cannot represent them.
+/// Writes the recorded host in the format that [`super::RecordedHost::parse`] reads. Paths with
+/// spaces are left out, because the format cannot represent them.
 impl fmt::Display for Recording<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seen = self.seen.borrow();
-        let plain = |path: &Path| !path.to_string_lossy().contains(char::is_whitespace);
-        for (path, kind) in seen.tree.iter().filter(|(path, _)| plain(path)) {
-            let at = path.display();
-            match kind {
-                RecordedEntry::Link(target) if plain(target) => {
-                    writeln!(f, "link {at} {}", target.display())?;
+        let recorded_files = self.recorded_files.borrow();
+        let is_recordable = |path: &Path| !path.to_string_lossy().contains(char::is_whitespace);
+        for (path, entry) in recorded_files
+            .tree
+            .iter()
+            .filter(|(path, _)| is_recordable(path))
+        {
+            let path = path.display();
+            match entry {
+                RecordedEntry::Link(target) if is_recordable(target) => {
+                    writeln!(f, "link {path} {}", target.display())?;
                 }
                 RecordedEntry::Link(_) => {}
-                RecordedEntry::Is(Entry::Directory) => writeln!(f, "dir {at}")?,
-                RecordedEntry::Is(Entry::File) => writeln!(f, "file {at}")?,
-                RecordedEntry::Is(Entry::Socket) => writeln!(f, "socket {at}")?,
-                RecordedEntry::Is(Entry::Other) => writeln!(f, "other {at}")?,
-                RecordedEntry::Is(Entry::Device(number)) => {
+                RecordedEntry::OfType(Entry::Directory) => writeln!(f, "dir {path}")?,
+                RecordedEntry::OfType(Entry::File) => writeln!(f, "file {path}")?,
+                RecordedEntry::OfType(Entry::Socket) => writeln!(f, "socket {path}")?,
+                RecordedEntry::OfType(Entry::Other) => writeln!(f, "other {path}")?,
+                RecordedEntry::OfType(Entry::Device(number)) => {
                     let kind = match number.kind {
                         DeviceKind::Character => "char",
                         DeviceKind::Block => "block",
                     };
-                    writeln!(f, "{kind} {at} {}:{}", number.major, number.minor)?;
+                    writeln!(f, "{kind} {path} {}:{}", number.major, number.minor)?;
                 }
                 RecordedEntry::Content(bytes) => {
-                    writeln!(f, "file {at}")?;
+                    writeln!(f, "file {path}")?;
                     let text = String::from_utf8_lossy(bytes);
                     let is_binary = |c: char| c.is_control() && !c.is_ascii_whitespace();
                     let lines = if text.contains(is_binary) {
@@ -251,7 +268,7 @@ impl fmt::Display for Recording<'_> {
                 }
             }
         }
-        for (root, libraries) in &seen.libraries {
+        for (root, libraries) in &recorded_files.libraries {
             let root = if root == Path::new("/") {
                 String::new()
             } else {

@@ -1,4 +1,4 @@
-//! A view of a host that is either borrowed or owned, for views that wrap another one.
+//! A view of a host that is either borrowed or owned. [`super::Recording`] wraps such a view.
 
 use std::ops::Deref;
 

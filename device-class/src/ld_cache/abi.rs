@@ -1,13 +1,12 @@
-//! The flags of an entry of the loader's cache, which tell the format and the ABI of the library.
+//! The flags of an entry of the loader's cache, which identify the format and the ABI of a library.
 
-/// An entry's flags word: the library format in the low byte, the ABI's requirements above it.
+/// The flags of an entry: the library format in the low byte, and the ABI in the bytes above it.
 /// Unknown values are preserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flags(pub i32);
 
-/// A known ABI, which is ELF for glibc 2 (`libc6`, 3) with the flag of the architecture
-/// (`sysdeps/generic/ldconfig.h` in glibc). [`Abi::accepts`] returns whether the ABI's loader uses
-/// an entry.
+/// An ABI that Boathook supports. Its [`Flags`] are the format `FLAG_ELF_LIBC6` (3) and the flag of
+/// the architecture (`sysdeps/generic/ldconfig.h` in glibc).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Abi {
     X86_64,

@@ -16,20 +16,21 @@
 use std::ffi::CString;
 
 use super::parse::Image;
-use super::{LdCacheError, MAX_NAME, MAX_PATH};
+use super::{LdCacheError, MAX_NAME_BYTES, MAX_PATH_BYTES};
 
-/// `cache_extension_magic` in `sysdeps/generic/dl-cache.h`.
-const MAGIC: u32 = 0xeaa4_2174;
+/// The magic number of the extension directory (`cache_extension_magic` in glibc's
+/// `sysdeps/generic/dl-cache.h`).
+const EXTENSION_MAGIC: u32 = 0xeaa4_2174;
 const TAG_GENERATOR: u32 = 0;
 const TAG_GLIBC_HWCAPS: u32 = 1;
 const DIRECTORY_SIZE: usize = 8;
 const SECTION_SIZE: usize = 16;
 
-/// The maximum number of sections; two tags are known. Each section may span the whole file,
-/// so this limits what a small file can cost.
+/// The maximum number of sections. Only two tags are known, and each section may span the whole
+/// file, so the limit bounds the work for a small file.
 const MAX_SECTIONS: usize = 16;
 
-/// The maximum number of subdirectory names. An architecture has a handful.
+/// The maximum number of names of `glibc-hwcaps` subdirectories. An architecture has only a few.
 const MAX_HWCAPS: usize = 64;
 
 #[derive(Default)]
@@ -38,39 +39,41 @@ pub(super) struct Extensions {
     pub(super) hwcaps: Vec<CString>,
 }
 
-/// Parses the extensions of `file`; `image` starts at its header.
+/// Parses the extensions of a cache. `file` is the whole file, and `image` begins at the header of
+/// the newer format in it.
 ///
 /// Everything that the loader refuses is an error. Everything that it ignores is ignored here too:
 /// a misaligned table of subdirectories, and all sections of a tag except the last one.
 pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCacheError> {
-    const OUTSIDE: LdCacheError = LdCacheError::BadExtension("the directory is outside the file");
+    const OUTSIDE_FILE_ERROR: LdCacheError =
+        LdCacheError::BadExtension("the directory is outside the file");
 
-    let offset = image.u32(32).ok_or(OUTSIDE)? as usize;
+    let offset = image.read_u32(32).ok_or(OUTSIDE_FILE_ERROR)? as usize;
     if offset == 0 {
         return Ok(Extensions::default());
     }
     if !offset.is_multiple_of(4) {
         return Err(LdCacheError::BadExtension("the directory is misaligned"));
     }
-    let directory = file.get(offset..).ok_or(OUTSIDE)?;
-    if Image(directory).u32(0).ok_or(OUTSIDE)? != MAGIC {
+    let directory = file.get(offset..).ok_or(OUTSIDE_FILE_ERROR)?;
+    if Image(directory).read_u32(0).ok_or(OUTSIDE_FILE_ERROR)? != EXTENSION_MAGIC {
         return Err(LdCacheError::BadExtension(
             "the directory's magic number is wrong",
         ));
     }
-    let count = Image(directory).u32(4).ok_or(OUTSIDE)? as usize;
+    let count = Image(directory).read_u32(4).ok_or(OUTSIDE_FILE_ERROR)? as usize;
     let sections = &directory[DIRECTORY_SIZE..];
     if count > sections.len() / SECTION_SIZE {
-        return Err(OUTSIDE);
+        return Err(OUTSIDE_FILE_ERROR);
     }
     if count > MAX_SECTIONS {
         return Err(LdCacheError::BadExtension("there are too many sections"));
     }
     let (mut generator, mut hwcaps) = (None, None);
     for section in sections.chunks_exact(SECTION_SIZE).take(count).map(Image) {
-        let tag = section.u32(0).ok_or(OUTSIDE)?;
-        let start = section.u32(8).ok_or(OUTSIDE)? as usize;
-        let size = section.u32(12).ok_or(OUTSIDE)? as usize;
+        let tag = section.read_u32(0).ok_or(OUTSIDE_FILE_ERROR)?;
+        let start = section.read_u32(8).ok_or(OUTSIDE_FILE_ERROR)? as usize;
+        let size = section.read_u32(12).ok_or(OUTSIDE_FILE_ERROR)? as usize;
         let data = file
             .get(start..start.saturating_add(size))
             .ok_or(LdCacheError::BadExtension("a section is outside the file"))?;
@@ -81,7 +84,7 @@ pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCache
         }
     }
     // The sections are parsed after the loop, so that each tag is parsed only once.
-    if generator.is_some_and(|text| text.len() > MAX_PATH) {
+    if generator.is_some_and(|text| text.len() > MAX_PATH_BYTES) {
         return Err(LdCacheError::BadExtension("the generator is too long"));
     }
     Ok(Extensions {
@@ -91,11 +94,11 @@ pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCache
 }
 
 /// Parses the names of subdirectories. Their offsets count from the header, like those of entries,
-/// because ldconfig writes them so. (The loader counts from the file's first byte, which differs
+/// as ldconfig writes them. (The loader counts from the file's first byte, which differs
 /// only if the old format precedes the header.)
 fn parse_hwcaps(image: Image<'_>, section: &[u8]) -> Result<Vec<CString>, LdCacheError> {
-    let (offsets, rest) = section.as_chunks();
-    if !rest.is_empty() {
+    let (offsets, remainder) = section.as_chunks();
+    if !remainder.is_empty() {
         return Ok(Vec::new());
     }
     if offsets.len() > MAX_HWCAPS {
@@ -105,13 +108,17 @@ fn parse_hwcaps(image: Image<'_>, section: &[u8]) -> Result<Vec<CString>, LdCach
     }
     offsets
         .iter()
-        .map(|offset| Ok(image.string(u32::from_le_bytes(*offset), MAX_NAME)?.into()))
+        .map(|offset| {
+            Ok(image
+                .read_string(u32::from_le_bytes(*offset), MAX_NAME_BYTES)?
+                .into())
+        })
         .collect()
 }
 
-/// Returns the bytes of the directory and its sections for the file offset `start`, which is a
-/// multiple of 4. `hwcaps` are the offsets of the names. The result is empty if there is no
-/// extension.
+/// Returns the bytes of the extension directory and its sections, which begin at the file offset
+/// `start`, a multiple of 4. `hwcaps` are the offsets of the names of `glibc-hwcaps`
+/// subdirectories. The result is empty if there is no extension.
 pub(super) fn to_bytes(
     generator: Option<&[u8]>,
     hwcaps: &[u32],
@@ -121,7 +128,8 @@ pub(super) fn to_bytes(
         .iter()
         .flat_map(|offset| offset.to_le_bytes())
         .collect();
-    // The array comes first, because it must be aligned, as the end of the directory is.
+    // The array of offsets must be aligned to 4 bytes. It comes first, because the end of the
+    // directory is aligned.
     let sections: Vec<(u32, &[u8])> = [
         (
             TAG_GLIBC_HWCAPS,
@@ -136,21 +144,25 @@ pub(super) fn to_bytes(
         return Ok(Vec::new());
     }
     let mut directory = Vec::new();
-    push_words(&mut directory, [MAGIC, word(sections.len())?]);
-    let mut at = start + DIRECTORY_SIZE + sections.len() * SECTION_SIZE;
+    push_u32s(&mut directory, [EXTENSION_MAGIC, to_u32(sections.len())?]);
+    let mut offset = start + DIRECTORY_SIZE + sections.len() * SECTION_SIZE;
     for (tag, data) in &sections {
-        push_words(&mut directory, [*tag, 0, word(at)?, word(data.len())?]);
-        at += data.len();
+        push_u32s(
+            &mut directory,
+            [*tag, 0, to_u32(offset)?, to_u32(data.len())?],
+        );
+        offset += data.len();
     }
     directory.extend(sections.iter().flat_map(|(_, data)| *data));
     Ok(directory)
 }
 
-/// Converts a size or offset to the number type of the format.
-pub(super) fn word(value: usize) -> Result<u32, LdCacheError> {
+/// Converts a size or offset to 32 bits, the size of all numbers in the format. A larger value is
+/// an error.
+pub(super) fn to_u32(value: usize) -> Result<u32, LdCacheError> {
     u32::try_from(value).map_err(|_| LdCacheError::TooLarge(value))
 }
 
-fn push_words<const N: usize>(bytes: &mut Vec<u8>, words: [u32; N]) {
-    bytes.extend(words.into_iter().flat_map(u32::to_le_bytes));
+fn push_u32s<const N: usize>(bytes: &mut Vec<u8>, numbers: [u32; N]) {
+    bytes.extend(numbers.into_iter().flat_map(u32::to_le_bytes));
 }

@@ -5,27 +5,28 @@ use std::cmp::Ordering;
 use super::{Abi, Entry, Flags, LdCache, NewEntry, soname_cmp};
 
 impl LdCache {
-    /// Returns a cache with all libraries of `add`, as libraries of `abi`, and with the entries of
-    /// `existing` that they do not replace. An entry is replaced if its ABI is the same and the
-    /// loader considers its soname the same, including its variants for hardware capabilities,
-    /// because those come first.
+    /// Returns a cache with the libraries `injected`, as libraries of `abi`, and with the entries
+    /// of `existing` that they do not replace. An entry is replaced if it has the same ABI and, for
+    /// the loader, the same soname. Its variants for hardware capabilities are replaced too,
+    /// because the loader would prefer them.
     ///
-    /// The result is sorted as the loader expects it. Of two libraries in `add` with the same
-    /// soname the first is kept: the loader would never use the second. Merging twice changes
-    /// nothing.
-    pub fn merge(existing: Option<&Self>, add: &[NewEntry], abi: Abi) -> Self {
+    /// The result is sorted as the loader expects it. Of two injected libraries with the same
+    /// soname only the first is added, because the loader would never use the second. Merging the
+    /// same libraries again changes nothing.
+    pub fn merge(existing: Option<&Self>, injected: &[NewEntry], abi: Abi) -> Self {
         let flags = Flags::from(abi);
-        let theirs = existing.map_or(&[][..], |cache| &cache.entries);
-        let mut entries: Vec<(bool, Entry)> = add
+        let existing_entries = existing.map_or(&[][..], |cache| &cache.entries);
+        // The flag of a pair is true for an injected library.
+        let mut entries: Vec<(bool, Entry)> = injected
             .iter()
-            .map(|new| (true, plain_entry(new, flags)))
-            .chain(theirs.iter().map(|entry| (false, entry.clone())))
+            .map(|library| (true, plain_entry(library, flags)))
+            .chain(existing_entries.iter().map(|entry| (false, entry.clone())))
             .collect();
-        // The sort is stable. Injected entries come first among equals, and the variants of one
-        // library keep the order that ldconfig chose.
-        entries.sort_by(|(_, a), (_, b)| cache_order(a, b));
-        entries.dedup_by(|(_, later), (ours, first)| {
-            *ours && cache_order(first, later) == Ordering::Equal
+        // The sort is stable, so injected entries come before existing ones with the same key, and
+        // the variants of one library keep the order that ldconfig chose.
+        entries.sort_by(|(_, a), (_, b)| compare_entries(a, b));
+        entries.dedup_by(|(_, later_entry), (is_injected, first_entry)| {
+            *is_injected && compare_entries(first_entry, later_entry) == Ordering::Equal
         });
         Self {
             entries: entries.into_iter().map(|(_, entry)| entry).collect(),
@@ -35,17 +36,16 @@ impl LdCache {
     }
 }
 
-/// Compares two entries by the order of a cache: first the soname, then the hardware capabilities,
-/// both descending.
-fn cache_order(a: &Entry, b: &Entry) -> Ordering {
+/// Compares two entries in the order of a cache: first by soname, then by flags, both descending.
+fn compare_entries(a: &Entry, b: &Entry) -> Ordering {
     soname_cmp(b.soname.to_bytes(), a.soname.to_bytes()).then_with(|| b.flags.cmp(&a.flags))
 }
 
-fn plain_entry(new: &NewEntry, flags: Flags) -> Entry {
+fn plain_entry(library: &NewEntry, flags: Flags) -> Entry {
     Entry {
         flags,
-        soname: new.soname.clone(),
-        path: new.path.clone(),
+        soname: library.soname.clone(),
+        path: library.path.clone(),
         os_version: 0,
         hwcap: 0,
     }

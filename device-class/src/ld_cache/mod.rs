@@ -42,23 +42,23 @@ pub use abi::{Abi, Flags};
 pub use error::LdCacheError;
 pub use order::soname_cmp;
 
-// These limits also bound the time. An image may have any file of these sizes, with entries in any
-// order, and `tests/work.rs` counts the work for the worst one.
+// These limits also bound the time of parsing and merging: an image may have any file within them.
+// `tests/work.rs` counts the work for the worst file.
 
-/// The largest cache, in bytes, that is read or written; a full desktop distribution's
-/// has about 300 kB. Also the limit for all strings of the entries together: entries
-/// may share a string, so a small file could otherwise claim a lot of memory.
+/// The maximum size of a cache in bytes. The cache of a full desktop distribution has about 300 kB.
+/// This is also the limit for the strings of all entries together: entries may share a string, so
+/// that the parsed form of a small file could otherwise need much memory.
 pub const MAX_SIZE: usize = 2 << 20;
 
-/// The maximum number of entries; a full desktop distribution has a few thousand.
+/// The maximum number of entries of a cache. A full desktop distribution has a few thousand.
 pub const MAX_ENTRIES: usize = 1 << 14;
 
-/// The longest path, in bytes with its NUL: Linux's `PATH_MAX`.
-pub const MAX_PATH: usize = 4096;
+/// The maximum length of a path in bytes, with its NUL: `PATH_MAX` of Linux.
+pub const MAX_PATH_BYTES: usize = 4096;
 
-/// The longest soname, in bytes with its NUL: it is a file name (`NAME_MAX`). Sorting
-/// compares sonames, so this limits the cost of one comparison.
-pub const MAX_NAME: usize = 256;
+/// The maximum length of a soname in bytes, with its NUL: a soname is a file name (`NAME_MAX`).
+/// Sorting compares sonames, so the limit bounds the cost of one comparison.
+pub const MAX_NAME_BYTES: usize = 256;
 
 /// The first bytes of the format: magic `glibc-ld.so.cache`, version `1.1`.
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
@@ -72,8 +72,8 @@ pub struct LdCache {
     pub entries: Vec<Entry>,
     /// The program that wrote the cache, as `ldconfig -p` prints it; not NUL-terminated.
     pub generator: Option<Vec<u8>>,
-    /// The `glibc-hwcaps` subdirectory names that entries' [`Entry::hwcap`] refers to by
-    /// index, ascending by bytes (the loader merges them with its own sorted list).
+    /// The names of `glibc-hwcaps` subdirectories, to which [`Entry::hwcap`] refers by index. They
+    /// are in ascending byte order, because the loader merges them with its own sorted list.
     pub hwcaps: Vec<CString>,
 }
 
@@ -84,18 +84,18 @@ pub struct Entry {
     pub flags: Flags,
     /// The name that programs request.
     pub soname: CString,
-    /// The file, an absolute path in the system that the cache belongs to.
+    /// The absolute path of the library in the system to which the cache belongs.
     pub path: CString,
     /// The lowest kernel version needed (`major << 16 | minor << 8 | patch`); 0 for any.
     pub os_version: u32,
-    /// 0 for a plain entry. With only bit 62 set above bit 41, the low 32 bits are an index
-    /// into [`LdCache::hwcaps`] and bits 32 to 41 an ISA level; older caches hold a mask of
-    /// CPU features.
+    /// The required hardware capabilities; 0 for a plain entry. If bit 62 is the only bit set above
+    /// bit 41, the low 32 bits are an index into [`LdCache::hwcaps`], and bits 32 to 41 are an ISA
+    /// level. Otherwise the value is a mask of CPU features, as in older caches.
     pub hwcap: u64,
 }
 
 impl Entry {
-    /// The soname as the operating system's string.
+    /// Returns the soname as a string of the operating system.
     pub fn soname(&self) -> &OsStr {
         OsStr::from_bytes(self.soname.to_bytes())
     }
@@ -110,16 +110,16 @@ impl Entry {
 pub struct NewEntry {
     /// The name that programs request.
     pub soname: CString,
-    /// The file, an absolute path in the system that the cache belongs to.
+    /// The absolute path of the library in the system to which the cache belongs.
     pub path: CString,
 }
 
 impl NewEntry {
-    /// A library `soname` at `path`.
+    /// Creates an entry for the library `soname` at `path`.
     ///
     /// # Errors
     ///
-    /// If either holds a NUL byte, which a string of the cache cannot.
+    /// The soname or the path has a NUL byte, with which strings of the cache end.
     pub fn new(soname: impl AsRef<OsStr>, path: impl AsRef<Path>) -> Result<Self, NulError> {
         Ok(Self {
             soname: CString::new(soname.as_ref().as_bytes())?,
@@ -129,27 +129,28 @@ impl NewEntry {
 }
 
 impl LdCache {
-    /// The entries that the loader considers for `soname` and `abi`, in the file's order.
+    /// Returns the entries that the loader considers for `soname` and `abi`, in the file's order.
     ///
-    /// This is a binary search as in the loader, so that it finds the same entry as the loader even
-    /// in an unsorted file. Names that differ only in leading zeros (`libx.so.01`) are the same
-    /// name to both.
+    /// The search is the loader's own binary search, so that it finds the same entry even in an
+    /// unsorted file. Names that differ only in leading zeros, such as `libx.so.1` and
+    /// `libx.so.01`, are equal.
     pub fn lookup(&self, soname: impl AsRef<OsStr>, abi: Abi) -> impl Iterator<Item = &Entry> {
-        let order = |entry: &Entry| soname_cmp(entry.soname.to_bytes(), soname.as_ref().as_bytes());
+        let compare =
+            |entry: &Entry| soname_cmp(entry.soname.to_bytes(), soname.as_ref().as_bytes());
         let start = self
             .entries
-            .partition_point(|entry| order(entry) == Ordering::Greater);
+            .partition_point(|entry| compare(entry) == Ordering::Greater);
         let length = self.entries[start..]
             .iter()
-            .take_while(|entry| order(entry) == Ordering::Equal)
+            .take_while(|entry| compare(entry) == Ordering::Equal)
             .count();
         self.entries[start..start + length]
             .iter()
             .filter(move |entry| abi.accepts(entry.flags))
     }
 
-    /// The entry that the loader selects for `soname` and `abi` on a machine without
-    /// any of the hardware capabilities that entries may require: the first plain one.
+    /// Returns the entry that the loader selects for `soname` and `abi` on a machine without any
+    /// hardware capability that entries may require: the first plain entry.
     #[cfg(test)]
     fn lookup_plain(&self, soname: impl AsRef<OsStr>, abi: Abi) -> Option<&Entry> {
         self.lookup(soname, abi).find(|entry| entry.hwcap == 0)

@@ -6,56 +6,58 @@ use std::iter;
 
 use super::work;
 
-/// Compares two sonames as glibc's `_dl_cache_libcmp` does; a cache is sorted *descending* by it.
+/// Compares two sonames as glibc's `_dl_cache_libcmp` does. The entries of a cache are in
+/// descending order.
 ///
-/// A run of digits counts as one number, so that `libx.so.10` is after `libx.so.9`; a number is
-/// after any other character, and after the end. Other characters compare as C's `char`, which
-/// is signed on x86 and unsigned on ARM. Names equal here are one name to the loader.
+/// A run of digits is compared as one number, so that `libx.so.10` is after `libx.so.9`. A number
+/// is after any other character, and after the end of a name. Other characters are compared as C's
+/// `char`, which is signed on x86 and unsigned on ARM. Names that are equal here are one name for
+/// the loader.
 ///
-/// Numbers wrap at 32 bits, as they do in the loader. The loader compares two numbers by subtracting
-/// them, which may wrap again, and this function compares them directly. The results differ only for
-/// numbers that are more than 2³¹ apart.
+/// Numbers wrap at 32 bits, as they do in the loader. The loader compares two numbers by
+/// subtracting them, which may wrap again, and this function compares them directly. The results
+/// differ only for numbers that are more than 2³¹ apart.
 pub fn soname_cmp(a: &[u8], b: &[u8]) -> Ordering {
-    // The common beginning of both names is skipped, except for digits at its end, which may be the
-    // first digits of two different numbers.
-    let common = iter::zip(a, b).take_while(|(a, b)| a == b).count();
-    let digits = a[..common]
+    // The common prefix of both names is skipped, except for digits at its end, because they may be
+    // the first digits of two different numbers.
+    let common_length = iter::zip(a, b).take_while(|(a, b)| a == b).count();
+    let digit_count = a[..common_length]
         .iter()
         .rev()
         .take_while(|byte| byte.is_ascii_digit())
         .count();
-    let start = common - digits;
-    work::done(common + digits + 1);
+    let start = common_length - digit_count;
+    work::add_bytes(common_length + digit_count + 1);
     let (mut a, mut b) = (&a[start..], &b[start..]);
     loop {
-        let (of_a, of_b) = (token(&mut a), token(&mut b));
-        if of_a != of_b || (a.is_empty() && b.is_empty()) {
-            return of_a.cmp(&of_b);
+        let (token_a, token_b) = (take_token(&mut a), take_token(&mut b));
+        if token_a != token_b || (a.is_empty() && b.is_empty()) {
+            return token_a.cmp(&token_b);
         }
     }
 }
 
-/// Removes the next unit of comparison from the beginning of a name, and returns it as a number by
-/// which units are compared. The end of the name is 0, a character other than a digit is its code,
-/// and a run of digits is its value plus a constant that is larger than all codes.
-fn token(name: &mut &[u8]) -> i64 {
-    const AFTER_ALL_CHARACTERS: i64 = 1 << 33;
-    let Some((&first, tail)) = name.split_first() else {
+/// Removes the first token from a name and returns it as a number by which tokens are compared. The
+/// end of the name is 0, a character other than a digit is its code, and a run of digits is its
+/// value plus `NUMBER_OFFSET`, so that it is larger than all codes.
+fn take_token(name: &mut &[u8]) -> i64 {
+    const NUMBER_OFFSET: i64 = 1 << 33;
+    let Some((&first_byte, bytes_after)) = name.split_first() else {
         return 0;
     };
-    if !first.is_ascii_digit() {
-        work::done(1);
-        *name = tail;
-        return (first as c_char).into();
+    if !first_byte.is_ascii_digit() {
+        work::add_bytes(1);
+        *name = bytes_after;
+        return (first_byte as c_char).into();
     }
-    let (mut number, mut rest) = (0_i32, *name);
-    while let [digit @ b'0'..=b'9', tail @ ..] = rest {
+    let (mut number, mut remaining) = (0_i32, *name);
+    while let [digit @ b'0'..=b'9', tail @ ..] = remaining {
         number = number.wrapping_mul(10).wrapping_add((digit - b'0').into());
-        rest = tail;
+        remaining = tail;
     }
-    work::done(name.len() - rest.len());
-    *name = rest;
-    AFTER_ALL_CHARACTERS + i64::from(number)
+    work::add_bytes(name.len() - remaining.len());
+    *name = remaining;
+    NUMBER_OFFSET + i64::from(number)
 }
 
 #[cfg(test)]

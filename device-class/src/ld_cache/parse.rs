@@ -3,12 +3,12 @@
 use std::ffi::CStr;
 
 use super::{
-    ENTRY_SIZE, Entry, Flags, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_ENTRIES, MAX_NAME,
-    MAX_PATH, MAX_SIZE, extension, work,
+    ENTRY_SIZE, Entry, Flags, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_ENTRIES,
+    MAX_NAME_BYTES, MAX_PATH_BYTES, MAX_SIZE, extension, work,
 };
 
-/// The older format, which may precede the newer one in a file: the magic string, the number of
-/// entries at offset 12, and entries of 12 bytes from offset 16.
+/// The magic string of the older format, which may precede the newer one in a file. The older
+/// format has the number of entries at offset 12, and entries of 12 bytes from offset 16 on.
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
 const OLD_HEADER_SIZE: usize = 16;
 const OLD_ENTRY_SIZE: usize = 12;
@@ -18,29 +18,37 @@ const BYTE_ORDER_MASK: u8 = 3;
 const BYTE_ORDER_INVALID: u8 = 1;
 const BYTE_ORDER_BIG: u8 = 3;
 
-/// The bytes of the newer format. Offsets in the file count from their beginning. A read past
-/// their end returns `None`.
+/// The bytes of a file from the header of the newer format on. Offsets of strings count from this
+/// header. Reading past the end returns `None`.
 #[derive(Clone, Copy)]
 pub(super) struct Image<'a>(pub(super) &'a [u8]);
 
 impl<'a> Image<'a> {
     /// Returns `N` bytes from `offset`, or `None` if fewer bytes are left.
-    pub(super) fn bytes<const N: usize>(self, offset: usize) -> Option<[u8; N]> {
+    pub(super) fn read_bytes<const N: usize>(self, offset: usize) -> Option<[u8; N]> {
         self.0.get(offset..)?.first_chunk().copied()
     }
 
     /// Reads a little-endian number of 32 bits.
-    pub(super) fn u32(self, offset: usize) -> Option<u32> {
-        self.bytes(offset).map(u32::from_le_bytes)
+    pub(super) fn read_u32(self, offset: usize) -> Option<u32> {
+        self.read_bytes(offset).map(u32::from_le_bytes)
     }
 
-    /// Reads the NUL-terminated string at `offset`, of at most `max` bytes including the NUL.
-    pub(super) fn string(self, offset: u32, max: usize) -> Result<&'a CStr, LdCacheError> {
+    /// Reads the NUL-terminated string at `offset`, of at most `max_length` bytes including the
+    /// NUL.
+    pub(super) fn read_string(
+        self,
+        offset: u32,
+        max_length: usize,
+    ) -> Result<&'a CStr, LdCacheError> {
         let offset = offset as usize;
-        let bad = LdCacheError::BadString { offset, max };
-        let tail = self.0.get(offset..).ok_or_else(|| bad.clone())?;
-        let string = CStr::from_bytes_until_nul(&tail[..tail.len().min(max)]).map_err(|_| bad)?;
-        work::done(string.count_bytes() + 1);
+        let error = LdCacheError::BadString { offset, max_length };
+        let bytes_from_offset = self.0.get(offset..).ok_or_else(|| error.clone())?;
+        let string = CStr::from_bytes_until_nul(
+            &bytes_from_offset[..bytes_from_offset.len().min(max_length)],
+        )
+        .map_err(|_| error)?;
+        work::add_bytes(string.count_bytes() + 1);
         Ok(string)
     }
 }
@@ -58,11 +66,12 @@ impl LdCache {
         }
         let start = find_header(file)?;
         let image = Image(&file[start..]);
-        let header: [u8; HEADER_SIZE] = image.bytes(0).ok_or(LdCacheError::CutOff("header"))?;
+        let header: [u8; HEADER_SIZE] =
+            image.read_bytes(0).ok_or(LdCacheError::CutOff("header"))?;
         match header[28] & BYTE_ORDER_MASK {
             BYTE_ORDER_INVALID => return Err(LdCacheError::MarkedInvalid),
             BYTE_ORDER_BIG => return Err(LdCacheError::ForeignByteOrder),
-            // The field is little-endian, or not set, as before glibc 2.33.
+            // The byte order is little-endian, or the field is not set, as before glibc 2.33.
             _ => {}
         }
         let entries = parse_entries(image)?;
@@ -83,28 +92,29 @@ fn find_header(file: &[u8]) -> Result<usize, LdCacheError> {
         return Err(LdCacheError::NotACache);
     }
     let count = Image(file)
-        .u32(12)
+        .read_u32(12)
         .ok_or(LdCacheError::CutOff("old header"))? as usize;
     let end = count
         .saturating_mul(OLD_ENTRY_SIZE)
         .saturating_add(OLD_HEADER_SIZE);
-    // The header is aligned for its 64-bit numbers, unless it was written for i386.
+    // The header of the newer format is aligned to 8 bytes, for its 64-bit numbers, unless the file
+    // was written for i386.
     [end.saturating_add(7) & !7, end]
         .into_iter()
         .find(|start| {
             file.get(*start..)
-                .is_some_and(|rest| rest.starts_with(MAGIC))
+                .is_some_and(|bytes| bytes.starts_with(MAGIC))
         })
         .ok_or(LdCacheError::OldFormat)
 }
 
 fn parse_entries(image: Image<'_>) -> Result<Vec<Entry>, LdCacheError> {
-    const CUT_OFF: LdCacheError = LdCacheError::CutOff("table of entries");
+    const CUT_OFF_ERROR: LdCacheError = LdCacheError::CutOff("table of entries");
 
-    let count = image.u32(20).ok_or(CUT_OFF)? as usize;
+    let count = image.read_u32(20).ok_or(CUT_OFF_ERROR)? as usize;
     let table = &image.0[HEADER_SIZE..];
     if count > table.len() / ENTRY_SIZE {
-        return Err(CUT_OFF);
+        return Err(CUT_OFF_ERROR);
     }
     if count > MAX_ENTRIES {
         return Err(LdCacheError::TooManyEntries(count));
@@ -113,8 +123,8 @@ fn parse_entries(image: Image<'_>) -> Result<Vec<Entry>, LdCacheError> {
     let (table, _) = table[..count * ENTRY_SIZE].as_chunks();
     table
         .iter()
-        .map(|raw| {
-            let entry = parse_entry(image, raw)?;
+        .map(|entry_bytes| {
+            let entry = parse_entry(image, entry_bytes)?;
             string_bytes += entry.soname.count_bytes() + entry.path.count_bytes() + 2;
             if string_bytes > MAX_SIZE {
                 return Err(LdCacheError::TooLarge(string_bytes));
@@ -124,13 +134,21 @@ fn parse_entries(image: Image<'_>) -> Result<Vec<Entry>, LdCacheError> {
         .collect()
 }
 
-fn parse_entry(image: Image<'_>, raw: &[u8; ENTRY_SIZE]) -> Result<Entry, LdCacheError> {
-    let word = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
+fn parse_entry(image: Image<'_>, entry_bytes: &[u8; ENTRY_SIZE]) -> Result<Entry, LdCacheError> {
+    let read_u32 = |offset: usize| {
+        let bytes = [
+            entry_bytes[offset],
+            entry_bytes[offset + 1],
+            entry_bytes[offset + 2],
+            entry_bytes[offset + 3],
+        ];
+        u32::from_le_bytes(bytes)
+    };
     Ok(Entry {
-        flags: Flags(word(0).cast_signed()),
-        soname: image.string(word(4), MAX_NAME)?.into(),
-        path: image.string(word(8), MAX_PATH)?.into(),
-        os_version: word(12),
-        hwcap: u64::from(word(20)) << 32 | u64::from(word(16)),
+        flags: Flags(read_u32(0).cast_signed()),
+        soname: image.read_string(read_u32(4), MAX_NAME_BYTES)?.into(),
+        path: image.read_string(read_u32(8), MAX_PATH_BYTES)?.into(),
+        os_version: read_u32(12),
+        hwcap: u64::from(read_u32(20)) << 32 | u64::from(read_u32(16)),
     })
 }

@@ -1,20 +1,20 @@
-//! Counts the bytes that are read and compared, in tests only: a bound on this number holds
-//! on every machine, unlike one on time.
+//! Counts the bytes that are read and compared, in tests only. A limit on this number holds on
+//! every machine, unlike a limit on the time.
 
 #[cfg(test)]
 thread_local! {
-    static DONE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    static COUNTED_BYTES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// Adds to the number of bytes that were read or compared.
 #[cfg_attr(not(test), expect(unused_variables, reason = "counted in tests only"))]
-pub(super) fn done(bytes: usize) {
+pub(super) fn add_bytes(bytes: usize) {
     #[cfg(test)]
-    DONE.with(|done| done.set(done.get() + bytes));
+    COUNTED_BYTES.with(|count| count.set(count.get() + bytes));
 }
 
-/// Returns the number of bytes since the last call, and resets it.
+/// Returns the number of bytes that were counted since the last call, and resets it.
 #[cfg(test)]
-pub(super) fn take() -> usize {
-    DONE.take()
+pub(super) fn take_count() -> usize {
+    COUNTED_BYTES.take()
 }

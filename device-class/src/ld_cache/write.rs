@@ -1,6 +1,6 @@
 //! Converts a loader's cache to the bytes of its file.
 
-use super::extension::{self, word};
+use super::extension::{self, to_u32};
 use super::{ENTRY_SIZE, Entry, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_ENTRIES, MAX_SIZE};
 
 const BYTE_ORDER_LITTLE: u8 = 2;
@@ -18,20 +18,20 @@ impl LdCache {
             return Err(LdCacheError::TooManyEntries(self.entries.len()));
         }
         let strings_start = HEADER_SIZE + self.entries.len() * ENTRY_SIZE;
-        let mut table = Vec::with_capacity(strings_start - HEADER_SIZE);
-        let mut strings = Strings {
+        let mut entry_table = Vec::with_capacity(strings_start - HEADER_SIZE);
+        let mut strings = StringTable {
             start: strings_start,
             bytes: Vec::new(),
         };
         for entry in &self.entries {
-            push_entry(entry, &mut table, &mut strings)?;
+            push_entry(entry, &mut entry_table, &mut strings)?;
         }
         let hwcaps: Vec<u32> = self
             .hwcaps
             .iter()
             .map(|name| strings.push(name.to_bytes_with_nul()))
             .collect::<Result<_, _>>()?;
-        let string_bytes = word(strings.bytes.len())?;
+        let string_bytes = to_u32(strings.bytes.len())?;
 
         let extension_start = strings.end().next_multiple_of(4);
         let extensions = extension::to_bytes(self.generator.as_deref(), &hwcaps, extension_start)?;
@@ -42,7 +42,7 @@ impl LdCache {
 
         let mut file = Vec::with_capacity(size);
         file.extend_from_slice(MAGIC);
-        file.extend(word(self.entries.len())?.to_le_bytes());
+        file.extend(to_u32(self.entries.len())?.to_le_bytes());
         file.extend(string_bytes.to_le_bytes());
         file.extend([BYTE_ORDER_LITTLE, 0, 0, 0]);
         let extension_offset = if extensions.is_empty() {
@@ -50,9 +50,9 @@ impl LdCache {
         } else {
             extension_start
         };
-        file.extend(word(extension_offset)?.to_le_bytes());
+        file.extend(to_u32(extension_offset)?.to_le_bytes());
         file.resize(HEADER_SIZE, 0);
-        file.append(&mut table);
+        file.append(&mut entry_table);
         file.append(&mut strings.bytes);
         if !extensions.is_empty() {
             file.resize(extension_start, 0);
@@ -65,7 +65,7 @@ impl LdCache {
 fn push_entry(
     entry: &Entry,
     table: &mut Vec<u8>,
-    strings: &mut Strings,
+    strings: &mut StringTable,
 ) -> Result<(), LdCacheError> {
     let (soname, path) = (
         entry.soname.to_bytes_with_nul(),
@@ -75,7 +75,7 @@ fn push_entry(
     // Most paths end with the soname. For such an entry the soname is the end of the path's
     // string, so that only one string is stored.
     let soname_offset = if path.ends_with(soname) {
-        path_offset + word(path.len() - soname.len())?
+        path_offset + to_u32(path.len() - soname.len())?
     } else {
         strings.push(soname)?
     };
@@ -88,13 +88,13 @@ fn push_entry(
 }
 
 /// The string table, which grows as entries are written.
-struct Strings {
+struct StringTable {
     /// The file offset of the first string.
     start: usize,
     bytes: Vec<u8>,
 }
 
-impl Strings {
+impl StringTable {
     fn end(&self) -> usize {
         self.start + self.bytes.len()
     }
@@ -106,6 +106,6 @@ impl Strings {
             return Err(LdCacheError::TooLarge(offset + string.len()));
         }
         self.bytes.extend_from_slice(string);
-        word(offset)
+        to_u32(offset)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::{Base, ClassSource, Directory};
+use super::{BaseFile, ClassSource, Directory};
 use crate::class;
 use crate::name::ClassName;
-use crate::strict_toml::{EXTENDS, FileError};
+use crate::strict_toml::{EXTENDS_KEY, FileError};
 
 /// The maximum number of class files that a class extends, directly or through another class.
 const MAX_BASES: usize = 4;
@@ -13,17 +13,17 @@ const MAX_BASES: usize = 4;
 /// The result of a search for a class file. `None` means that no directory has the file.
 type Lookup = Option<Result<ClassSource, FileError>>;
 
-/// Finds the file of a class. A later directory masks an earlier one.
-pub(super) fn find(directories: &[PathBuf], name: &ClassName) -> Lookup {
+/// Finds the file of a class in the last directory that has one. An empty file disables the class.
+pub(super) fn find_source(directories: &[PathBuf], name: &ClassName) -> Lookup {
     let file = PathBuf::from(format!("{name}.toml"));
     let mut directories = directories.iter().rev();
     let directory = directories.find(|path| path.join(&file).symlink_metadata().is_ok())?;
     let directory = Directory::open(directory)?;
-    let found = ClassSource::read_in(&directory, file.as_os_str());
-    Some(found).filter(|found| !found.as_ref().is_ok_and(ClassSource::is_empty))
+    let source = ClassSource::read_in_directory(&directory, file.as_os_str());
+    Some(source).filter(|source| !source.as_ref().is_ok_and(ClassSource::is_empty))
 }
 
-pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {
+pub(super) fn add_bases(sources: &mut [Result<ClassSource, FileError>]) {
     let find = |name: &ClassName| {
         let is_base = |source: &&Result<ClassSource, FileError>| match source {
             Ok(source) => source.name == *name,
@@ -31,61 +31,64 @@ pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {
         };
         sources.iter().find(is_base).cloned()
     };
-    let extended = sources.iter().enumerate().filter_map(|(at, source)| {
+    let extended_sources = sources.iter().enumerate().filter_map(|(index, source)| {
         let source = source.as_ref().ok()?;
-        class::extends(&source.text)?;
+        class::find_extended_class(&source.text)?;
         let mut source = source.clone();
-        source.extend(find);
-        Some((at, source))
+        source.add_bases(find);
+        Some((index, source))
     });
-    for (at, source) in extended.collect::<Vec<_>>() {
-        sources[at] = Ok(source);
+    for (index, source) in extended_sources.collect::<Vec<_>>() {
+        sources[index] = Ok(source);
     }
 }
 
 impl ClassSource {
-    pub(super) fn extend(&mut self, find: impl Fn(&ClassName) -> Lookup) {
-        match self.bases(find) {
+    pub(super) fn add_bases(&mut self, find: impl Fn(&ClassName) -> Lookup) {
+        match self.find_bases(find) {
             Ok(bases) => self.bases = bases,
             Err(error) => self.fault = self.fault.take().or(Some(error)),
         }
     }
 
-    fn bases(&self, find: impl Fn(&ClassName) -> Lookup) -> Result<Vec<Base>, FileError> {
-        let mut bases: Vec<Base> = Vec::new();
+    fn find_bases(&self, find: impl Fn(&ClassName) -> Lookup) -> Result<Vec<BaseFile>, FileError> {
+        let mut bases: Vec<BaseFile> = Vec::new();
         let mut chain = vec![self.name.clone()];
         loop {
-            let last = bases.last().map(|base| (&base.path, &base.text));
-            let (path, text) = last.unwrap_or((&self.path, &self.text));
-            let Some(name) = class::extends(text) else {
+            let last_base = bases.last().map(|base| (&base.path, &base.text));
+            let (path, text) = last_base.unwrap_or((&self.path, &self.text));
+            let Some(name) = class::find_extended_class(text) else {
                 return Ok(bases);
             };
-            let failed = |message: String| FileError::of_key(path, text, EXTENDS, message);
-            let name = ClassName::try_from(name.to_owned()).map_err(|e| failed(e.to_string()))?;
+            let to_error = |message: String| FileError::for_key(path, text, EXTENDS_KEY, message);
+            let name = ClassName::try_from(name.to_owned()).map_err(|e| to_error(e.to_string()))?;
             let is_loop = chain.contains(&name);
             chain.push(name.clone());
-            let way = || {
+            let describe_chain = || {
                 let names: Vec<&str> = chain.iter().map(ClassName::as_str).collect();
                 names.join(" -> ")
             };
             if is_loop {
-                return Err(failed(format!("a class cannot extend itself: {}", way())));
+                return Err(to_error(format!(
+                    "a class cannot extend itself: {}",
+                    describe_chain()
+                )));
             }
             if bases.len() == MAX_BASES {
                 let message = format!("more than {MAX_BASES} classes, one by way of another");
-                return Err(failed(format!("{message}: {}", way())));
+                return Err(to_error(format!("{message}: {}", describe_chain())));
             }
             let base = match find(&name) {
-                None => Err(failed(format!(
+                None => Err(to_error(format!(
                     "no class file of the name {name}.toml, or an empty one disables it"
                 ))),
-                Some(Err(error)) => Err(failed(error.to_string())),
+                Some(Err(error)) => Err(to_error(error.to_string())),
                 Some(Ok(base)) => match base.fault {
-                    Some(fault) => Err(failed(fault.to_string())),
+                    Some(fault) => Err(to_error(fault.to_string())),
                     None => Ok(base),
                 },
             }?;
-            bases.push(Base {
+            bases.push(BaseFile {
                 path: base.path,
                 text: base.text,
             });

@@ -5,11 +5,11 @@ use std::fmt;
 
 use super::excerpt;
 
-/// The longest vendor, in characters: that of a DNS subdomain.
-const MAX_VENDOR: usize = 253;
+/// The maximum length of a vendor in characters, which is that of a DNS subdomain.
+const MAX_VENDOR_LENGTH: usize = 253;
 
-/// The longest class, and the longest name of a device, in characters.
-const MAX_PART: usize = 63;
+/// The maximum length of a class, and of the name of a device, in characters.
+const MAX_PART_LENGTH: usize = 63;
 
 /// The fully qualified name of a CDI device: `vendor.com/class=name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,13 +49,13 @@ impl TryFrom<String> for CdiName {
             let (vendor, class) = kind.split_once('/')?;
             Some((vendor, class, name))
         });
-        let letter = |c: char| c.is_ascii_alphabetic();
-        let fits = parts.is_some_and(|(vendor, class, name)| {
-            is_valid_part(vendor, MAX_VENDOR, "_-.", letter)
-                && is_valid_part(class, MAX_PART, "_-.", letter)
-                && is_valid_part(name, MAX_PART, "_-.:", |c| c.is_ascii_alphanumeric())
+        let is_letter = |c: char| c.is_ascii_alphabetic();
+        let is_valid = parts.is_some_and(|(vendor, class, name)| {
+            is_valid_part(vendor, MAX_VENDOR_LENGTH, "_-.", is_letter)
+                && is_valid_part(class, MAX_PART_LENGTH, "_-.", is_letter)
+                && is_valid_part(name, MAX_PART_LENGTH, "_-.:", |c| c.is_ascii_alphanumeric())
         });
-        if fits {
+        if is_valid {
             Ok(CdiName(text))
         } else {
             Err(CdiNameError::new(&text))
@@ -63,13 +63,18 @@ impl TryFrom<String> for CdiName {
     }
 }
 
-fn is_valid_part(text: &str, max: usize, marks: &str, first: impl Fn(char) -> bool) -> bool {
-    text.len() <= max
-        && text.starts_with(first)
+fn is_valid_part(
+    text: &str,
+    max_length: usize,
+    punctuation: &str,
+    is_valid_start: impl Fn(char) -> bool,
+) -> bool {
+    text.len() <= max_length
+        && text.starts_with(is_valid_start)
         && text.ends_with(|c: char| c.is_ascii_alphanumeric())
         && text
             .chars()
-            .all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
+            .all(|c| c.is_ascii_alphanumeric() || punctuation.contains(c))
 }
 
 #[cfg(test)]

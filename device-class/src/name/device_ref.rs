@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{ClassName, DeviceId};
 
-/// A device of a host, by its class and its id. The class is part of it because devices of two
-/// classes may have the same id.
+/// The unique name of a device on a host: its class and its id. The id alone is not enough, because
+/// devices of two classes may have the same id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceRef {
     pub class: ClassName,

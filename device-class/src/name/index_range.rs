@@ -1,6 +1,6 @@
 //! Ranges of indices.
 
-/// A range of indices, written `FIRST-LAST`. The last index belongs to it.
+/// A range of device indices in a request, written `FIRST-LAST`. The range includes the last index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexRange {
     pub first: u32,
@@ -19,13 +19,13 @@ pub enum IndexRangeError {
 }
 
 impl IndexRange {
-    /// Parses a text that can only be a range, because it has only digits, dashes and blanks.
-    /// Returns `None` for any other text.
+    /// Parses a text that has a dash and otherwise only digits, dashes and blanks. Returns `None`
+    /// for any other text, which may be the name of a device.
     pub fn parse(text: &str) -> Option<Result<Self, IndexRangeError>> {
-        let is_of_range = |c: char| matches!(c, '0'..='9' | '-' | ' ');
+        let is_range_char = |c: char| matches!(c, '0'..='9' | '-' | ' ');
         let (first, last) = text
             .split_once('-')
-            .filter(|_| text.chars().all(is_of_range))?;
+            .filter(|_| text.chars().all(is_range_char))?;
         let numbers = (first.trim_end().parse(), last.trim_start().parse());
         Some(match numbers {
             (Ok(first), Ok(last)) if first <= last => Ok(Self { first, last }),

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::excerpt;
 use crate::similar;
 
-/// The names of all capabilities, without `CAP_`, in the order of their bits
+/// The names of all Linux capabilities, without `CAP_`, in the order of their bits
 /// (include/uapi/linux/capability.h of Linux 6.12).
-const NAMES: [&str; 41] = [
+const CAPABILITY_NAMES: [&str; 41] = [
     "CHOWN",
     "DAC_OVERRIDE",
     "DAC_READ_SEARCH",
@@ -54,9 +54,10 @@ const NAMES: [&str; 41] = [
 ];
 
 /// The prefix of the names in config.json and in class files. Engines omit it.
-const PREFIX: &str = "CAP_";
+const CAPABILITY_PREFIX: &str = "CAP_";
 
-/// A Linux capability (capabilities(7)), such as `CAP_NET_ADMIN`, by its index in [`NAMES`].
+/// A Linux capability (capabilities(7)), such as `CAP_NET_ADMIN`, by its index in
+/// [`CAPABILITY_NAMES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct LinuxCapability(usize);
@@ -69,9 +70,9 @@ pub struct LinuxCapabilityError {
 }
 
 impl LinuxCapability {
-    /// Returns the name without `CAP_`, as `--cap-add` and Kubernetes have it.
+    /// Returns the name without `CAP_`, as in `--cap-add` and in manifests of Kubernetes.
     pub fn short_name(self) -> &'static str {
-        NAMES[self.0]
+        CAPABILITY_NAMES[self.0]
     }
 }
 
@@ -79,14 +80,20 @@ impl TryFrom<String> for LinuxCapability {
     type Error = LinuxCapabilityError;
 
     fn try_from(name: String) -> Result<Self, LinuxCapabilityError> {
-        let short = name.strip_prefix(PREFIX);
-        let known = NAMES.iter().position(|known| short == Some(*known));
-        known.map(LinuxCapability).ok_or_else(|| {
-            let upper = name.to_ascii_uppercase();
-            let upper = upper.strip_prefix(PREFIX).unwrap_or(&upper);
-            let hint = match similar::find_most_similar(upper, NAMES) {
-                Some(near) if near == upper => format!("write {PREFIX}{near}"),
-                Some(near) => format!("did you mean {PREFIX}{near}?"),
+        let short_name = name.strip_prefix(CAPABILITY_PREFIX);
+        let index = CAPABILITY_NAMES
+            .iter()
+            .position(|known| short_name == Some(*known));
+        index.map(LinuxCapability).ok_or_else(|| {
+            let upper_case = name.to_ascii_uppercase();
+            let short_name = upper_case
+                .strip_prefix(CAPABILITY_PREFIX)
+                .unwrap_or(&upper_case);
+            let hint = match similar::find_most_similar(short_name, CAPABILITY_NAMES) {
+                Some(similar) if similar == short_name => {
+                    format!("write {CAPABILITY_PREFIX}{similar}")
+                }
+                Some(similar) => format!("did you mean {CAPABILITY_PREFIX}{similar}?"),
                 None => "capabilities(7) lists all, such as CAP_NET_ADMIN".to_owned(),
             };
             LinuxCapabilityError {
@@ -99,7 +106,7 @@ impl TryFrom<String> for LinuxCapability {
 
 impl fmt::Display for LinuxCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PREFIX}{}", self.short_name())
+        write!(f, "{CAPABILITY_PREFIX}{}", self.short_name())
     }
 }
 
@@ -143,6 +150,9 @@ mod tests {
     fn the_running_kernel_has_no_more_capabilities() {
         let last = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap");
         let last = last.ok().and_then(|text| text.trim().parse::<usize>().ok());
-        assert!(last.is_none_or(|last| last < NAMES.len()), "{last:?}");
+        assert!(
+            last.is_none_or(|last| last < CAPABILITY_NAMES.len()),
+            "{last:?}"
+        );
     }
 }

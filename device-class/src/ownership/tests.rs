@@ -133,11 +133,11 @@ fn links_count_only_if_they_and_their_directories_are_roots() {
         found.map(|found| {
             (
                 found.path.strip_prefix(root).unwrap().to_owned(),
-                found.is_of_others,
+                found.can_others_replace,
             )
         })
     };
-    let at = |path: &str, is_of_others| (PathBuf::from(path), is_of_others);
+    let at = |path: &str, can_others_replace| (PathBuf::from(path), can_others_replace);
     assert_eq!(found("/d/link").unwrap(), at("secret", false));
     assert_eq!(found("/d/named").unwrap(), at("d/named", false));
     for (uid, mode) in [(4711, 0o755), (0, 0o775), (0, 0o1775)] {

@@ -15,22 +15,24 @@ use rooted_path::{
     is_root_or_this_user,
 };
 
-use super::{GROUP_OR_OTHERS_WRITE, LocatedFile, OwnershipError, is_on_read_only_mount, mode};
+use super::{
+    GROUP_OR_OTHERS_WRITE_MODE, LocatedFile, OwnershipError, is_on_read_only_mount, mode_bits,
+};
 
-const OTHERS_WRITE: u32 = 0o002;
+const OTHERS_WRITE_MODE: u32 = 0o002;
 
-/// A tree of the host in which files for containers are found, by these rules:
+/// The file tree of a host, in which files for containers are found by these rules:
 ///
-/// - No directory on the way may be one in which every user of the host can create
-///   files, such as /tmp, with the sticky bit or without: any of them can be the first
-///   to create what is under it.
-/// - Other owners of files and directories are accepted, because only root can have made them
-///   owners. But a symbolic link is followed only if the link and its directory belong to root, and
-///   a file with several names is accepted only in a directory that belongs to root. Otherwise the
-///   owner could give a container a file of somebody else.
+/// - A path through a directory in which every user of the host can create files, such as /tmp, is
+///   refused, even if the directory has the sticky bit: any user can be the first to create the
+///   file at the path.
+/// - Files and directories may have other owners than root, because only root can have changed the
+///   owner. But a symbolic link is followed only if the link and its directory belong to root, and
+///   a file with several hard links is accepted only in a directory that belongs to root. Otherwise
+///   the owner could give a container a file of another user.
 ///
-/// Each directory is looked up once: an existing one is opened and checked, and a missing one is
-/// remembered, because classes name many paths in directories that only other distributions have.
+/// Each directory is looked up only once: an existing directory stays open, and a missing one is
+/// recorded, because classes name many paths in directories that only other distributions have.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
@@ -41,7 +43,8 @@ pub struct Tree {
 #[derive(Debug, Clone)]
 enum DirectoryLookup {
     Found(Arc<LocatedFile>),
-    /// The file at this path does not exist: the directory, or one above it.
+    /// The directory does not exist. The path is that of the first missing directory: this one, or
+    /// one of its ancestors.
     Missing(PathBuf),
 }
 
@@ -59,11 +62,12 @@ impl DirectoryLookup {
 pub struct TreeFile {
     /// The directory of the file; `None` for the root of the tree.
     parent: Option<Arc<LocatedFile>>,
-    /// The path of the file without links. It begins with the path of the tree's root.
+    /// The path of the file, with symbolic links resolved. It begins with the path of the tree's
+    /// root.
     pub path: PathBuf,
     pub stat: FileStat,
-    /// Whether users other than root can put another file there.
-    pub is_of_others: bool,
+    /// Whether users other than root can replace the file by another one.
+    pub can_others_replace: bool,
 }
 
 impl TreeFile {
@@ -72,15 +76,15 @@ impl TreeFile {
     /// # Errors
     /// The file cannot be opened, or was replaced after it was found.
     pub fn open(&self) -> Result<Handle, OwnershipError> {
-        let failed = |error| OwnershipError::open(&self.path, error);
+        let to_error = |error| OwnershipError::open(&self.path, error);
         let file = match (&self.parent, self.path.file_name()) {
             (Some(parent), Some(name)) => {
                 openat(&parent.handle, name, HANDLE_NOFOLLOW, Mode::empty())
             }
             _ => open(&self.path, HANDLE, Mode::empty()),
         };
-        let handle = Handle::new(file.map_err(failed)?, &self.path)
-            .map_err(|error| OwnershipError::failed(&self.path, error))?;
+        let handle = Handle::new(file.map_err(to_error)?, &self.path)
+            .map_err(|error| OwnershipError::from_walk_error(&self.path, error))?;
         if handle.identity() == Identity::from_stat(&self.stat) {
             Ok(handle)
         } else {
@@ -102,79 +106,84 @@ impl Tree {
     /// Finds the file at `path`. Links are followed inside the tree.
     ///
     /// # Errors
-    /// Users other than root can decide which file is there, or its metadata cannot be read.
+    /// Users other than root can decide which file is at the path, or its metadata cannot be read.
     pub fn find(&self, path: &Path) -> Result<TreeFile, OwnershipError> {
-        let found = self.follow(path, &mut 0)?;
-        let TreeFile { path, stat, .. } = &found;
-        if found.is_of_others && FileKind::from_stat(stat) == FileKind::Regular && stat.st_nlink > 1
+        let file = self.follow(path, &mut 0)?;
+        let TreeFile { path, stat, .. } = &file;
+        if file.can_others_replace
+            && FileKind::from_stat(stat) == FileKind::Regular
+            && stat.st_nlink > 1
         {
             return Err(OwnershipError::Names { path: path.clone() });
         }
-        Ok(found)
+        Ok(file)
     }
 
-    fn follow(&self, path: &Path, links: &mut usize) -> Result<TreeFile, OwnershipError> {
-        let above = path.parent().unwrap_or(Path::new("/"));
+    /// Looks up a file, and follows links on the path. `link_count` is the number of links that
+    /// were followed so far.
+    fn follow(&self, path: &Path, link_count: &mut usize) -> Result<TreeFile, OwnershipError> {
+        let parent_path = path.parent().unwrap_or(Path::new("/"));
         let name = match path.components().next_back() {
             Some(Component::Normal(name)) => name,
             Some(Component::ParentDir) => {
-                let directory = self.directory(above, links)?;
-                let above = self.inside(&directory.path);
-                return self.follow(above.parent().unwrap_or(Path::new("/")), links);
+                let directory = self.find_directory(parent_path, link_count)?;
+                let parent_path = self.path_in_tree(&directory.path);
+                return self.follow(parent_path.parent().unwrap_or(Path::new("/")), link_count);
             }
             _ => {
-                let top = self.open_root()?;
+                let root = self.open_root()?;
                 return Ok(TreeFile {
                     parent: None,
-                    path: top.path.clone(),
-                    stat: *top.handle.stat(),
-                    is_of_others: false,
+                    path: root.path.clone(),
+                    stat: *root.handle.stat(),
+                    can_others_replace: false,
                 });
             }
         };
-        let parent = self.directory(above, links)?;
-        let mode = mode(&parent.handle);
-        if mode & OTHERS_WRITE != 0 && !is_on_read_only_mount(&parent.handle) {
+        let parent = self.find_directory(parent_path, link_count)?;
+        let mode = mode_bits(&parent.handle);
+        if mode & OTHERS_WRITE_MODE != 0 && !is_on_read_only_mount(&parent.handle) {
             let path = parent.path.clone();
             return Err(OwnershipError::Shared { path, mode });
         }
         let path = parent.path.join(name);
         let stat = fstatat(&parent.handle, name, AtFlags::AT_SYMLINK_NOFOLLOW)
             .map_err(|error| OwnershipError::open(&path, error))?;
-        let is_of_others = !can_only_root_change(&parent.handle);
+        let can_others_replace = !can_only_root_change(&parent.handle);
         if FileKind::from_stat(&stat) != FileKind::Symlink {
             return Ok(TreeFile {
                 parent: Some(parent),
                 path,
                 stat,
-                is_of_others,
+                can_others_replace,
             });
         }
-        // Root alone can replace the link between the two calls.
+        // The link cannot change between these checks and `readlinkat`, because only root can
+        // replace it.
         if !is_root_or_this_user(stat.st_uid)
-            || is_of_others
+            || can_others_replace
             || self.may_be_on_fuse(&stat, &parent)?
         {
             return Err(OwnershipError::Link { path });
         }
-        *links += 1;
-        if *links > MAX_LINKS {
+        *link_count += 1;
+        if *link_count > MAX_LINKS {
             return Err(OwnershipError::open(&path, nix::Error::ELOOP));
         }
         let target =
             readlinkat(&parent.handle, name).map_err(|error| OwnershipError::open(&path, error))?;
-        self.follow(&self.inside(&parent.path).join(target), links)
+        self.follow(&self.path_in_tree(&parent.path).join(target), link_count)
     }
 
-    fn directory(
+    fn find_directory(
         &self,
         path: &Path,
-        links: &mut usize,
+        link_count: &mut usize,
     ) -> Result<Arc<LocatedFile>, OwnershipError> {
-        if let Some(known) = self.directories.borrow().get(path) {
-            return known.clone().into_result();
+        if let Some(lookup) = self.directories.borrow().get(path) {
+            return lookup.clone().into_result();
         }
-        let lookup = match self.open_directory(path, links) {
+        let lookup = match self.open_directory(path, link_count) {
             Ok(directory) => DirectoryLookup::Found(directory),
             Err(OwnershipError::Open { path, error }) if error.kind() == ErrorKind::NotFound => {
                 DirectoryLookup::Missing(path)
@@ -189,36 +198,37 @@ impl Tree {
     fn open_directory(
         &self,
         path: &Path,
-        links: &mut usize,
+        link_count: &mut usize,
     ) -> Result<Arc<LocatedFile>, OwnershipError> {
-        let found = self.follow(path, links)?;
-        match found.parent {
+        let file = self.follow(path, link_count)?;
+        match file.parent {
             None => self.open_root(),
             Some(_) => Ok(Arc::new(LocatedFile {
-                handle: found.open()?,
-                path: found.path,
+                handle: file.open()?,
+                path: file.path,
             })),
         }
     }
 
     fn open_root(&self) -> Result<Arc<LocatedFile>, OwnershipError> {
-        if let Some(top) = self.directories.borrow().get(Path::new("/")) {
-            return top.clone().into_result();
+        if let Some(lookup) = self.directories.borrow().get(Path::new("/")) {
+            return lookup.clone().into_result();
         }
-        let opened = RootDir::open(&self.root, Resolver::Walk);
-        let handle = opened.and_then(|top| top.into_handle(&self.root));
+        let root_dir = RootDir::open(&self.root, Resolver::Walk);
+        let handle = root_dir.and_then(|dir| dir.into_handle(&self.root));
         let handle = handle.map_err(|error| OwnershipError::open(&self.root, error))?;
         let path = self.root.clone();
         Ok(Arc::new(LocatedFile { handle, path }))
     }
 
-    /// Converts the path of a found file to the path inside the tree.
-    fn inside(&self, found: &Path) -> PathBuf {
-        Path::new("/").join(found.strip_prefix(&self.root).unwrap_or(found))
+    /// Converts a path that begins with the path of the tree's root to a path inside the tree.
+    fn path_in_tree(&self, full_path: &Path) -> PathBuf {
+        let relative_path = full_path.strip_prefix(&self.root).unwrap_or(full_path);
+        Path::new("/").join(relative_path)
     }
 
-    /// Returns whether the link may be in a FUSE file system that is mounted in the tree. The owner
-    /// of such a link proves nothing, because the FUSE server of a user can report any owner.
+    /// Returns whether a link may be in a FUSE file system that is mounted in the tree. The owner
+    /// of such a link cannot be trusted, because the FUSE server of a user can report any owner.
     fn may_be_on_fuse(
         &self,
         link: &FileStat,
@@ -227,16 +237,16 @@ impl Tree {
         if link.st_dev == self.open_root()?.handle.stat().st_dev {
             return Ok(false);
         }
-        // A link is in the same file system as its directory, since nothing can be mounted on a
+        // A link is in the same file system as its directory, because nothing can be mounted on a
         // link.
-        let fs = fstatfs(&parent.handle);
-        Ok(fs.is_ok_and(|fs| fs.filesystem_type() == FUSE_SUPER_MAGIC))
+        let file_system = fstatfs(&parent.handle);
+        Ok(file_system.is_ok_and(|file_system| file_system.filesystem_type() == FUSE_SUPER_MAGIC))
     }
 }
 
-/// Returns whether root alone can create and replace names in a directory.
+/// Returns whether only root can create and replace files in a directory.
 fn can_only_root_change(directory: &Handle) -> bool {
-    let is_writable = mode(directory) & GROUP_OR_OTHERS_WRITE != 0;
+    let is_writable = mode_bits(directory) & GROUP_OR_OTHERS_WRITE_MODE != 0;
     is_root_or_this_user(directory.stat().st_uid)
         && (!is_writable || is_on_read_only_mount(directory))
 }

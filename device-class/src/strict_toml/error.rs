@@ -8,7 +8,7 @@ use crate::similar;
 /// An error of a value or key.
 ///
 /// The error is a pointer, because the functions that serde derives return it from hundreds of
-/// places: code that moves a pointer is much shorter than code that moves the fields.
+/// places, and moving a pointer needs less machine code than moving the fields.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(super) struct Error(Box<Details>);
@@ -18,11 +18,11 @@ pub(super) struct Error(Box<Details>);
 #[error("{message}")]
 pub(super) struct Details {
     /// The byte offset in the text, if it is known.
-    pub(super) at: Option<usize>,
+    pub(super) offset: Option<usize>,
     pub(super) message: String,
-    /// The correct form of the value, if it is likely to be known.
+    /// An example of the correct form, if one can be derived from the value.
     pub(super) example: Option<Example>,
-    /// Whether the message names the key already.
+    /// Whether the message already names the key, so that it is not put before the message.
     pub(super) names_key: bool,
     /// The key that is unknown in its table.
     pub(super) unknown_key: Option<String>,
@@ -35,9 +35,9 @@ pub(super) struct Details {
 pub(super) enum Example {
     /// The text of a value.
     Value(String),
-    /// A list of tables. With a header it has two brackets.
+    /// A list of tables, whose header is written in two brackets.
     ListOfTables,
-    /// One table. With a header it has one bracket.
+    /// One table, whose header is written in one bracket.
     Table,
 }
 
@@ -45,7 +45,7 @@ impl Error {
     #[cold]
     fn new(message: String) -> Self {
         Error(Box::new(Details {
-            at: None,
+            offset: None,
             message,
             example: None,
             names_key: false,
@@ -54,7 +54,7 @@ impl Error {
         }))
     }
 
-    /// Creates an error with a message that names the key.
+    /// Creates an error whose message already names the key.
     fn about_key(message: String) -> Self {
         let mut error = Error::new(message);
         error.0.names_key = true;
@@ -65,8 +65,9 @@ impl Error {
         &self.0
     }
 
-    /// Replaces the hint of an unknown key that is known before the first table of the file.
-    pub(super) fn for_misplaced_key(mut self) -> Self {
+    /// Replaces the message about a key that is unknown in its table, but known at the top of the
+    /// file.
+    pub(super) fn with_misplaced_key(mut self) -> Self {
         let key = self.0.unknown_key.as_deref().unwrap_or_default();
         self.0.message = format!(
             "unknown key `{key}` in this table; it belongs to the top of the file, before the \
@@ -75,15 +76,15 @@ impl Error {
         self
     }
 
-    /// Adds the correct form of the value, if it is likely to be known.
+    /// Sets the example of the correct form, if one can be derived from the value.
     pub(super) fn with_example(mut self, example: Option<Example>) -> Self {
         self.0.example = example;
         self
     }
 
     /// Sets the offset of the error, unless the error has one already.
-    pub(super) fn with_offset(mut self, at: usize) -> Self {
-        self.0.at.get_or_insert(at);
+    pub(super) fn with_offset(mut self, offset: usize) -> Self {
+        self.0.offset.get_or_insert(offset);
         self
     }
 }
@@ -102,19 +103,19 @@ impl de::Error for Error {
     }
 
     fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
-        let near = similar::find_most_similar(variant, known.iter().copied());
-        let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+        let similar_name = similar::find_most_similar(variant, known.iter().copied());
+        let hint = similar_name.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
         let known = known.join("`, `");
-        Error::new(format!("`{variant}` is none of `{known}`{near}"))
+        Error::new(format!("`{variant}` is none of `{known}`{hint}"))
     }
 
-    fn unknown_field(unknown: &str, known: &'static [&'static str]) -> Self {
-        let hint = match similar::find_most_similar(unknown, known.iter().copied()) {
-            Some(near) => format!(", did you mean `{near}`?"),
+    fn unknown_field(key: &str, known: &'static [&'static str]) -> Self {
+        let hint = match similar::find_most_similar(key, known.iter().copied()) {
+            Some(name) => format!(", did you mean `{name}`?"),
             None => format!("; known keys here: {}", known.join(", ")),
         };
-        let mut error = Error::about_key(format!("unknown key `{unknown}`{hint}"));
-        error.0.unknown_key = Some(unknown.to_owned());
+        let mut error = Error::about_key(format!("unknown key `{key}`{hint}"));
+        error.0.unknown_key = Some(key.to_owned());
         error.0.known_keys = known;
         error
     }
@@ -126,22 +127,22 @@ impl de::Error for Error {
 
 impl From<toml::de::Error> for Error {
     fn from(error: toml::de::Error) -> Self {
-        let own = Error::new(error.message().to_owned());
+        let new_error = Error::new(error.message().to_owned());
         match error.span() {
-            Some(span) => own.with_offset(span.start),
-            None => own,
+            Some(span) => new_error.with_offset(span.start),
+            None => new_error,
         }
     }
 }
 
 fn describe_mismatch(value: Unexpected<'_>, expected: &dyn Expected) -> String {
     let expected = expected.to_string();
-    let form = describe_expected(&expected);
-    format!("must be {form}, and is {}", describe(value))
+    let expected_form = describe_expected(&expected);
+    format!("must be {expected_form}, and is {}", describe_value(value))
 }
 
-/// Describes a value of a file.
-fn describe(value: Unexpected<'_>) -> String {
+/// Describes a value of a file for a message, in the words of TOML.
+fn describe_value(value: Unexpected<'_>) -> String {
     match value {
         Unexpected::Str(text) => format!("the text {}", quote(text)),
         Unexpected::Signed(number) => format!("the number {number}"),
@@ -153,7 +154,7 @@ fn describe(value: Unexpected<'_>) -> String {
     }
 }
 
-/// Translates the description of a Rust type, which serde generates, into the words of TOML.
+/// Translates serde's description of an expected Rust type into the words of TOML.
 fn describe_expected(expected: &str) -> &str {
     match expected {
         "a sequence" => "a list",
@@ -170,7 +171,8 @@ fn describe_expected(expected: &str) -> &str {
 }
 
 impl Example {
-    /// Returns the value in the expected form, if the form is one that a small change makes.
+    /// Returns the value in the expected form, if a small change of the value is enough, such as
+    /// quotes or brackets around it.
     pub(super) fn from_value(value: &DeValue<'_>, expected: &str) -> Option<Self> {
         let text = match (value, describe_expected(expected)) {
             (DeValue::Table(_), "a list") => return Some(Example::ListOfTables),
@@ -182,7 +184,7 @@ impl Example {
             }
             (DeValue::Integer(number), "a text in quotes") => match number.radix() {
                 10 => quote(number.as_str()),
-                // A mode is an octal number.
+                // An octal number without quotes is probably the mode of a node.
                 8 => quote(&format!("0{}", number.as_str())),
                 _ => return None,
             },
@@ -198,7 +200,8 @@ impl Example {
     }
 }
 
-/// Quotes a text as TOML does. A text with marks that TOML escapes is quoted literally.
+/// Quotes a text as TOML does. A text with characters that need an escape becomes a literal string
+/// in single quotes.
 fn quote(text: &str) -> String {
     if text.contains(['"', '\\']) && !text.contains('\'') {
         format!("'{text}'")

@@ -1,4 +1,5 @@
-//! Merges a file with the files that it extends. Values of the extending file win.
+//! Merges a file with the files that it extends. Values of the extending file take
+//! precedence.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -13,67 +14,67 @@ use super::value::Value;
 use super::{FileError, deserialize};
 
 /// The key by which a file names the class that it extends.
-pub(crate) const EXTENDS: &str = "extends";
+pub(crate) const EXTENDS_KEY: &str = "extends";
 
-/// One of several files that are merged into one.
+/// One of the files that are merged: a class file, or a file that it extends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layer<'t> {
     pub path: &'t Path,
     pub text: &'t str,
-    /// The value of the key [`EXTENDS`] by which the next layer was found, before the file was
-    /// parsed.
+    /// The value of the key [`EXTENDS_KEY`] that was found without parsing, and by which the next
+    /// layer was selected.
     pub extends: Option<&'t str>,
 }
 
-/// Parses files of which each extends the next one: tables are merged key by key, and any
-/// other value, also a list, replaces that of the next file. Lists are also changed by `[add]` and
-/// `[remove]`. An error names the file that is wrong.
+/// Parses files of which each extends the next one. Tables are merged key by key, and any other
+/// value, also a list, replaces the value of the next file. `[add]` and `[remove]` change the lists
+/// of the next file. An error names the file that has the mistake.
 pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<T, FileError> {
-    // The offsets of each text continue after those of the text before it, so that an offset
+    // Each text is indented by the length of all previous texts, so that the offset of an error
     // identifies the file.
-    let mut end = 0;
+    let mut next_start = 0;
     let texts = layers.iter().map(|layer| {
-        let begin = end;
-        end += layer.text.len() + 1;
-        let text = match begin {
+        let start = next_start;
+        next_start += layer.text.len() + 1;
+        let text = match start {
             0 => Cow::Borrowed(layer.text),
-            _ => Cow::Owned(format!("{:begin$}{}", "", layer.text)),
+            _ => Cow::Owned(format!("{:start$}{}", "", layer.text)),
         };
-        (begin, text)
+        (start, text)
     });
     let texts: Vec<_> = texts.collect();
-    let failed = |error: Error| {
+    let to_file_error = |error: Error| {
         let error = error.details();
-        let at = error.at.unwrap_or(0);
-        let mut places = layers.iter().zip(&texts).rev();
-        let place = places.find(|(_, (begin, _))| *begin <= at);
-        let (layer, begin) = place.map_or((&layers[0], 0), |(layer, (begin, _))| (layer, *begin));
-        let at = error.at.map(|_| (at - begin).min(layer.text.len()));
-        FileError::from_parse_error(layer.path, layer.text, at, error)
+        let offset = error.offset.unwrap_or(0);
+        let mut candidates = layers.iter().zip(&texts).rev();
+        let found = candidates.find(|(_, (start, _))| *start <= offset);
+        let (layer, start) = found.map_or((&layers[0], 0), |(layer, (start, _))| (layer, *start));
+        let layer_offset = error.offset.map(|_| (offset - start).min(layer.text.len()));
+        FileError::from_parse_error(layer.path, layer.text, layer_offset, error)
     };
     let mut tables = Vec::new();
     for (layer, (_, text)) in layers.iter().zip(&texts) {
-        let table = DeTable::parse(text).map_err(|error| failed(error.into()))?;
-        let extends = table.get_ref().get(EXTENDS);
+        let table = DeTable::parse(text).map_err(|error| to_file_error(error.into()))?;
+        let extends = table.get_ref().get(EXTENDS_KEY);
         if extends.map(|name| name.get_ref().as_str()) != layer.extends.map(Some) {
             let message = "write it at the beginning of a line, before all tables, as \
                            extends = \"CLASS\"";
             let (path, text) = (layer.path, layer.text);
-            return Err(FileError::of_key(path, text, EXTENDS, message.into()));
+            return Err(FileError::for_key(path, text, EXTENDS_KEY, message.into()));
         }
         tables.push(table);
     }
-    let mut merged: Option<Spanned<DeTable<'_>>> = None;
+    let mut merged_table: Option<Spanned<DeTable<'_>>> = None;
     for mut table in tables.into_iter().rev() {
-        if let Some(base) = merged {
-            let changes = ListChanges::take(table.get_mut());
+        if let Some(base) = merged_table {
+            let changes = ListChanges::take_from(table.get_mut());
             add_missing_keys(table.get_mut(), base.into_inner());
-            changes.apply(table.get_mut()).map_err(failed)?;
+            changes.apply(table.get_mut()).map_err(to_file_error)?;
         }
-        merged = Some(table);
+        merged_table = Some(table);
     }
-    let merged = merged.unwrap_or_else(|| Spanned::new(0..0, DeTable::new()));
-    deserialize(Value::of_table(merged)).map_err(failed)
+    let merged_table = merged_table.unwrap_or_else(|| Spanned::new(0..0, DeTable::new()));
+    deserialize(Value::from_table(merged_table)).map_err(to_file_error)
 }
 
 /// Adds the keys of `base` that the table lacks, also in nested tables.
@@ -83,9 +84,9 @@ fn add_missing_keys<'t>(table: &mut DeTable<'t>, base: DeTable<'t>) {
             None => {
                 table.insert(key, value);
             }
-            Some(DeValue::Table(own)) => {
-                if let DeValue::Table(of_base) = value.into_inner() {
-                    add_missing_keys(own, of_base);
+            Some(DeValue::Table(subtable)) => {
+                if let DeValue::Table(base_subtable) = value.into_inner() {
+                    add_missing_keys(subtable, base_subtable);
                 }
             }
             Some(_) => {}

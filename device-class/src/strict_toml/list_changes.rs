@@ -1,77 +1,80 @@
-//! Changes the lists of a file that another one extends: `[add]` and `[remove]` have the same keys
-//! as the file, and the items that are added to its lists or removed from them.
+//! Changes the lists of a file that another one extends. `[add]` and `[remove]` of the extending
+//! file have the same keys as the extended file, with the items that are added to its lists or
+//! removed from them.
 
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 use super::error::Error;
 
-pub(super) const ADD: &str = "add";
-pub(super) const REMOVE: &str = "remove";
+pub(super) const ADD_KEY: &str = "add";
+pub(super) const REMOVE_KEY: &str = "remove";
 
 /// The tables `[add]` and `[remove]` of a file.
 pub(super) struct ListChanges<'t> {
-    added: Option<Spanned<DeValue<'t>>>,
-    removed: Option<Spanned<DeValue<'t>>>,
+    added_items: Option<Spanned<DeValue<'t>>>,
+    removed_items: Option<Spanned<DeValue<'t>>>,
 }
 
 impl<'t> ListChanges<'t> {
-    /// Takes the tables out of a file.
-    pub(super) fn take(file: &mut DeTable<'t>) -> Self {
+    /// Removes the tables `[add]` and `[remove]` from a file and returns them.
+    pub(super) fn take_from(file: &mut DeTable<'t>) -> Self {
         ListChanges {
-            added: file.remove(ADD),
-            removed: file.remove(REMOVE),
+            added_items: file.remove(ADD_KEY),
+            removed_items: file.remove(REMOVE_KEY),
         }
     }
 
-    /// Changes the lists of `table`. An item that is removed twice, or that no list has, is an
-    /// error: it may be misspelled.
+    /// Changes the lists of `table`. It is an error if an item that is removed is not in its list,
+    /// because the item may be misspelled.
     pub(super) fn apply(self, table: &mut DeTable<'t>) -> Result<(), Error> {
-        if let Some(removed) = self.removed {
-            remove_from(table, into_table(removed, REMOVE)?)?;
+        if let Some(removed_items) = self.removed_items {
+            remove_items(table, into_table(removed_items, REMOVE_KEY)?)?;
         }
-        if let Some(added) = self.added {
-            add_to(table, into_table(added, ADD)?)?;
+        if let Some(added_items) = self.added_items {
+            add_items(table, into_table(added_items, ADD_KEY)?)?;
         }
         Ok(())
     }
 }
 
-fn new_error(at: usize, message: &str) -> Error {
-    <Error as serde::de::Error>::custom(message).with_offset(at)
+fn new_error(offset: usize, message: &str) -> Error {
+    <Error as serde::de::Error>::custom(message).with_offset(offset)
 }
 
 fn into_table<'t>(value: Spanned<DeValue<'t>>, key: &str) -> Result<DeTable<'t>, Error> {
-    let at = value.span().start;
+    let offset = value.span().start;
     match value.into_inner() {
         DeValue::Table(table) => Ok(table),
-        _ => Err(new_error(at, &format!("is not a table: write [{key}]"))),
+        _ => Err(new_error(offset, &format!("is not a table: write [{key}]"))),
     }
 }
 
 /// Adds the items of each list to the end of the list of the same name.
-fn add_to<'t>(table: &mut DeTable<'t>, added: DeTable<'t>) -> Result<(), Error> {
-    for (key, value) in added {
-        let at = value.span().start;
+fn add_items<'t>(table: &mut DeTable<'t>, added_items: DeTable<'t>) -> Result<(), Error> {
+    for (key, value) in added_items {
+        let offset = value.span().start;
         match (
             table.get_mut(&key).map(Spanned::get_mut),
             value.into_inner(),
         ) {
-            (Some(DeValue::Table(table)), DeValue::Table(added)) => add_to(table, added)?,
+            (Some(DeValue::Table(table)), DeValue::Table(added_items)) => {
+                add_items(table, added_items)?
+            }
             (Some(DeValue::Array(list)), DeValue::Array(items)) => {
                 items.into_iter().for_each(|item| list.push(item));
             }
             (None, value @ DeValue::Array(_)) => {
-                table.insert(key, Spanned::new(at..at, value));
+                table.insert(key, Spanned::new(offset..offset, value));
             }
-            (None, DeValue::Table(added)) => {
-                let mut new = DeTable::new();
-                add_to(&mut new, added)?;
-                table.insert(key, Spanned::new(at..at, DeValue::Table(new)));
+            (None, DeValue::Table(added_items)) => {
+                let mut subtable = DeTable::new();
+                add_items(&mut subtable, added_items)?;
+                table.insert(key, Spanned::new(offset..offset, DeValue::Table(subtable)));
             }
             _ => {
                 let message = "is not a list, so that nothing can be added to it";
-                return Err(new_error(at, message));
+                return Err(new_error(offset, message));
             }
         }
     }
@@ -79,14 +82,16 @@ fn add_to<'t>(table: &mut DeTable<'t>, added: DeTable<'t>) -> Result<(), Error> 
 }
 
 /// Removes the items of each list from the list of the same name.
-fn remove_from<'t>(table: &mut DeTable<'t>, removed: DeTable<'t>) -> Result<(), Error> {
-    for (key, value) in removed {
-        let at = value.span().start;
+fn remove_items<'t>(table: &mut DeTable<'t>, removed_items: DeTable<'t>) -> Result<(), Error> {
+    for (key, value) in removed_items {
+        let offset = value.span().start;
         match (
             table.get_mut(&key).map(Spanned::get_mut),
             value.into_inner(),
         ) {
-            (Some(DeValue::Table(table)), DeValue::Table(removed)) => remove_from(table, removed)?,
+            (Some(DeValue::Table(table)), DeValue::Table(removed_items)) => {
+                remove_items(table, removed_items)?
+            }
             (Some(DeValue::Array(list)), DeValue::Array(items)) => {
                 for item in items.iter() {
                     if !remove_item(list, item.get_ref()) {
@@ -96,87 +101,92 @@ fn remove_from<'t>(table: &mut DeTable<'t>, removed: DeTable<'t>) -> Result<(), 
                 }
             }
             (None, _) => {
-                return Err(new_error(at, "the class that is extended has no such list"));
+                return Err(new_error(
+                    offset,
+                    "the class that is extended has no such list",
+                ));
             }
             _ => {
                 let message = "is not a list, so that nothing can be removed from it";
-                return Err(new_error(at, message));
+                return Err(new_error(offset, message));
             }
         }
     }
     Ok(())
 }
 
-/// Removes an item, or the items of its lists from the tables that have its other values. Returns
-/// whether anything was removed.
+/// Removes an item from a list. If the item is a table with lists, the items of these lists are
+/// removed from each table of `list` that has the other values of the item. Returns whether
+/// anything was removed.
 fn remove_item<'t>(list: &mut DeArray<'t>, item: &DeValue<'t>) -> bool {
-    let inner: Vec<(&str, &DeArray<'t>)> = match item {
+    let inner_lists: Vec<(&str, &DeArray<'t>)> = match item {
         DeValue::Table(item) => item
             .iter()
             .filter_map(|(key, value)| Some((&**key.get_ref(), value.get_ref().as_array()?)))
             .collect(),
         _ => Vec::new(),
     };
-    if inner.is_empty() {
-        let before = list.len();
-        let all = std::mem::replace(list, DeArray::new()).into_iter();
-        *list = all
-            .filter(|known| !matches(known.get_ref(), item))
+    if inner_lists.is_empty() {
+        let previous_length = list.len();
+        let candidates = std::mem::replace(list, DeArray::new()).into_iter();
+        *list = candidates
+            .filter(|candidate| !matches_item(candidate.get_ref(), item))
             .collect();
-        return list.len() < before;
+        return list.len() < previous_length;
     }
-    let mut is_removed = false;
-    for known in list.iter_mut() {
-        let DeValue::Table(known) = known.get_mut() else {
+    let mut has_removed = false;
+    for candidate in list.iter_mut() {
+        let DeValue::Table(table) = candidate.get_mut() else {
             continue;
         };
-        if !has_values(known, item) {
+        if !has_values(table, item) {
             continue;
         }
-        for (key, items) in &inner {
-            let Some(DeValue::Array(list)) = known.get_mut(*key).map(Spanned::get_mut) else {
+        for (key, items) in &inner_lists {
+            let Some(DeValue::Array(list)) = table.get_mut(*key).map(Spanned::get_mut) else {
                 continue;
             };
             for item in items.iter() {
-                is_removed |= remove_item(list, item.get_ref());
+                has_removed |= remove_item(list, item.get_ref());
             }
         }
     }
-    is_removed
+    has_removed
 }
 
-/// Returns whether an item of a list is meant by `wanted`: an equal text, or a table with its
-/// values. A text also means the table that has it as one of its values, such as its path.
-fn matches(known: &DeValue<'_>, wanted: &DeValue<'_>) -> bool {
-    match (known, wanted) {
-        (DeValue::Table(known), DeValue::Table(_)) => has_values(known, wanted),
-        (DeValue::Table(known), DeValue::String(wanted)) => known
+/// Returns whether an item of a list matches the item that is to be removed: an equal value, or a
+/// table that has all values of the removed table. A removed text also matches a table that has it
+/// as a value, such as its path.
+fn matches_item(item: &DeValue<'_>, removed_item: &DeValue<'_>) -> bool {
+    match (item, removed_item) {
+        (DeValue::Table(table), DeValue::Table(_)) => has_values(table, removed_item),
+        (DeValue::Table(table), DeValue::String(text)) => table
             .values()
-            .any(|value| value.get_ref().as_str() == Some(wanted)),
-        _ => is_equal(known, wanted),
+            .any(|value| value.get_ref().as_str() == Some(text)),
+        _ => is_equal(item, removed_item),
     }
 }
 
-/// Returns whether a table has all values of `wanted` that are no lists.
-fn has_values(known: &DeTable<'_>, wanted: &DeValue<'_>) -> bool {
-    let DeValue::Table(wanted) = wanted else {
+/// Returns whether a table has all values of the table `removed_table`, except for its lists.
+fn has_values(table: &DeTable<'_>, removed_table: &DeValue<'_>) -> bool {
+    let DeValue::Table(removed_table) = removed_table else {
         return false;
     };
-    let mut values = wanted
+    let mut removed_values = removed_table
         .iter()
         .filter(|(_, value)| !value.get_ref().is_array());
-    values.all(|(key, value)| {
-        let known = known.get(key).map(Spanned::get_ref);
-        known.is_some_and(|known| matches(known, value.get_ref()))
+    removed_values.all(|(key, removed_value)| {
+        let value = table.get(key).map(Spanned::get_ref);
+        value.is_some_and(|value| matches_item(value, removed_value.get_ref()))
     })
 }
 
-fn is_equal(known: &DeValue<'_>, wanted: &DeValue<'_>) -> bool {
-    match (known, wanted) {
-        (DeValue::String(known), DeValue::String(wanted)) => known == wanted,
-        (DeValue::Boolean(known), DeValue::Boolean(wanted)) => known == wanted,
-        (DeValue::Integer(known), DeValue::Integer(wanted)) => {
-            (known.as_str(), known.radix()) == (wanted.as_str(), wanted.radix())
+fn is_equal(left: &DeValue<'_>, right: &DeValue<'_>) -> bool {
+    match (left, right) {
+        (DeValue::String(left), DeValue::String(right)) => left == right,
+        (DeValue::Boolean(left), DeValue::Boolean(right)) => left == right,
+        (DeValue::Integer(left), DeValue::Integer(right)) => {
+            (left.as_str(), left.radix()) == (right.as_str(), right.radix())
         }
         _ => false,
     }

@@ -15,49 +15,52 @@ use toml::de::{DeArray, DeInteger, DeString, DeTable, DeValue};
 
 use super::error::{Error, Example};
 
-/// The serde name of structs with a short form. The short form is a string in place of a table,
-/// and gives the value of the first key.
+/// The serde name of structs that accept a string in place of a table. The string is the value of
+/// the first key of the table.
 const TEXT_OR_TABLE: &str = "text or table";
 
+/// A value of a TOML file, with its byte offset in the text for errors.
 pub(super) struct Value<'de> {
-    at: usize,
+    offset: usize,
     value: DeValue<'de>,
 }
 
 impl<'de> Value<'de> {
-    pub(super) fn of_table(table: Spanned<DeTable<'de>>) -> Self {
+    pub(super) fn from_table(table: Spanned<DeTable<'de>>) -> Self {
         Value {
-            at: table.span().start,
+            offset: table.span().start,
             value: DeValue::Table(table.into_inner()),
         }
     }
 
     fn new(value: Spanned<DeValue<'de>>) -> Self {
         Value {
-            at: value.span().start,
+            offset: value.span().start,
             value: value.into_inner(),
         }
     }
 
-    /// Accepts a string `s` in place of a table, and reads it as the table `{ main = s }`. Other
-    /// values are returned unchanged.
-    fn with_main_key(self, main: &'static str) -> Self {
-        let Value { at, value } = self;
+    /// Converts a string `s` to the table `{ main_key = s }`. Other values are returned unchanged.
+    fn with_main_key(self, main_key: &'static str) -> Self {
+        let Value { offset, value } = self;
         let value = match value {
             DeValue::String(_) => {
-                let key = Spanned::new(at..at, DeString::from(main));
-                DeValue::Table(DeTable::from_iter([(key, Spanned::new(at..at, value))]))
+                let key = Spanned::new(offset..offset, DeString::from(main_key));
+                DeValue::Table(DeTable::from_iter([(
+                    key,
+                    Spanned::new(offset..offset, value),
+                )]))
             }
             other => other,
         };
-        Value { at, value }
+        Value { offset, value }
     }
 
     /// Creates the error for a value of an unexpected type.
-    fn is_not(&self, expected: &dyn de::Expected) -> Error {
+    fn type_error(&self, expected: &dyn de::Expected) -> Error {
         let unexpected = match &self.value {
             DeValue::String(text) => Unexpected::Str(text),
-            DeValue::Integer(number) => match signed(number) {
+            DeValue::Integer(number) => match to_i64(number) {
                 Some(number) => Unexpected::Signed(number),
                 None => Unexpected::Other("a number that is too large"),
             },
@@ -69,23 +72,24 @@ impl<'de> Value<'de> {
         };
         let error: Error = de::Error::invalid_type(unexpected, expected);
         let example = Example::from_value(&self.value, &expected.to_string());
-        error.with_example(example).with_offset(self.at)
+        error.with_example(example).with_offset(self.offset)
     }
 }
 
-fn signed(number: &DeInteger<'_>) -> Option<i64> {
+fn to_i64(number: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// Declares functions that accept one type of value and pass it to the visitor.
-macro_rules! of_kind {
+/// Declares functions of [`Deserializer`] that accept one type of TOML value and pass it to the
+/// visitor.
+macro_rules! deserialize_kinds {
     ($($function:ident: $kind:ident => $visit:expr;)*) => {$(
         fn $function<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
             match self.value {
                 DeValue::$kind(value) => {
-                    $visit(value, visitor).map_err(|error: Error| error.with_offset(self.at))
+                    $visit(value, visitor).map_err(|error: Error| error.with_offset(self.offset))
                 }
-                _ => Err(self.is_not(&visitor)),
+                _ => Err(self.type_error(&visitor)),
             }
         }
     )*};
@@ -94,7 +98,7 @@ macro_rules! of_kind {
 impl<'de> Deserializer<'de> for Value<'de> {
     type Error = Error;
 
-    of_kind! {
+    deserialize_kinds! {
         deserialize_bool: Boolean => |value, visitor: V| visitor.visit_bool(value);
         deserialize_str: String => |text: DeString<'de>, visitor: V| visitor.visit_str(&text);
         deserialize_seq: Array => |list: DeArray<'de>, visitor: V| visitor.visit_seq(Items(list.into_iter()));
@@ -106,14 +110,14 @@ impl<'de> Deserializer<'de> for Value<'de> {
 
     fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let number = match &self.value {
-            DeValue::Integer(number) => signed(number),
+            DeValue::Integer(number) => to_i64(number),
             _ => None,
         };
         match number {
             Some(number) => visitor
                 .visit_i64(number)
-                .map_err(|error: Error| error.with_offset(self.at)),
-            None => Err(self.is_not(&visitor)),
+                .map_err(|error: Error| error.with_offset(self.offset)),
+            None => Err(self.type_error(&visitor)),
         }
     }
 
@@ -124,8 +128,8 @@ impl<'de> Deserializer<'de> for Value<'de> {
             DeValue::Integer(_) => self.deserialize_i64(visitor),
             DeValue::Array(_) => self.deserialize_seq(visitor),
             DeValue::Table(_) => self.deserialize_map(visitor),
-            // No key of the schema has a float or a date as its value.
-            DeValue::Float(_) | DeValue::Datetime(_) => Err(self.is_not(&visitor)),
+            // No key of a class file or of config.toml has a float or a date as its value.
+            DeValue::Float(_) | DeValue::Datetime(_) => Err(self.type_error(&visitor)),
         }
     }
 
@@ -136,13 +140,14 @@ impl<'de> Deserializer<'de> for Value<'de> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let table = match keys {
-            [main, ..] if name == TEXT_OR_TABLE => self.with_main_key(main),
+            [main_key, ..] if name == TEXT_OR_TABLE => self.with_main_key(main_key),
             _ => self,
         };
         table.deserialize_map(visitor)
     }
 
-    /// Reads an enum from the name of its variant. No variant in a file has data.
+    /// Deserializes an enum from the name of its variant. Variants with data are not supported,
+    /// because no file has them.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -150,11 +155,11 @@ impl<'de> Deserializer<'de> for Value<'de> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let DeValue::String(name) = self.value else {
-            return Err(self.is_not(&visitor));
+            return Err(self.type_error(&visitor));
         };
         let name: StringDeserializer<Error> = name.into_owned().into_deserializer();
-        let visited = visitor.visit_enum(name);
-        visited.map_err(|error| error.with_offset(self.at))
+        let result = visitor.visit_enum(name);
+        result.map_err(|error| error.with_offset(self.offset))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -217,22 +222,22 @@ impl<'de> MapAccess<'de> for Entries<'de> {
             return Ok(None);
         };
         self.value = Some(Value::new(value));
-        let at = key.span().start;
+        let offset = key.span().start;
         let key = Value {
-            at,
+            offset,
             value: DeValue::String(key.into_inner()),
         };
         let key = seed
             .deserialize(key)
-            .map_err(|error| error.with_offset(at))?;
+            .map_err(|error| error.with_offset(offset))?;
         Ok(Some(key))
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
         let value = self.value.take();
         let value = value.ok_or_else(|| <Error as de::Error>::custom("a value without a key"))?;
-        let at = value.at;
+        let offset = value.offset;
         seed.deserialize(value)
-            .map_err(|error| error.with_offset(at))
+            .map_err(|error| error.with_offset(offset))
     }
 }

@@ -5,39 +5,41 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Format {
     Plain,
-    /// `03`: the value is padded with leading zeros to this width.
+    /// The format `03`, by which a value is padded with leading zeros to this width.
     Padded(usize),
-    /// `.3`: only this many characters from the beginning are kept.
+    /// The format `.3`, which keeps only this number of characters from the beginning of a value.
     First(usize),
-    /// `016x`: a decimal number is written in hexadecimal, with leading zeros to this width.
+    /// The format `016x`, which writes a decimal number in hexadecimal, with leading zeros to this
+    /// width.
     Hexadecimal(usize),
     Lower,
-    /// `label`: in lower case, with a dash for each run of other characters
-    /// than letters and digits, as allowed in a resource's name.
+    /// The format `label`, which makes a value a valid part of a resource's name: in lower case,
+    /// with a dash for each run of characters other than letters and digits.
     Label,
-    /// `base64`: hexadecimal bytes in the URL's base64 alphabet, without
+    /// The format `base64`, which writes hexadecimal bytes in the base64 alphabet for URLs, without
     /// padding (RFC 4648, section 5).
     Base64,
 }
 
 impl Format {
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let width = |digits: &str| digits.parse().ok().filter(|width| (1..=16).contains(width));
+        let parse_width =
+            |digits: &str| digits.parse().ok().filter(|width| (1..=16).contains(width));
         match text {
             "lower" => Some(Format::Lower),
             "label" => Some(Format::Label),
             "base64" => Some(Format::Base64),
             "x" => Some(Format::Hexadecimal(1)),
             _ => match (text.strip_prefix('.'), text.strip_suffix('x')) {
-                (Some(digits), _) => width(digits).map(Format::First),
-                (_, Some(digits)) => width(digits).map(Format::Hexadecimal),
-                _ => width(text).map(Format::Padded),
+                (Some(digits), _) => parse_width(digits).map(Format::First),
+                (_, Some(digits)) => parse_width(digits).map(Format::Hexadecimal),
+                _ => parse_width(text).map(Format::Padded),
             },
         }
     }
 
-    /// Formats a value. Returns `None` if the format does not apply to it, such as `016x` to a
-    /// text that is no number.
+    /// Formats a value. Returns `None` if the format does not apply to the value, such as `016x` to
+    /// a text that is not a number.
     pub(super) fn apply(self, value: &str) -> Option<Cow<'_, str>> {
         Some(match self {
             Format::Plain => value.into(),
@@ -56,25 +58,25 @@ impl Format {
                 let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
                 words.join("-").to_ascii_lowercase().into()
             }
-            Format::Base64 => base64(&hexadecimal(value)?).into(),
+            Format::Base64 => encode_base64(&decode_hexadecimal(value)?).into(),
         })
     }
 }
 
-/// Decodes hexadecimal digits to bytes. Returns `None` for an odd number of digits, and for any other
-/// character.
-pub(crate) fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
+/// Decodes hexadecimal digits to bytes. Returns `None` for an odd number of digits, and for any
+/// other character.
+pub(crate) fn decode_hexadecimal(digits: &str) -> Option<Vec<u8>> {
     if !digits.len().is_multiple_of(2) {
         return None;
     }
-    let digit = |c: u8| char::from(c).to_digit(16);
+    let digit_value = |c: u8| char::from(c).to_digit(16);
     let pairs = digits.as_bytes().chunks_exact(2);
     pairs
-        .map(|pair| u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).ok())
+        .map(|pair| u8::try_from(digit_value(pair[0])? << 4 | digit_value(pair[1])?).ok())
         .collect()
 }
 
-fn base64(bytes: &[u8]) -> String {
+fn encode_base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {

@@ -9,27 +9,28 @@ use std::fmt;
 use serde::Deserialize;
 
 use format::Format;
-pub(crate) use format::hexadecimal;
+pub(crate) use format::decode_hexadecimal;
 
 use crate::name::{AttributeName, NameError};
 
 /// The attributes of one device, by name.
 pub type Attributes = BTreeMap<AttributeName, String>;
 
-/// A text in which `{name}` is replaced by an attribute, optionally with a
-/// format: `{name:03}` with zeros up to that width, `{name:.3}` only the first
-/// characters, `{name:016x}` a number in hexadecimal, `{name:lower}` in lower
-/// case, `{name:label}` as part of a resource's name, `{name:base64}`
-/// hexadecimal bytes as base64 for URLs.
+/// A text in which `{name}` is replaced by the value of an attribute. A format
+/// may follow the name: `{name:03}` adds leading zeros up to that width,
+/// `{name:.3}` keeps only the first characters, `{name:016x}` writes a number in
+/// hexadecimal, `{name:lower}` writes lower case, `{name:label}` makes the value
+/// a part of a resource's name, and `{name:base64}` writes hexadecimal bytes as
+/// base64 for URLs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Template {
     text: String,
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Attribute { name: AttributeName, format: Format },
 }
@@ -66,31 +67,33 @@ impl Template {
     /// Returns the names of the attributes that the template uses.
     pub fn attributes(&self) -> impl Iterator<Item = &AttributeName> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Attribute { name, .. } => Some(name),
-            Part::Text(_) => None,
+            TemplatePart::Attribute { name, .. } => Some(name),
+            TemplatePart::Text(_) => None,
         })
     }
 
-    /// Returns whether the template can result in `text` with any attributes.
+    /// Returns whether the template can be filled in to `text` with some values of its attributes.
     pub fn may_become(&self, text: &str) -> bool {
-        let mut rest = text;
+        let mut remaining_text = text;
         let mut follows_attribute = false;
-        for (at, part) in self.parts.iter().enumerate() {
-            let Part::Text(literal) = part else {
+        for (index, part) in self.parts.iter().enumerate() {
+            let TemplatePart::Text(literal) = part else {
                 follows_attribute = true;
                 continue;
             };
-            let is_last = at + 1 == self.parts.len();
+            let is_last = index + 1 == self.parts.len();
             let start = match (follows_attribute, is_last) {
-                (false, _) => rest.starts_with(literal).then_some(0),
-                (true, false) => rest.find(literal),
-                (true, true) => rest.ends_with(literal).then(|| rest.len() - literal.len()),
+                (false, _) => remaining_text.starts_with(literal).then_some(0),
+                (true, false) => remaining_text.find(literal),
+                (true, true) => remaining_text
+                    .ends_with(literal)
+                    .then(|| remaining_text.len() - literal.len()),
             };
             let Some(start) = start else { return false };
-            rest = &rest[start + literal.len()..];
+            remaining_text = &remaining_text[start + literal.len()..];
             follows_attribute = false;
         }
-        follows_attribute || rest.is_empty()
+        follows_attribute || remaining_text.is_empty()
     }
 
     /// Fills in all attributes and returns the text.
@@ -98,25 +101,26 @@ impl Template {
     /// # Errors
     /// An attribute is missing, or its format does not apply to it.
     pub fn fill(&self, attributes: &Attributes) -> Result<String, TemplateError> {
-        let mut filled = String::with_capacity(self.text.len());
+        let mut filled_text = String::with_capacity(self.text.len());
         for part in &self.parts {
             match part {
-                Part::Text(text) => filled.push_str(text),
-                Part::Attribute { name, format } => {
+                TemplatePart::Text(text) => filled_text.push_str(text),
+                TemplatePart::Attribute { name, format } => {
                     let value = attributes.get(name).ok_or_else(|| TemplateError::Missing {
                         template: self.text.clone(),
                         name: name.clone(),
                     })?;
-                    let written = format.apply(value).ok_or_else(|| TemplateError::Value {
-                        template: self.text.clone(),
-                        name: name.clone(),
-                        value: crate::name::excerpt(value),
-                    })?;
-                    filled.push_str(&written);
+                    let formatted_value =
+                        format.apply(value).ok_or_else(|| TemplateError::Value {
+                            template: self.text.clone(),
+                            name: name.clone(),
+                            value: crate::name::excerpt(value),
+                        })?;
+                    filled_text.push_str(&formatted_value);
                 }
             }
         }
-        Ok(filled)
+        Ok(filled_text)
     }
 }
 
@@ -125,38 +129,38 @@ impl TryFrom<String> for Template {
 
     fn try_from(text: String) -> Result<Self, TemplateError> {
         let mut parts = Vec::new();
-        let mut rest = text.as_str();
-        while let Some(at) = rest.find(['{', '}']) {
-            let (before, brace) = rest.split_at(at);
-            if !before.is_empty() {
-                parts.push(Part::Text(before.to_owned()));
+        let mut remaining = text.as_str();
+        while let Some(brace_offset) = remaining.find(['{', '}']) {
+            let (text_before, from_brace) = remaining.split_at(brace_offset);
+            if !text_before.is_empty() {
+                parts.push(TemplatePart::Text(text_before.to_owned()));
             }
-            let end = match brace
+            let end = match from_brace
                 .strip_prefix('{')
                 .and_then(|inner| inner.find(['{', '}']))
             {
-                Some(end) if brace[1 + end..].starts_with('}') => 1 + end,
+                Some(end) if from_brace[1 + end..].starts_with('}') => 1 + end,
                 _ => return Err(TemplateError::Brace(text)),
             };
-            parts.push(attribute(&brace[1..end], &text)?);
-            rest = &brace[end + 1..];
+            parts.push(parse_attribute(&from_brace[1..end], &text)?);
+            remaining = &from_brace[end + 1..];
         }
-        if !rest.is_empty() {
-            parts.push(Part::Text(rest.to_owned()));
+        if !remaining.is_empty() {
+            parts.push(TemplatePart::Text(remaining.to_owned()));
         }
         Ok(Template { text, parts })
     }
 }
 
-fn attribute(inner: &str, text: &str) -> Result<Part, TemplateError> {
-    let (name, format) = match inner.split_once(':') {
-        None => (inner, Format::Plain),
+fn parse_attribute(attribute_text: &str, text: &str) -> Result<TemplatePart, TemplateError> {
+    let (name, format) = match attribute_text.split_once(':') {
+        None => (attribute_text, Format::Plain),
         Some((name, format)) => match Format::parse(format) {
             Some(format) => (name, format),
             None => return Err(TemplateError::Format(text.to_owned())),
         },
     };
-    Ok(Part::Attribute {
+    Ok(TemplatePart::Attribute {
         name: AttributeName::try_from(name.to_owned())?,
         format,
     })

@@ -21,8 +21,9 @@ use crate::name::{
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
-/// Describes a type that checks its value by the type from which it is parsed.
-macro_rules! read_from {
+/// Implements `JsonSchema` for types that validate their value: the schema of each is that of the
+/// type from which its value is converted.
+macro_rules! schema_from {
     ($($type:ty => $raw:ty),* $(,)?) => {
         $(impl JsonSchema for $type {
             fn schema_name() -> Cow<'static, str> {
@@ -38,7 +39,7 @@ macro_rules! read_from {
     };
 }
 
-read_from! {
+schema_from! {
     Access => String,
     AttributeName => String,
     CapabilityName => String,
@@ -72,8 +73,8 @@ read_from! {
     Timeout => Seconds,
 }
 
-/// Numbers within bounds.
-macro_rules! numbers {
+/// Declares types whose JSON Schema is an integer within bounds.
+macro_rules! number_types {
     ($($name:ident: $schema:tt),* $(,)?) => {
         $(struct $name;
         impl JsonSchema for $name {
@@ -90,25 +91,26 @@ macro_rules! numbers {
     };
 }
 
-numbers! {
+number_types! {
     One: { "const": 1 },
     Number: { "type": "integer", "minimum": 0, "maximum": u32::MAX },
     Count: { "type": "integer", "minimum": 1, "maximum": MAX_REPLICAS },
     Seconds: { "type": "integer", "minimum": 1, "maximum": MAX_CONTAINER_START.as_secs() },
 }
 
-/// The address at which a release has the schemas.
-const ADDRESS: &str = "https://raw.githubusercontent.com/boathook/boathook/main/device-class";
+/// The URL of the directory in which a release publishes the schemas.
+const SCHEMA_URL: &str = "https://raw.githubusercontent.com/boathook/boathook/main/device-class";
 
 #[test]
 fn the_schema_of_class_files_is_that_of_the_types() {
-    let mut schema = generate::<ClassSpec>("schema.json");
+    let mut schema = generate_schema::<ClassSpec>("schema.json");
     move_required_keys(&mut schema);
-    expect_test::expect_file!["../../../schema.json"].assert_eq(&write(&schema));
+    expect_test::expect_file!["../../../schema.json"].assert_eq(&to_json_text(&schema));
 }
 
-/// Generates the schema of a type. `file` is its name in the directory of this crate.
-pub(crate) fn generate<T: JsonSchema>(file: &str) -> Value {
+/// Generates the JSON Schema of a type. `file` is the name of the schema's file in the directory of
+/// this crate.
+pub(crate) fn generate_schema<T: JsonSchema>(file: &str) -> Value {
     let generator = SchemaSettings::draft07().into_generator();
     let mut schema = generator.into_root_schema_for::<T>().to_value();
     let Value::Object(definitions) = schema["definitions"].take() else {
@@ -122,12 +124,13 @@ pub(crate) fn generate<T: JsonSchema>(file: &str) -> Value {
     }
     schema = simplify(&schema, &definitions);
     schema["definitions"] = tables.into();
-    schema["$id"] = format!("{ADDRESS}/{file}").into();
+    schema["$id"] = format!("{SCHEMA_URL}/{file}").into();
     schema
 }
 
-/// Writes a schema. It is indented by tabs, because it is part of a program, which must be small.
-pub(crate) fn write(schema: &Value) -> String {
+/// Serializes a schema. It is indented by tabs instead of spaces, because the text becomes a part
+/// of the programs, which must be small.
+pub(crate) fn to_json_text(schema: &Value) -> String {
     let mut text = Vec::new();
     let formatter = PrettyFormatter::with_indent(b"\t");
     let mut writer = Serializer::with_formatter(&mut text, formatter);
@@ -135,25 +138,26 @@ pub(crate) fn write(schema: &Value) -> String {
     String::from_utf8(text).unwrap() + "\n"
 }
 
-/// Moves the lists of required keys into a condition that files without `extends` meet. A file that
-/// extends another one says only what differs. Tables in lists are not merged, and keep theirs.
+/// Moves the lists of required keys into a condition for files without `extends`, because a file
+/// that extends another one has only the keys that differ. Tables in lists are not merged with
+/// those of the other file, so they keep their required keys.
 fn move_required_keys(schema: &mut Value) {
     let (mut root, Value::Object(mut definitions)) = (schema.clone(), schema["definitions"].take())
     else {
         panic!("no definitions");
     };
-    let required = take_required_keys(&mut root, &mut definitions);
+    let required_keys = take_required_keys(&mut root, &mut definitions);
     *schema = root;
     schema["definitions"] = definitions.into();
     schema["if"] = json!({ "required": ["extends"] });
-    schema["else"] = required;
+    schema["else"] = required_keys;
 }
 
-/// Takes the lists of required keys out of a table and of the tables in it. Returns them in a schema
-/// of the same form.
+/// Removes the lists of required keys from the schema of a table and from those of its subtables.
+/// Returns them in a schema of the same form.
 fn take_required_keys(table: &mut Value, definitions: &mut Map<String, Value>) -> Value {
-    let mut taken = Map::new();
-    let mut inner = Map::new();
+    let mut required_schema = Map::new();
+    let mut subtables = Map::new();
     for (key, property) in table["properties"].as_object().into_iter().flatten() {
         let name = property["$ref"]
             .as_str()
@@ -164,30 +168,30 @@ fn take_required_keys(table: &mut Value, definitions: &mut Map<String, Value>) -
         }) else {
             continue;
         };
-        let required = take_required_keys(&mut definition, definitions);
+        let required_keys = take_required_keys(&mut definition, definitions);
         definitions.insert(name, definition);
-        if required != json!({}) {
-            inner.insert(key.clone(), required);
+        if required_keys != json!({}) {
+            subtables.insert(key.clone(), required_keys);
         }
     }
-    if let Some(required) = table
+    if let Some(required_keys) = table
         .as_object_mut()
         .and_then(|table| table.remove("required"))
     {
-        taken.insert("required".into(), required);
+        required_schema.insert("required".into(), required_keys);
     }
-    if !inner.is_empty() {
-        taken.insert("properties".into(), inner.into());
+    if !subtables.is_empty() {
+        required_schema.insert("properties".into(), subtables.into());
     }
-    taken.into()
+    required_schema.into()
 }
 
 fn is_table(definition: &Value) -> bool {
     definition.get("properties").is_some()
 }
 
-/// The schema as one writes it for TOML, which has no null. Names of types
-/// that are no tables are replaced by what they represent.
+/// Returns the schema without `null`, which TOML does not have. A reference to a type that is not a
+/// table is replaced by the schema of that type.
 fn simplify(schema: &Value, definitions: &Map<String, Value>) -> Value {
     match schema {
         Value::Array(items) => items
@@ -209,7 +213,7 @@ fn simplify_object(
             ("default" | "format" | "uniqueItems", _) => {}
             ("properties", Value::Object(keys)) => {
                 let keys = keys.iter();
-                let keys = keys.map(|(key, of)| (key.clone(), simplify(of, definitions)));
+                let keys = keys.map(|(key, value)| (key.clone(), simplify(value, definitions)));
                 plain_object.insert(key.clone(), Value::Object(keys.collect()));
             }
             ("description" | "title", Value::String(text)) => {
@@ -220,17 +224,18 @@ fn simplify_object(
                 plain_object.insert(key.clone(), kinds[0].clone());
             }
             ("anyOf" | "allOf", Value::Array(forms)) => {
-                let null = |form: &&Value| form["type"] != "null";
-                let forms: Vec<_> = forms.iter().filter(null).collect();
+                let is_not_null = |form: &&Value| form["type"] != "null";
+                let forms: Vec<_> = forms.iter().filter(is_not_null).collect();
                 match forms.as_slice() {
-                    [form] => merge(&mut plain_object, simplify(form, definitions)),
+                    [form] => merge_type_schema(&mut plain_object, simplify(form, definitions)),
                     forms => {
                         let forms = forms.iter().map(|form| simplify(form, definitions));
                         plain_object.insert(key.clone(), forms.collect());
                     }
                 }
             }
-            // The variants of the type are described with the key.
+            // Only the values of the variants are kept, because the description of the key
+            // describes them.
             ("oneOf", Value::Array(variants)) => {
                 let values = variants.iter().map(|variant| variant["const"].clone());
                 plain_object.insert("enum".into(), values.collect());
@@ -241,7 +246,7 @@ fn simplify_object(
                     table if is_table(table) => {
                         plain_object.insert(key.clone(), value.clone());
                     }
-                    other => merge(&mut plain_object, simplify(other, definitions)),
+                    other => merge_type_schema(&mut plain_object, simplify(other, definitions)),
                 }
             }
             _ => {
@@ -252,8 +257,9 @@ fn simplify_object(
     plain_object
 }
 
-/// Adds a type; the key's own description stays.
-fn merge(object: &mut Map<String, Value>, type_schema: Value) {
+/// Merges the schema of a type into the schema of a key. The description of the key is kept, and
+/// that of the type is dropped.
+fn merge_type_schema(object: &mut Map<String, Value>, type_schema: Value) {
     let Value::Object(type_schema) = type_schema else {
         return;
     };

@@ -1,4 +1,5 @@
-//! Checks that a followed device has the same id when it comes back.
+//! Checks the rules for followed devices. For example, a device must have the same id when it comes
+//! back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,8 +9,8 @@ use crate::name::AttributeName;
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
-/// The files of sysfs with a number that the kernel assigns anew when a device is plugged in again:
-/// the device number (`dev`), and the number on the USB bus (`devnum`).
+/// The names of sysfs files with a number that the kernel assigns anew when a device is plugged in
+/// again: the device number (`dev`), and the number on the USB bus (`devnum`).
 const NUMBER_FILES: [&str; 2] = ["dev", "devnum"];
 
 /// Refuses `announce` without `follow`, because only followed devices are announced.
@@ -37,21 +38,21 @@ pub(super) fn check_late(spec: &ClassSpec) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// Refuses an id of a followed device that contains a number which the kernel assigns anew when
-/// the device comes back.
+/// Refuses an id of a followed device if it contains a number of the device's nodes that the kernel
+/// assigns anew when the device is plugged in again.
 pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRule> {
     if !spec.follow {
         return Ok(());
     }
-    let numbers = Numbers::from_source(source);
+    let numbers = AssignedNumbers::from_source(source);
     let nodes = spec.device.nodes.iter().chain(&source.nodes);
-    let of_nodes: BTreeSet<_> = nodes
-        .flat_map(|node| numbers.numbers_in_template(node.path.template()))
+    let numbers_of_nodes: BTreeSet<_> = nodes
+        .flat_map(|node| numbers.list_numbers_in_template(node.path.template()))
         .collect();
     let template = &spec.device.id;
-    let mut of_id = numbers.numbers_in_template(template);
+    let mut numbers_of_id = numbers.list_numbers_in_template(template);
     let id = template.to_string();
-    match of_id.find(|name| of_nodes.contains(name)) {
+    match numbers_of_id.find(|name| numbers_of_nodes.contains(name)) {
         Some(name) => Err(BrokenRule::new(
             id.as_str(),
             format!(
@@ -64,42 +65,42 @@ pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRu
     }
 }
 
-/// The attributes whose values contain a number that the kernel assigns anew. Each is listed with
-/// the attributes from which these numbers come.
-struct Numbers<'s>(BTreeMap<&'s AttributeName, BTreeSet<&'s AttributeName>>);
+/// The attributes whose values contain a number that the kernel assigns anew when a device is
+/// plugged in again, by name. The value is the set of the attributes from which these numbers come.
+struct AssignedNumbers<'s>(BTreeMap<&'s AttributeName, BTreeSet<&'s AttributeName>>);
 
-impl<'s> Numbers<'s> {
+impl<'s> AssignedNumbers<'s> {
     fn from_source(source: &'s Source) -> Self {
-        let captured = source.path.iter().flat_map(|path| path.numbers());
-        let captured = captured.map(|name| (name, BTreeSet::from([name])));
-        let mut numbers = Numbers(captured.collect());
+        let captures = source.path.iter().flat_map(|path| path.number_captures());
+        let captures = captures.map(|name| (name, BTreeSet::from([name])));
+        let mut numbers = AssignedNumbers(captures.collect());
         for attribute in &source.attributes {
             let Origin::Text { name, text, .. } = &attribute.origin else {
                 continue;
             };
-            let contained = match text {
+            let numbers_in_value = match text {
                 Text::Value(template) | Text::Formula(template) => {
-                    numbers.numbers_in_template(template).collect()
+                    numbers.list_numbers_in_template(template).collect()
                 }
-                Text::File { file, key: None } if is_number(file) => BTreeSet::from([name]),
+                Text::File { file, key: None } if is_number_file(file) => BTreeSet::from([name]),
                 _ => BTreeSet::new(),
             };
-            numbers.0.insert(name, contained);
+            numbers.0.insert(name, numbers_in_value);
         }
         numbers
     }
 
-    fn numbers_in_template<'n>(
+    fn list_numbers_in_template<'n>(
         &'n self,
         template: &'n Template,
     ) -> impl Iterator<Item = &'s AttributeName> {
         let attributes = template.attributes();
-        let known = attributes.filter_map(|name| self.0.get(name));
-        known.flatten().copied()
+        let numbers = attributes.filter_map(|name| self.0.get(name));
+        numbers.flatten().copied()
     }
 }
 
-fn is_number(file: &Template) -> bool {
+fn is_number_file(file: &Template) -> bool {
     let file = file.to_string();
     let name = Path::new(&file).file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| NUMBER_FILES.contains(&name))

@@ -1,17 +1,17 @@
 //! Checks rules that concern several values of a class file together.
 
 mod follow;
-mod known;
+mod known_attributes;
 mod parts;
 mod sharing;
 
 use crate::inserted;
 use follow::{check_announcement, check_id, check_late};
-use known::KnownAttributes;
+use known_attributes::KnownAttributes;
 use sharing::check_sharing;
 
-use super::health::{ExpectedOutput, HealthTest, Part};
-use super::{ClassConfig, ClassSpec, DeviceFilter, Ends, Mask, Source, UnclaimedHardware};
+use super::health::{ExpectedOutput, HealthTest, OutputPart};
+use super::{ClassConfig, ClassSpec, DeviceFilter, LinkPeers, Mask, Source, UnclaimedHardware};
 use crate::name::{
     AttributeName, CapabilityName, EnvName, ResourceName, excerpt, is_reserved_name,
 };
@@ -30,64 +30,70 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
         return Err(BrokenRule::new(None, message));
     }
     parts::check(spec)?;
-    let mut host = KnownAttributes::default();
-    host.add_sources(&spec.attributes)?;
-    check_labels(spec, host.clone())?;
+    let mut host_attributes = KnownAttributes::default();
+    host_attributes.add_sources(&spec.attributes)?;
+    check_labels(spec, host_attributes.clone())?;
     for (number, source) in spec.discover.iter().enumerate() {
-        let known = known_attributes_of_source(source, host.clone());
-        let known = known.map_err(|error| error.in_table("[[discover]]", number))?;
-        let checked = check_device(spec, source, &known).and_then(|()| check_id(spec, source));
-        checked.map_err(|error| error.in_table("[device]", 0))?;
-        parts::check_source(spec, source, &known)?;
+        let known_attributes = known_attributes_of_source(source, host_attributes.clone());
+        let known_attributes =
+            known_attributes.map_err(|error| error.in_table("[[discover]]", number))?;
+        let result =
+            check_device(spec, source, &known_attributes).and_then(|()| check_id(spec, source));
+        result.map_err(|error| error.in_table("[device]", 0))?;
+        parts::check_source(spec, source, &known_attributes)?;
     }
     for (number, unclaimed) in spec.unclaimed.iter().enumerate() {
-        let checked = check_unclaimed(unclaimed, host.clone());
-        checked.map_err(|error| error.in_table("[[unclaimed]]", number))?;
+        let result = check_unclaimed(unclaimed, host_attributes.clone());
+        result.map_err(|error| error.in_table("[[unclaimed]]", number))?;
     }
     let directories = spec.library_directories.iter();
     let directories = directories.chain(&spec.program_directories);
-    host.check_paths(directories.map(Some), &None)?;
-    let host = KnownAttributes {
-        is_of_edits: true,
-        ..host
+    host_attributes.check_paths(directories.map(Some), &None)?;
+    let host_attributes = KnownAttributes {
+        is_edits_table: true,
+        ..host_attributes
     };
     for (number, edits) in spec.edits.iter().enumerate() {
-        let checked = host.check_edits(edits);
-        checked.map_err(|error| error.in_table("[[edits]]", number))?;
+        let result = host_attributes.check_edits(edits);
+        result.map_err(|error| error.in_table("[[edits]]", number))?;
     }
     Ok(())
 }
 
-/// Checks that a device of some source has each attribute that `[labels]` uses. A device that lacks
-/// the attribute has no label. A class that extends another one may find devices in another way,
-/// and cannot remove the labels of that class.
-fn check_labels(spec: &ClassSpec, host: KnownAttributes) -> Result<(), BrokenRule> {
+/// Checks that at least one source has each attribute that `[labels]` uses. A class that extends
+/// another one is not checked: its sources may lack these attributes, and it cannot remove the
+/// other class's labels. A device that lacks an attribute of a label does not get that label.
+fn check_labels(spec: &ClassSpec, host_attributes: KnownAttributes) -> Result<(), BrokenRule> {
     if spec.extends.is_some() {
         return Ok(());
     }
-    let mut known = host.clone();
+    let mut known_attributes = host_attributes.clone();
     for source in &spec.discover {
-        let of_source = known_attributes_of_source(source, host.clone())?;
-        known.names.extend(of_source.names);
+        let source_attributes = known_attributes_of_source(source, host_attributes.clone())?;
+        known_attributes.names.extend(source_attributes.names);
     }
     let mut labels = spec.labels.values();
     labels
-        .try_for_each(|label| known.check_template(&label.value))
+        .try_for_each(|label| known_attributes.check_template(&label.value))
         .map_err(|error| error.in_table("[labels]", 0))
 }
 
 /// Checks `only` and `except` of config.toml. An attribute that no device of the class has is a
 /// mistake, and so is a word such as `all` that names no single device.
 pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<(), BrokenRule> {
-    let mut known = KnownAttributes::default();
-    known.add_sources(&spec.attributes)?;
-    let host = known.clone();
+    let mut known_attributes = KnownAttributes::default();
+    known_attributes.add_sources(&spec.attributes)?;
+    let host_attributes = known_attributes.clone();
     for source in &spec.discover {
-        known
+        known_attributes
             .names
-            .append(&mut known_attributes_of_source(source, host.clone())?.names);
+            .append(&mut known_attributes_of_source(source, host_attributes.clone())?.names);
     }
-    let filters = settings.only.iter().flatten().chain(&settings.except);
+    let filters = settings
+        .allowed_devices
+        .iter()
+        .flatten()
+        .chain(&settings.except);
     for filter in filters {
         match filter {
             DeviceFilter::Name(name) if is_reserved_name(name) => {
@@ -98,9 +104,12 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
                 return Err(BrokenRule::new(None, message));
             }
             DeviceFilter::Name(_) => {}
-            DeviceFilter::Attributes(wanted) => {
-                if let Some(name) = wanted.keys().find(|name| !known.names.contains(*name)) {
-                    return Err(known.unknown_attribute(name, "only or except"));
+            DeviceFilter::Attributes(values) => {
+                if let Some(name) = values
+                    .keys()
+                    .find(|name| !known_attributes.names.contains(*name))
+                {
+                    return Err(known_attributes.unknown_attribute_error(name, "only or except"));
                 }
             }
         }
@@ -108,8 +117,8 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
     Ok(())
 }
 
-/// Checks the name of the resource by the kubelet's rules. Attributes in the template are
-/// assumed to have valid values.
+/// Checks the name of the resource by the kubelet's rules. A sample value is filled in for each
+/// attribute of the template, because the real values are known only on a host.
 fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
     let sample_value = |name: &AttributeName| (name.clone(), "aa".to_owned());
     let sample_values = inserted(resource.attributes().map(sample_value));
@@ -119,36 +128,37 @@ fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
     }
 }
 
-/// Checks a name that was written as `resource`.
+/// Checks the name of a resource. `resource` is the text in the class file, which may be a
+/// template, and `name` is the text with sample values filled in.
 fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
-    let wrong = |reason: String| Err(BrokenRule::new(resource, reason));
+    let refuse = |reason: String| Err(BrokenRule::new(resource, reason));
     let text = excerpt(resource);
     let is_template = name != resource;
     let name = match ResourceName::try_from(name) {
         Ok(name) => name,
         Err(error) if is_template => {
-            return wrong(format!(
+            return refuse(format!(
                 "resource `{text}` with examples of its attributes: {error}; write it as \
                  vendor.example/chip"
             ));
         }
-        Err(error) => return wrong(format!("{error}; write it as vendor.example/chip")),
+        Err(error) => return refuse(format!("{error}; write it as vendor.example/chip")),
     };
     let domain = name.as_str().split('/').next().unwrap_or_default();
     if domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") {
-        return wrong(format!(
+        return refuse(format!(
             "resource `{text}` has a domain that Kubernetes reserves; use your own"
         ));
     }
-    let ends_well = |part: &str| {
-        let fits = |c: char| c.is_ascii_alphanumeric();
-        part.starts_with(fits) && part.ends_with(fits)
+    let has_valid_ends = |part: &str| {
+        let is_alphanumeric = |c: char| c.is_ascii_alphanumeric();
+        part.starts_with(is_alphanumeric) && part.ends_with(is_alphanumeric)
     };
     let mut parts = domain.split('.').chain(name.as_str().split('/').skip(1));
-    if parts.all(ends_well) {
+    if parts.all(has_valid_ends) {
         Ok(())
     } else {
-        wrong(format!(
+        refuse(format!(
             "each part of resource `{text}` has to begin and end with a letter or a digit"
         ))
     }
@@ -157,74 +167,75 @@ fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
 /// Checks `count_resource`, which must differ from the resource of the class.
 fn check_count_resource(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let sharing = spec.sharing.as_ref();
-    let Some(count) = sharing.and_then(|sharing| sharing.count_resource.as_ref()) else {
+    let Some(template) = sharing.and_then(|sharing| sharing.count_resource.as_ref()) else {
         return Ok(());
     };
-    let count = count.to_string();
-    if spec.may_offer(&count) {
+    let name = template.to_string();
+    if spec.may_offer(&name) {
         Err(BrokenRule::new(
-            count.as_str(),
-            format!("count_resource `{count}` is the name of the devices' resource"),
+            name.as_str(),
+            format!("count_resource `{name}` is the name of the devices' resource"),
         ))
     } else {
         // A name without braces is not a template, so it can be checked here for all hosts.
-        check_resource_name(&count, count.clone())
+        check_resource_name(&name, name.clone())
     }
 }
 
-/// Returns whether images, engines or loaders use a variable. If such a variable were a request,
-/// every container would be refused.
-fn is_reserved(variable: &EnvName) -> bool {
-    const RESERVED: [&str; 9] = [
+/// Returns whether images, engines or loaders use a variable for another purpose. A class must not
+/// use such a variable for requests: most containers have it, and each of them would be refused for
+/// an invalid request.
+fn is_reserved_variable(variable: &EnvName) -> bool {
+    const RESERVED_NAMES: [&str; 9] = [
         "HOME", "HOSTNAME", "LANG", "PATH", "PWD", "SHELL", "SHLVL", "TERM", "USER",
     ];
     let name = variable.as_str();
-    let reserved = |prefix: &&str| name.starts_with(prefix);
-    RESERVED.contains(&name) || ["LD_", "LC_", "KUBERNETES_"].iter().any(reserved)
+    let has_prefix = |prefix: &&str| name.starts_with(prefix);
+    RESERVED_NAMES.contains(&name) || ["LD_", "LC_", "KUBERNETES_"].iter().any(has_prefix)
 }
 
 fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let request = &spec.request;
-    let others = [&request.capabilities_env, &request.lists_env];
-    let others = others.into_iter().flatten();
-    let mut variables = [&request.env].into_iter().chain(others);
-    if let Some(reserved) = variables.find(|name| is_reserved(name)) {
+    let optional_variables = [&request.capabilities_env, &request.lists_env];
+    let optional_variables = optional_variables.into_iter().flatten();
+    let mut variables = [&request.env].into_iter().chain(optional_variables);
+    if let Some(reserved) = variables.find(|name| is_reserved_variable(name)) {
         let message = format!(
             "`{reserved}` is a variable that containers have for another purpose; choose a name \
              such as MYCHIP_VISIBLE_DEVICES"
         );
         return Err(BrokenRule::new(reserved.as_str(), message));
     }
-    let (chosen, exceptions) = (spec.capabilities(), spec.exceptions());
-    let used = chosen.union(&exceptions).next();
-    if let (None, Some(name)) = (&request.capabilities_env, used) {
+    let (capabilities, exceptions) = (spec.capabilities(), spec.exceptions());
+    let first_capability = capabilities.union(&exceptions).next();
+    if let (None, Some(name)) = (&request.capabilities_env, first_capability) {
         let message =
             format!("`{name}` is a capability, but [request] has no capabilities_env to choose it");
         return Err(BrokenRule::new(name.as_str(), message));
     }
-    let unknown = |name: &&CapabilityName| !chosen.contains(*name);
-    if let Some(name) = request.default_capabilities.iter().find(unknown) {
+    let is_unknown = |name: &&CapabilityName| !capabilities.contains(*name);
+    if let Some(name) = request.default_capabilities.iter().find(is_unknown) {
         let message = format!("the default capability `{name}` has no [[edits]] of its own");
         return Err(BrokenRule::new(name.as_str(), message));
     }
     let has_lists = spec.edits.iter().any(|e| e.files_listed_in.is_some());
-    let named_by = match &request.lists_env {
+    let lists_key = match &request.lists_env {
         Some(_) => Some("lists_env"),
         None => (!request.default_lists.is_empty()).then_some("default_lists"),
     };
-    let alone = match (has_lists, named_by) {
+    let unpaired_key = match (has_lists, lists_key) {
         (true, None) => Some("files_listed_in"),
         (false, key) => key,
         (true, Some(_)) => None,
     };
-    if alone.is_some() {
+    if unpaired_key.is_some() {
         let message =
             "`files_listed_in` of [[edits]] goes with `lists_env` or `default_lists` of [request]";
-        return Err(BrokenRule::new(alone, message));
+        return Err(BrokenRule::new(unpaired_key, message));
     }
-    let implied = request.implies.values().flatten();
-    let mut names = request.implies.keys().chain(implied);
-    match names.find(|name| unknown(name) && !exceptions.contains(*name)) {
+    let implied_capabilities = request.implies.values().flatten();
+    let mut names = request.implies.keys().chain(implied_capabilities);
+    match names.find(|name| is_unknown(name) && !exceptions.contains(*name)) {
         Some(name) => Err(BrokenRule::new(
             name.as_str(),
             format!(
@@ -235,35 +246,37 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
     }
 }
 
-/// Refuses what cannot be done with network interfaces. Each is in one network namespace at a time,
-/// and only the hook moves them.
+/// Refuses `follow` and `[sharing]` in a class with network interfaces. An interface is in one
+/// network namespace at a time, and is moved only by the hook, when a container starts.
 fn check_net_device(spec: &ClassSpec) -> Result<(), BrokenRule> {
-    let other = match (spec.follow, &spec.sharing) {
+    let conflicting_setting = match (spec.follow, &spec.sharing) {
         (true, _) => "`follow = true`: a network interface is moved when a container starts",
         (_, Some(_)) => "[sharing]: a network interface is in one container at a time",
         _ => return Ok(()),
     };
-    let message = format!("`netdev` in [device] does not go with {other}");
+    let message = format!("`netdev` in [device] does not go with {conflicting_setting}");
     Err(BrokenRule::new("netdev", message))
 }
 
 fn check_unclaimed(
     unclaimed: &UnclaimedHardware,
-    mut known: KnownAttributes,
+    mut known_attributes: KnownAttributes,
 ) -> Result<(), BrokenRule> {
-    known.names.extend(unclaimed.path.captures().cloned());
-    known.add_sources(&unclaimed.attributes)?;
-    known.check_conditions(&unclaimed.require)?;
-    known.check_template(&unclaimed.report)
+    known_attributes
+        .names
+        .extend(unclaimed.path.captures().cloned());
+    known_attributes.add_sources(&unclaimed.attributes)?;
+    known_attributes.check_conditions(&unclaimed.require)?;
+    known_attributes.check_template(&unclaimed.report)
 }
 
 fn known_attributes_of_source(
     source: &Source,
-    mut known: KnownAttributes,
+    mut known_attributes: KnownAttributes,
 ) -> Result<KnownAttributes, BrokenRule> {
     match (&source.path, source.count) {
-        (Some(path), None) => known.names.extend(path.captures().cloned()),
-        (None, Some(_)) => known
+        (Some(path), None) => known_attributes.names.extend(path.captures().cloned()),
+        (None, Some(_)) => known_attributes
             .names
             .extend(AttributeName::try_from("index".to_owned()).ok()),
         _ => {
@@ -271,15 +284,15 @@ fn known_attributes_of_source(
             return Err(BrokenRule::new("[[discover]]", message));
         }
     }
-    known.add_sources(&source.attributes)?;
-    known.check_conditions(&source.require)?;
-    Ok(known)
+    known_attributes.add_sources(&source.attributes)?;
+    known_attributes.check_conditions(&source.require)?;
+    Ok(known_attributes)
 }
 
 fn check_device(
     spec: &ClassSpec,
     source: &Source,
-    known: &KnownAttributes,
+    known_attributes: &KnownAttributes,
 ) -> Result<(), BrokenRule> {
     let device = &spec.device;
     if let Some(numa) = &device.numa {
@@ -309,56 +322,58 @@ fn check_device(
     ];
     let templates = templates.into_iter().flatten();
     for template in templates.chain(&device.aliases).chain(device.env.values()) {
-        known.check_template(template)?;
+        known_attributes.check_template(template)?;
     }
     if let Some(links) = &device.links {
-        known.check_template(&links.name)?;
-        if let Ends::Fact(key) = &links.ends {
-            known.check_template(key)?;
+        known_attributes.check_template(&links.name)?;
+        if let LinkPeers::Fact(key) = &links.peers {
+            known_attributes.check_template(key)?;
         }
     }
     if let Some(requirements) = &spec.request.requirements {
         let mut values = requirements.values.values();
-        values.try_for_each(|value| known.check_template(value))?;
-        let within = requirements.warn_within_major.as_ref();
-        if let Some(name) = within.filter(|name| !requirements.values.contains_key(name)) {
+        values.try_for_each(|value| known_attributes.check_template(value))?;
+        let version_name = requirements.warn_within_major.as_ref();
+        if let Some(name) = version_name.filter(|name| !requirements.values.contains_key(name)) {
             let name = name.as_str();
             let message = format!("warn_within_major `{name}` is not a name in `values`");
             return Err(BrokenRule::new(None, message));
         }
     }
-    known.check_nodes(&device.nodes)?;
-    known.check_nodes(&source.nodes)?;
+    known_attributes.check_nodes(&device.nodes)?;
+    known_attributes.check_nodes(&source.nodes)?;
     if let Some(netdev) = &device.netdev {
-        known.check_net_device(netdev)?;
+        known_attributes.check_net_device(netdev)?;
         check_net_device(spec)?;
     }
-    known.check_files(&device.files)?;
-    known.check_directories(&device.directories)?;
+    known_attributes.check_files(&device.files)?;
+    known_attributes.check_directories(&device.directories)?;
     let masks: Vec<&Mask> = spec.edits.iter().flat_map(|edits| &edits.masks).collect();
     let mut texts = masks.iter().flat_map(|mask| &mask.texts);
-    texts.try_for_each(|text| known.check_template(&text.bit))?;
-    for shown in device.unmask.iter().chain(&source.unmask) {
-        known.check_masked(&shown.path, &shown.for_each, &masks)?;
+    texts.try_for_each(|text| known_attributes.check_template(&text.bit))?;
+    for unmask in device.unmask.iter().chain(&source.unmask) {
+        known_attributes.check_masked_path(&unmask.path, &unmask.for_each, &masks)?;
     }
-    known.check_preparation(spec)?;
+    known_attributes.check_preparation(spec)?;
     for check in device.health.iter().chain(&source.health) {
         match &check.test {
             HealthTest::Value { value: text, .. }
             | HealthTest::File { file: text, .. }
-            | HealthTest::Unlogged { line: text, .. } => {
-                known.check_template(text)?;
+            | HealthTest::NoLoggedFault {
+                line_prefix: text, ..
+            } => {
+                known_attributes.check_template(text)?;
             }
             HealthTest::Program(program) => {
-                let regex = match &program.prints {
+                let regex = match &program.expected_output {
                     Some(ExpectedOutput {
-                        part: Part::Match(regex),
+                        part: OutputPart::Match(regex),
                         ..
                     }) => Some(regex),
                     _ => None,
                 };
                 let mut texts = program.command.iter().chain(regex);
-                texts.try_for_each(|text| known.check_template(text))?;
+                texts.try_for_each(|text| known_attributes.check_template(text))?;
             }
             HealthTest::Exists(_) => {}
         }

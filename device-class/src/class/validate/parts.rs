@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::known::KnownAttributes;
+use super::known_attributes::KnownAttributes;
 use crate::class::parts::is_fixed;
 use crate::class::{ClassSpec, Source};
 use crate::name::AttributeName;
@@ -10,50 +10,55 @@ use crate::strict_toml::BrokenRule;
 
 /// Checks the rules for `[[parts]]` that do not concern attributes.
 pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
-    let wrong = |text: &str, reason: &str| Err(BrokenRule::new(text, reason));
+    let refuse = |text: &str, reason: &str| Err(BrokenRule::new(text, reason));
     // `[counters]` without `[[parts]]` are accepted, because a class that extends another one
     // cannot remove the `[counters]` of that class.
     if spec.parts.is_empty() {
         return Ok(());
     }
     if spec.discover.iter().all(|source| source.part_of.is_none()) {
-        return wrong(
+        return refuse(
             "[[parts]]",
             "[[parts]] are made, but no [[discover]] with `part_of` finds them",
         );
     }
-    let takes = spec.parts.iter();
-    let takes = takes.flat_map(|parts| parts.takes.keys().chain(parts.has.keys()));
+    let counters_of_parts = spec.parts.iter().flat_map(|parts| {
+        let consumed_counters = parts.consumed_counters.keys();
+        consumed_counters.chain(parts.device_counters.keys())
+    });
     if let Some(name) = spec
         .counters
         .keys()
-        .chain(takes)
-        .find(|name| !is_counter(name))
+        .chain(counters_of_parts)
+        .find(|name| !is_counter_name(name))
     {
         let reason = format!(
             "the counter `{}` is not a name of at most 32 of a-z 0-9 -, or begins with `slot-`",
             crate::name::excerpt(name)
         );
-        return wrong(name, &reason);
+        return refuse(name, &reason);
     }
-    let mut labels = BTreeSet::new();
+    let mut device_names = BTreeSet::new();
     for (number, parts) in spec.parts.iter().enumerate() {
-        let in_table = |error: BrokenRule| error.in_table("[[parts]]", number);
+        let to_table_error = |error: BrokenRule| error.in_table("[[parts]]", number);
         let profile = parts.profile.to_string();
         // A device name in a ResourceSlice may not have `.`, `+` or `_`, so two profiles that
         // differ only in these characters would get the same name.
-        if is_fixed(&parts.profile) && !labels.insert(profile.replace(['.', '+', '_'], "-")) {
+        if is_fixed(&parts.profile) && !device_names.insert(profile.replace(['.', '+', '_'], "-")) {
             let reason = format!("the profile `{profile}` has the name of another one");
-            return wrong(&profile, &reason).map_err(in_table);
+            return refuse(&profile, &reason).map_err(to_table_error);
         }
-        if !spec.counters.is_empty() && !parts.has.is_empty() {
-            return wrong("has", "a class has either [counters] or `has`").map_err(in_table);
+        if !spec.counters.is_empty() && !parts.device_counters.is_empty() {
+            return refuse("has", "a class has either [counters] or `has`").map_err(to_table_error);
         }
-        let mut taken = parts.takes.keys().filter(|_| !spec.counters.is_empty());
-        if let Some(name) = taken.find(|name| !spec.counters.contains_key(*name)) {
+        let mut consumed_counters = parts
+            .consumed_counters
+            .keys()
+            .filter(|_| !spec.counters.is_empty());
+        if let Some(name) = consumed_counters.find(|name| !spec.counters.contains_key(*name)) {
             let name = crate::name::excerpt(name);
             let reason = format!("`takes` names `{name}`, which is not in [counters]");
-            return wrong(&name, &reason).map_err(in_table);
+            return refuse(&name, &reason).map_err(to_table_error);
         }
     }
     Ok(())
@@ -63,48 +68,53 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
 pub(super) fn check_source(
     spec: &ClassSpec,
     source: &Source,
-    known: &KnownAttributes,
+    known_attributes: &KnownAttributes,
 ) -> Result<(), BrokenRule> {
     if source.part_of.is_some() {
         let mut parts = spec.parts.iter().enumerate();
         return parts.try_for_each(|(number, parts)| {
-            let served = known.check_template(&parts.found.value);
-            served.map_err(|error| error.in_table("[[parts]]", number))
+            let result = known_attributes.check_template(&parts.found.value);
+            result.map_err(|error| error.in_table("[[parts]]", number))
         });
     }
     if !spec.parts.is_empty() {
         let mut counters = spec.counters.values();
-        counters.try_for_each(|counter| known.check_template(counter))?;
+        counters.try_for_each(|counter| known_attributes.check_template(counter))?;
     }
     for (number, parts) in spec.parts.iter().enumerate() {
         let check = || {
-            let mut known = known.clone();
-            if let Some(each) = &parts.each {
-                known.check_template(each)?;
-                known.names.insert(AttributeName::each_fact());
+            let mut known_attributes = known_attributes.clone();
+            if let Some(key) = &parts.each_fact {
+                known_attributes.check_template(key)?;
+                known_attributes
+                    .names
+                    .insert(AttributeName::each_fact_name());
             }
-            known.check_conditions(&parts.require)?;
-            let (common, of_place) = parts.attributes();
-            known.add_sources(common)?;
+            known_attributes.check_conditions(&parts.require)?;
+            let (common_sources, placement_sources) = parts.split_attributes();
+            known_attributes.add_sources(common_sources)?;
             let mut templates = parts.common_templates();
-            templates.try_for_each(|template| known.check_template(template))?;
-            known.names.extend(AttributeName::of_part());
-            known.add_sources(of_place)?;
+            templates.try_for_each(|template| known_attributes.check_template(template))?;
+            known_attributes
+                .names
+                .extend(AttributeName::part_attributes());
+            known_attributes.add_sources(placement_sources)?;
             parts
-                .templates()
-                .try_for_each(|template| known.check_template(template))
+                .placement_templates()
+                .try_for_each(|template| known_attributes.check_template(template))
         };
         check().map_err(|error: BrokenRule| error.in_table("[[parts]]", number))?;
     }
     Ok(())
 }
 
-/// Returns whether a name is a label (RFC 1123) and not the name of a slot.
-fn is_counter(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+/// Returns whether a name is valid for a counter: a DNS label (RFC 1123) of at most 32 characters,
+/// and not the name of the counter of a slot.
+fn is_counter_name(name: &str) -> bool {
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=32).contains(&name.len())
-        && name.starts_with(fits)
-        && name.ends_with(fits)
-        && name.chars().all(|c| fits(c) || c == '-')
+        && name.starts_with(is_alphanumeric)
+        && name.ends_with(is_alphanumeric)
+        && name.chars().all(|c| is_alphanumeric(c) || c == '-')
         && !name.starts_with("slot-")
 }

@@ -69,14 +69,17 @@ fn damage_is_refused_by_name() {
         assert_eq!(LdCache::parse(&damage.0), Err(want), "{name}");
     }
     for (name, field, value, max) in [
-        ("soname at the end", SONAME, len, MAX_NAME),
-        ("path far outside", PATH, u32::MAX, MAX_PATH),
+        ("soname at the end", SONAME, len, MAX_NAME_BYTES),
+        ("path far outside", PATH, u32::MAX, MAX_PATH_BYTES),
         // The last byte of the file is the generator's, which has no terminator.
-        ("unterminated", SONAME, len - 1, MAX_NAME),
-        ("hwcaps name outside", hwcaps, len, MAX_NAME),
+        ("unterminated", SONAME, len - 1, MAX_NAME_BYTES),
+        ("hwcaps name outside", hwcaps, len, MAX_NAME_BYTES),
     ] {
         let offset = value as usize;
-        let want = BadString { offset, max };
+        let want = BadString {
+            offset,
+            max_length: max,
+        };
         assert_eq!(LdCache::parse(&put(field, value).0), Err(want), "{name}");
     }
     let outside = "the directory is outside the file";
@@ -152,9 +155,9 @@ fn limits_hold() {
 #[test]
 fn strings_are_at_most_names_and_paths() {
     for (soname, path, readable) in [
-        (MAX_NAME - 1, MAX_PATH - 1, true),
-        (MAX_NAME, 1, false),
-        (1, MAX_PATH, false),
+        (MAX_NAME_BYTES - 1, MAX_PATH_BYTES - 1, true),
+        (MAX_NAME_BYTES, 1, false),
+        (1, MAX_PATH_BYTES, false),
     ] {
         let long = cache([entry(Abi::X86_64, &"a".repeat(soname), &"b".repeat(path))]);
         let parsed = LdCache::parse(&long.to_bytes().unwrap());
@@ -192,7 +195,7 @@ fn a_section_is_read_once_however_often_it_is_listed() {
 #[test]
 fn a_small_file_cannot_ask_for_much_memory() {
     // Every path is the same long string.
-    let long = "a".repeat(MAX_PATH - 1);
+    let long = "a".repeat(MAX_PATH_BYTES - 1);
     let mut file = cache(vec![entry(Abi::X86_64, "", ""); 10_000])
         .to_bytes()
         .unwrap();

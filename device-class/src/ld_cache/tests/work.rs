@@ -18,10 +18,10 @@ fn largest(length: usize, soname: impl Fn(usize) -> String) -> LdCache {
 
 #[test]
 fn the_worst_files_cost_little() {
-    let long = MAX_NAME - 1;
+    let long = MAX_NAME_BYTES - 1;
     let short = MAX_SIZE / MAX_ENTRIES - ENTRY_SIZE - 8;
-    let prefix = "a".repeat(MAX_NAME);
-    let digits = "0".repeat(MAX_NAME);
+    let prefix = "a".repeat(MAX_NAME_BYTES);
+    let digits = "0".repeat(MAX_NAME_BYTES);
     let ours: Vec<_> = (0..500)
         .map(|n| new_entry(&format!("libours{n}.so.1"), "/ours"))
         .collect();
@@ -41,11 +41,11 @@ fn the_worst_files_cost_little() {
             "{name}: {}",
             file.len()
         );
-        work::take();
+        work::take_count();
         let parsed = LdCache::parse(&file).unwrap();
         let merged = LdCache::merge(Some(&parsed), &ours, Abi::X86_64);
         let _ = merged.to_bytes();
-        let done = work::take();
+        let done = work::take_count();
         assert!(
             (file.len() / 2..LIMIT).contains(&done),
             "{name}: {done} of {LIMIT}"

@@ -14,19 +14,19 @@ pub(super) fn take_hidden(
     settings: &ClassConfig,
     host: &dyn HostView,
 ) -> Vec<Device> {
-    if settings.only.is_none() && settings.except.is_empty() {
+    if settings.allowed_devices.is_none() && settings.except.is_empty() {
         return Vec::new();
     }
-    let filtered = FilteredDevices::new(devices, host);
-    let mut is_hidden = vec![settings.only.is_some(); devices.len()];
-    for filter in settings.only.iter().flatten() {
-        filtered
+    let device_index = FilterIndex::new(devices, host);
+    let mut is_hidden = vec![settings.allowed_devices.is_some(); devices.len()];
+    for filter in settings.allowed_devices.iter().flatten() {
+        device_index
             .find(filter)
             .into_iter()
             .for_each(|index| is_hidden[index] = false);
     }
     for filter in &settings.except {
-        filtered
+        device_index
             .find(filter)
             .into_iter()
             .for_each(|index| is_hidden[index] = true);
@@ -38,35 +38,37 @@ pub(super) fn take_hidden(
 }
 
 /// Returns a warning for each entry of `only` and `except` that matches no device of this host.
-/// A host without devices of the class gives no warning, because one config.toml may serve
-/// several hosts.
-pub(super) fn without_device(
+/// There is no warning on a host without devices of the class, because several hosts may have the
+/// same config.toml.
+pub(super) fn warn_about_unmatched_filters(
     settings: &ClassConfig,
     devices: &[&[Device]],
     host: &dyn HostView,
 ) -> Vec<String> {
-    let only = settings
-        .only
+    let allowed_filters = settings
+        .allowed_devices
         .iter()
         .flatten()
         .map(|filter| ("only", filter));
-    let except = settings.except.iter().map(|filter| ("except", filter));
-    let has_filter = settings.only.is_some() || !settings.except.is_empty();
+    let hidden_filters = settings.except.iter().map(|filter| ("except", filter));
+    let has_filter = settings.allowed_devices.is_some() || !settings.except.is_empty();
     let count: usize = devices.iter().map(|devices| devices.len()).sum();
     if count == 0 || !has_filter {
         return Vec::new();
     }
-    let filtered = devices
+    let device_indices = devices
         .iter()
-        .map(|devices| FilteredDevices::new(devices, host));
-    let filtered: Vec<FilteredDevices<'_>> = filtered.collect();
-    let is_idle = |filter: &DeviceFilter| {
-        filtered
+        .map(|devices| FilterIndex::new(devices, host));
+    let device_indices: Vec<FilterIndex<'_>> = device_indices.collect();
+    let is_unmatched = |filter: &DeviceFilter| {
+        device_indices
             .iter()
             .all(|devices| devices.find(filter).is_empty())
     };
-    let idle = only.chain(except).filter(|(_, filter)| is_idle(filter));
-    let warning = |(key, filter): (&str, &DeviceFilter)| match filter {
+    let unmatched_filters = allowed_filters
+        .chain(hidden_filters)
+        .filter(|(_, filter)| is_unmatched(filter));
+    let to_warning = |(key, filter): (&str, &DeviceFilter)| match filter {
         DeviceFilter::Name(name) => format!(
             "`{key}` in config.toml names {}, which no device of this host is called",
             excerpt(name)
@@ -75,11 +77,11 @@ pub(super) fn without_device(
             format!("a table of `{key}` in config.toml fits no device of this host")
         }
     };
-    let mut warnings: Vec<String> = idle.map(warning).collect();
+    let mut warnings: Vec<String> = unmatched_filters.map(to_warning).collect();
     if settings
-        .only
+        .allowed_devices
         .as_ref()
-        .is_some_and(|only| only.iter().all(is_idle))
+        .is_some_and(|filters| filters.iter().all(is_unmatched))
     {
         warnings.push(format!(
             "`only` in config.toml fits none of the {count} devices of this host, so that no \
@@ -89,17 +91,17 @@ pub(super) fn without_device(
     warnings
 }
 
-/// A list of devices with an index of their names, in which filters are looked up.
-struct FilteredDevices<'a> {
+/// An index of devices by their names, in which the filters of config.toml are looked up.
+struct FilterIndex<'a> {
     devices: &'a [Device],
     names: DeviceNames<'a>,
     host: &'a dyn HostView,
 }
 
-impl<'a> FilteredDevices<'a> {
+impl<'a> FilterIndex<'a> {
     fn new(devices: &'a [Device], host: &'a dyn HostView) -> Self {
         let names = DeviceNames::new(devices);
-        FilteredDevices {
+        FilterIndex {
             devices,
             names,
             host,
@@ -119,18 +121,18 @@ impl<'a> FilteredDevices<'a> {
                     }
                 },
             },
-            DeviceFilter::Attributes(wanted) => self.find_if(&|device| {
-                let mut wanted = wanted.iter();
-                wanted.all(|(name, value)| device.attributes.get(name) == Some(value))
+            DeviceFilter::Attributes(values) => self.find_if(&|device| {
+                let mut values = values.iter();
+                values.all(|(name, value)| device.attributes.get(name) == Some(value))
             }),
         }
     }
 
     fn find_name(&self, name: &str) -> Vec<usize> {
-        let named = self.names.find(name);
+        let positions = self.names.find(name);
         let range = match IndexRange::parse(name) {
-            Some(Ok(range)) if named.is_empty() => range,
-            _ => return named,
+            Some(Ok(range)) if positions.is_empty() => range,
+            _ => return positions,
         };
         self.find_if(&|device| {
             let index = device.index.as_ref().and_then(|index| index.parse().ok());
@@ -138,10 +140,10 @@ impl<'a> FilteredDevices<'a> {
         })
     }
 
-    fn find_if(&self, is_meant: &dyn Fn(&Device) -> bool) -> Vec<usize> {
+    fn find_if(&self, is_selected: &dyn Fn(&Device) -> bool) -> Vec<usize> {
         let positions = 0..self.devices.len();
         positions
-            .filter(|index| is_meant(&self.devices[*index]))
+            .filter(|index| is_selected(&self.devices[*index]))
             .collect()
     }
 }

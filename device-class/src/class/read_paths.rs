@@ -5,79 +5,83 @@ use std::collections::BTreeSet;
 use super::attribute::{Origin, Text};
 use super::condition::Condition;
 use super::health::HealthTest;
-use super::{AttributeSource, ClassSpec, DRIVERS, Ends, HealthCheck, Node};
-use crate::host::GROUP_FILE;
+use super::{AttributeSource, ClassSpec, HealthCheck, LinkPeers, Node, PROC_DEVICES_PATH};
+use crate::host::GROUP_FILE_PATH;
 
 impl ClassSpec {
     /// Returns whether a health check of the class reads the kernel's log.
     pub fn reads_kernel_log(&self) -> bool {
         let sources = self.discover.iter().flat_map(|source| &source.health);
         let mut checks = self.device.health.iter().chain(sources);
-        checks.any(|check| matches!(check.test, HealthTest::Unlogged { .. }))
+        checks.any(|check| matches!(check.test, HealthTest::NoLoggedFault { .. }))
     }
 
-    /// Returns the paths at which devices are searched for, each up to its first part that is
-    /// not fixed. Sources that only add devices to others are not among them.
+    /// Returns the paths at which devices are searched. Each path ends before its first component
+    /// with a capture or a wildcard. Sources with `additional` are left out, because they only add
+    /// devices to those of other sources.
     pub fn searched_paths(&self) -> BTreeSet<String> {
-        let mut paths = Paths::default();
+        let mut paths = PathSet::default();
         for source in self.discover.iter().filter(|source| !source.additional) {
             paths.add_all(&source.path);
         }
         paths.0
     }
 
-    /// Returns the paths that are read to find the devices and to check their health, each up to its
-    /// first part that is not fixed. Relative paths are not listed, because each of them is below a
-    /// listed one.
+    /// Returns the paths that are read to find the devices and to check their health. Each path
+    /// ends before its first component with a capture or a wildcard. Relative paths are left out,
+    /// because each of them is below a path in the list.
     pub fn paths_read(&self) -> BTreeSet<String> {
-        let mut paths = Paths::default();
+        let mut paths = PathSet::default();
         paths.add_all(&self.driver_path);
-        paths.attributes(&self.attributes);
+        paths.add_attributes(&self.attributes);
         for source in &self.discover {
             paths.add_all(&source.path);
-            paths.attributes(&source.attributes);
-            paths.conditions(&source.require);
-            paths.nodes(&source.nodes);
-            paths.health(&source.health);
+            paths.add_attributes(&source.attributes);
+            paths.add_conditions(&source.require);
+            paths.add_nodes(&source.nodes);
+            paths.add_health_checks(&source.health);
         }
         for unclaimed in &self.unclaimed {
             paths.add(&unclaimed.path.to_string());
-            paths.attributes(&unclaimed.attributes);
-            paths.conditions(&unclaimed.require);
+            paths.add_attributes(&unclaimed.attributes);
+            paths.add_conditions(&unclaimed.require);
         }
         for parts in &self.parts {
-            paths.conditions(&parts.require);
-            let (common, of_place) = parts.attributes();
-            paths.attributes(common);
-            paths.attributes(of_place);
+            paths.add_conditions(&parts.require);
+            let (common_sources, placement_sources) = parts.split_attributes();
+            paths.add_attributes(common_sources);
+            paths.add_attributes(placement_sources);
         }
         paths.add_all(&self.device.numa);
-        if let Some(Ends::Files { for_each, .. }) = self.device.links.as_ref().map(|l| &l.ends) {
+        if let Some(LinkPeers::Files { for_each, .. }) =
+            self.device.links.as_ref().map(|links| &links.peers)
+        {
             paths.add(&for_each.to_string());
         }
-        paths.nodes(&self.device.nodes);
+        paths.add_nodes(&self.device.nodes);
         paths.add_all(self.device.netdev.iter().map(|netdev| &netdev.path));
-        paths.health(&self.device.health);
+        paths.add_health_checks(&self.device.health);
         for edits in &self.edits {
-            paths.nodes(&edits.nodes);
+            paths.add_nodes(&edits.nodes);
         }
         paths.0
     }
 }
 
 #[derive(Default)]
-struct Paths(BTreeSet<String>);
+struct PathSet(BTreeSet<String>);
 
-impl Paths {
+impl PathSet {
     fn add(&mut self, text: &str) {
-        let fixed = text.find(['{', '*', '?', '[']).unwrap_or(text.len());
-        let path = if fixed == text.len() {
+        let fixed_length = text.find(['{', '*', '?', '[']).unwrap_or(text.len());
+        let path = if fixed_length == text.len() {
             text
         } else {
-            // The last component is only partly fixed, so the path ends before it.
-            text[..fixed]
+            // The component with the capture or wildcard may begin with fixed characters, so the
+            // path ends at the slash before the component.
+            text[..fixed_length]
                 .rsplit_once('/')
-                .map_or("", |(above, _)| above)
+                .map_or("", |(directory, _)| directory)
         };
         if path.len() > 1 && path.starts_with('/') {
             self.0.insert(path.to_owned());
@@ -90,7 +94,7 @@ impl Paths {
             .for_each(|text| self.add(&text.to_string()));
     }
 
-    fn conditions(&mut self, conditions: &[Condition]) {
+    fn add_conditions(&mut self, conditions: &[Condition]) {
         for condition in conditions {
             match condition {
                 Condition::Exists(pattern) | Condition::Absent(pattern) => {
@@ -101,7 +105,7 @@ impl Paths {
         }
     }
 
-    fn attributes(&mut self, sources: &[AttributeSource]) {
+    fn add_attributes(&mut self, sources: &[AttributeSource]) {
         for source in sources {
             match &source.origin {
                 Origin::Text { text, .. } => match text {
@@ -111,33 +115,33 @@ impl Paths {
                     Text::Value(_) | Text::Formula(_) | Text::Fact(_) => {}
                 },
                 Origin::Link { link, .. } => self.add(&link.to_string()),
-                Origin::Path { path, .. } => self.add(&path.to_string()),
+                Origin::Path { pattern, .. } => self.add(&pattern.to_string()),
             }
         }
     }
 
-    fn nodes(&mut self, nodes: &[Node]) {
+    fn add_nodes(&mut self, nodes: &[Node]) {
         for node in nodes {
             self.add(&node.path.template().to_string());
             if node.driver.is_some() {
-                self.add(DRIVERS);
+                self.add(PROC_DEVICES_PATH);
             }
             if node.has_named_group() {
-                self.add(GROUP_FILE);
+                self.add(GROUP_FILE_PATH);
             }
             self.add_all(&node.for_each);
             self.add_all(node.links.iter().map(|link| link.template()));
         }
     }
 
-    fn health(&mut self, checks: &[HealthCheck]) {
+    fn add_health_checks(&mut self, checks: &[HealthCheck]) {
         for check in checks {
             match &check.test {
                 HealthTest::Exists(pattern) => self.add(&pattern.to_string()),
                 HealthTest::File { file, .. } => self.add(&file.to_string()),
-                // The kernel's log is left out. Only a privileged container can read it, and the
-                // plugin reports that.
-                HealthTest::Unlogged { .. } => {}
+                // The kernel's log is left out, because the plugin itself reports if it may not
+                // read it.
+                HealthTest::NoLoggedFault { .. } => {}
                 HealthTest::Program(_) | HealthTest::Value { .. } => {}
             }
         }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::DeviceClass;
 use crate::name::ClassName;
 
-/// The request variables and resources of all classes, each with the class that uses it. Two classes
-/// must not use the same name, because a request by this name would not identify the class.
+/// The request variables and resources of all classes, each with the class that uses it. Two
+/// classes must not use the same name, because a request by this name would not identify the class.
 #[derive(Debug, Default)]
 pub struct NameOwners(BTreeMap<String, ClassName>);
 

@@ -1,4 +1,5 @@
-//! Checks that templates use only attributes that are known at their place in a class file.
+//! Checks that each template of a class file uses only attributes that are known when it is filled
+//! in.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,12 +12,12 @@ use crate::pattern::PathPattern;
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
-/// The attributes that are known at one place of a class file.
+/// The attributes that the templates of one table of a class file may use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KnownAttributes {
     pub(super) names: BTreeSet<AttributeName>,
-    /// Whether the place is in `[[edits]]`, where the attributes of devices are not known.
-    pub(super) is_of_edits: bool,
+    /// Whether the table is one of `[[edits]]`, where the attributes of devices are not known.
+    pub(super) is_edits_table: bool,
 }
 
 impl KnownAttributes {
@@ -32,19 +33,19 @@ impl KnownAttributes {
 
     /// Checks `[prepare]`. Its templates may also use the attribute that `[request.pairs]` sets.
     pub(super) fn check_preparation(&self, spec: &ClassSpec) -> Result<(), BrokenRule> {
-        let mut known = self.clone();
+        let mut known_attributes = self.clone();
         if let Some(pairs) = &spec.request.pairs {
-            known.check_template(&pairs.select)?;
-            known.names.insert(pairs.attribute.clone());
+            known_attributes.check_template(&pairs.select)?;
+            known_attributes.names.insert(pairs.attribute.clone());
         }
         let Some(prepare) = &spec.prepare else {
             return Ok(());
         };
-        // The path of the file may not use that attribute: the file is read before a container
-        // requests a value.
+        // The path of the state file may not use the attribute of `[request.pairs]`, because the
+        // file is also read when no container requests a value.
         self.check_template(&prepare.file)?;
         let mut templates = prepare.arguments.iter().chain([&prepare.equals]);
-        templates.try_for_each(|template| known.check_template(template))?;
+        templates.try_for_each(|template| known_attributes.check_template(template))?;
         KnownAttributes::default().check_template(prepare.program.template())
     }
 
@@ -62,23 +63,23 @@ impl KnownAttributes {
             self.check_conditions(&image.require)?;
         }
         if let Some(list) = &edits.files_listed_in {
-            let mut known = self.clone();
-            known.names.insert(AttributeName::list());
-            known.check_template(list.template())?;
+            let mut known_attributes = self.clone();
+            known_attributes.names.insert(AttributeName::list_name());
+            known_attributes.check_template(list.template())?;
         }
         for mask in &edits.masks {
             self.check_template(mask.path.template())?;
             for copy in &mask.copies {
-                self.check_masked(copy, &None, &[mask])?;
+                self.check_masked_path(copy, &None, &[mask])?;
             }
             for text in &mask.texts {
-                self.check_masked(&text.path, &None, &[mask])?;
+                self.check_masked_path(&text.path, &None, &[mask])?;
             }
         }
         edits
             .library_version
             .iter()
-            .try_for_each(|v| self.check_template(v))
+            .try_for_each(|version| self.check_template(version))
     }
 
     pub(super) fn check_conditions(&self, conditions: &[Condition]) -> Result<(), BrokenRule> {
@@ -103,7 +104,7 @@ impl KnownAttributes {
         })
     }
 
-    pub(super) fn check_masked(
+    pub(super) fn check_masked_path(
         &self,
         path: &PathTemplate,
         for_each: &Option<PathPattern>,
@@ -120,10 +121,10 @@ impl KnownAttributes {
     pub(super) fn check_nodes(&self, nodes: &[Node]) -> Result<(), BrokenRule> {
         nodes.iter().try_for_each(|node| {
             let paths = [Some(&node.path), node.container_path.as_ref()];
-            let others = node.prefer.iter().chain(&node.links);
-            let paths = paths.into_iter().chain(others.map(Some));
+            let alternative_paths = node.prefer.iter().chain(&node.links);
+            let paths = paths.into_iter().chain(alternative_paths.map(Some));
             self.check_paths(paths, &node.for_each)?;
-            let known = self.with_captures(node.for_each.as_ref());
+            let known_attributes = self.with_captures(node.for_each.as_ref());
             if node.has_two_groups() {
                 let message = "a node has `gid`, the number of its group, or `group`, its name";
                 return Err(BrokenRule::new("group", message));
@@ -138,23 +139,26 @@ impl KnownAttributes {
                 return Err(BrokenRule::new(minor.as_str(), message));
             }
             let mut templates = node.driver.iter().chain(minor);
-            templates.try_for_each(|template| known.check_template(template))
+            templates.try_for_each(|template| known_attributes.check_template(template))
         })
     }
 
     pub(super) fn check_net_device(&self, netdev: &NetDevice) -> Result<(), BrokenRule> {
-        let known = self.with_captures(Some(&netdev.path));
-        let mut name = netdev.name.iter();
-        name.try_for_each(|template| known.check_template(template))
+        let known_attributes = self.with_captures(Some(&netdev.path));
+        let mut template = netdev.name.iter();
+        template.try_for_each(|template| known_attributes.check_template(template))
     }
 
     /// Returns these attributes together with the captures of a pattern.
     fn with_captures(&self, for_each: Option<&PathPattern>) -> Cow<'_, Self> {
-        let mut known = Cow::Borrowed(self);
+        let mut known_attributes = Cow::Borrowed(self);
         if let Some(pattern) = for_each {
-            known.to_mut().names.extend(pattern.captures().cloned());
+            known_attributes
+                .to_mut()
+                .names
+                .extend(pattern.captures().cloned());
         }
-        known
+        known_attributes
     }
 
     pub(super) fn check_paths<'a>(
@@ -162,9 +166,9 @@ impl KnownAttributes {
         paths: impl IntoIterator<Item = Option<&'a PathTemplate>>,
         for_each: &Option<PathPattern>,
     ) -> Result<(), BrokenRule> {
-        let known = self.with_captures(for_each.as_ref());
+        let known_attributes = self.with_captures(for_each.as_ref());
         let mut paths = paths.into_iter().flatten();
-        paths.try_for_each(|path| known.check_template(path.template()))
+        paths.try_for_each(|path| known_attributes.check_template(path.template()))
     }
 
     pub(super) fn check_template(&self, template: &Template) -> Result<(), BrokenRule> {
@@ -173,25 +177,29 @@ impl KnownAttributes {
             .find(|name| !self.names.contains(*name))
         {
             None => Ok(()),
-            Some(name) => Err(self.unknown_attribute(name, &template.to_string())),
+            Some(name) => Err(self.unknown_attribute_error(name, &template.to_string())),
         }
     }
 
-    /// Creates the error for a template that uses an unknown attribute.
-    pub(super) fn unknown_attribute(&self, name: &AttributeName, template: &str) -> BrokenRule {
-        let known: Vec<&str> = self.names.iter().map(AttributeName::as_str).collect();
-        let known = if known.is_empty() {
+    /// Returns the error for a template that uses an unknown attribute.
+    pub(super) fn unknown_attribute_error(
+        &self,
+        name: &AttributeName,
+        template: &str,
+    ) -> BrokenRule {
+        let names: Vec<&str> = self.names.iter().map(AttributeName::as_str).collect();
+        let known_names = if names.is_empty() {
             "none".into()
         } else {
-            known.join(", ")
+            names.join(", ")
         };
-        let rule = if self.is_of_edits {
+        let rule = if self.is_edits_table {
             format!(
                 "[[edits]] are given once per container and use the host's attributes only \
-                 ({known}), so put what belongs to one device into [device]"
+                 ({known_names}), so put what belongs to one device into [device]"
             )
         } else {
-            format!("known attributes are {known}")
+            format!("known attributes are {known_names}")
         };
         let message = format!("`{template}` uses the attribute `{name}`; {rule}");
         BrokenRule::new(template, message)

@@ -1,10 +1,11 @@
-//! Marks devices as unhealthy that the container in which Boathook itself runs was not given.
+//! Marks devices of the machine as unhealthy if the container in which Boathook runs does not have
+//! them.
 //!
 //! Boathook may run in a container that has only some of a machine's devices, such as an
-//! unprivileged LXC container with Docker in it. There the driver's files in /proc and /sys list all
-//! devices of the machine, but only some of the device nodes exist. The hook cannot create the
-//! others: a device node that is created in a user namespace cannot be opened (mknod(2),
-//! user_namespaces(7)).
+//! unprivileged LXC container with Docker in it. In such a container the driver's files in /proc
+//! and /sys list all devices of the machine, but only some of the device nodes exist. The hook
+//! cannot create the missing nodes: a device node that is created in a user namespace cannot be
+//! opened (mknod(2), user_namespaces(7)).
 
 use std::path::Path;
 
@@ -12,23 +13,23 @@ use super::{Device, Health, Inventory, NodeForm};
 use crate::host::HostView;
 
 /// The link whose target identifies the user namespace of this process.
-const USER_NAMESPACE: &str = "/proc/self/ns/user";
+const USER_NAMESPACE_PATH: &str = "/proc/self/ns/user";
 /// The target of the link in the initial user namespace (`PROC_USER_INIT_INO` in
 /// `include/linux/proc_ns.h`).
 const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// Marks the devices as unhealthy whose nodes do not exist and cannot be created in this user
-/// namespace, if another device of the class has its nodes. If no device has its nodes, the driver
-/// has not created them yet. Then the devices stay healthy, and a container that requests one is
-/// refused with a message that tells how to create the nodes.
-pub(super) fn refuse_ungiven(inventory: &mut Inventory, host: &dyn HostView) {
+/// Marks devices as unhealthy if their nodes do not exist and cannot be created in this user
+/// namespace, while another device of the class has its nodes. If no device has its nodes, the
+/// driver has not created them yet, and the devices are not marked: the hook refuses a container
+/// that requests one, with a message that says how to create the nodes.
+pub(super) fn mark_inaccessible_devices(inventory: &mut Inventory, host: &dyn HostView) {
     let devices = || inventory.devices.iter();
     let has_complete_device =
         devices().any(|device| !device.nodes.is_empty() && find_missing_node(device).is_none());
     if !has_complete_device || devices().all(|device| find_missing_node(device).is_none()) {
         return;
     }
-    let namespace = host.read_link(Path::new(USER_NAMESPACE));
+    let namespace = host.read_link(Path::new(USER_NAMESPACE_PATH));
     if !namespace.is_ok_and(|namespace| namespace != Path::new(INITIAL_USER_NAMESPACE)) {
         return;
     }
@@ -45,7 +46,8 @@ pub(super) fn refuse_ungiven(inventory: &mut Inventory, host: &dyn HostView) {
     }
 }
 
-/// Returns the first node of a device that the host lacks and that is created in containers.
+/// Returns the path of the first node of a device that does not exist and that the hook would
+/// create.
 fn find_missing_node(device: &Device) -> Option<&Path> {
     let mut nodes = device.nodes.iter();
     let node = nodes.find(|node| matches!(node.form, NodeForm::Made(_)))?;

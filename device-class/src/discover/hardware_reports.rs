@@ -1,0 +1,77 @@
+//! Reports hardware that its driver has not taken, and optional device nodes that a host lacks.
+//! Without them containers cannot use all of the hardware, although no health check fails.
+
+use super::attributes::FileReader;
+use super::edits::{self, EditSelection};
+use super::{Inventory, attributes, search, source};
+use crate::class::{DeviceClass, UnclaimedHardware};
+use crate::facts::Facts;
+use crate::host::HostView;
+use crate::template::Attributes;
+
+/// The maximum number of reports about unclaimed hardware of a class. Further reports are left out.
+const MAX_UNCLAIMED_REPORTS: usize = 64;
+
+/// Returns a report of one line for each piece of unclaimed hardware of a class, and for each
+/// optional node that the host lacks and that a container with this selection needs. The list is
+/// empty if the driver is not loaded.
+pub fn find_lacks<'a>(
+    class: &'a DeviceClass,
+    selection: impl Into<EditSelection<'a>>,
+    inventory: &Inventory,
+    host: &dyn HostView,
+) -> Vec<String> {
+    if inventory.no_driver.is_some() {
+        return Vec::new();
+    }
+    let mut reports = find_unclaimed(class, host);
+    if !inventory.devices.is_empty() {
+        let attributes = &inventory.host_attributes;
+        reports.extend(find_missing_nodes(class, selection, attributes, host));
+    }
+    reports
+}
+
+/// Returns a report of one line for each match of `[[unclaimed]]`, hardware that the driver has not
+/// taken.
+pub fn find_unclaimed(class: &DeviceClass, host: &dyn HostView) -> Vec<String> {
+    let tables = class.spec.unclaimed.iter();
+    let reports = tables.flat_map(|table| find_unclaimed_by_table(table, host));
+    reports.take(MAX_UNCLAIMED_REPORTS).collect()
+}
+
+fn find_unclaimed_by_table(table: &UnclaimedHardware, host: &dyn HostView) -> Vec<String> {
+    let matches = search::find_matches(&table.path, &Attributes::new(), host, super::MAX_DEVICES);
+    let mut reports = Vec::new();
+    for path_match in matches.unwrap_or_default() {
+        let reader = &mut FileReader::new(host);
+        let (base_path, facts) = (Some(path_match.path.as_path()), Facts::default());
+        let Ok(attributes) = attributes::read(
+            &table.attributes,
+            base_path,
+            path_match.attributes,
+            &facts,
+            reader,
+        ) else {
+            continue;
+        };
+        let is_condition_met = |condition| source::is_met(condition, &attributes, host);
+        if table.require.iter().all(is_condition_met) {
+            reports.extend(table.report.fill(&attributes));
+        }
+    }
+    reports
+}
+
+/// Returns a report of one line for each optional node with `needed_for` that the host lacks and
+/// that a container with this selection needs.
+pub fn find_missing_nodes<'a>(
+    class: &'a DeviceClass,
+    selection: impl Into<EditSelection<'a>>,
+    attributes: &Attributes,
+    host: &dyn HostView,
+) -> Vec<String> {
+    let nodes = edits::find_readable_nodes(class, selection.into(), attributes, host);
+    let lacks = nodes.into_iter().filter_map(|node| node.lack);
+    lacks.map(|lack| lack.text).collect()
+}
