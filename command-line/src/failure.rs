@@ -7,15 +7,16 @@ use serde_json::json;
 
 use crate::print_json;
 
-/// The exit code of a program that fails, except for a wrong command line. `--help` of each program
-/// lists it.
+/// The exit code of a program that fails for another reason than a wrong command line. The help of
+/// each program lists the exit codes.
 pub const FAILURE: u8 = 1;
 
-/// Parses the command line of this process. If it is wrong or requests help, the function prints that
-/// and ends the process.
+/// Parses the command line of this process. If the command line is wrong or requests help, the
+/// function prints the error or the help, and ends the process.
 pub fn parse<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|error| {
-        // After an error clap does not return the options, so `--json` is searched in the arguments.
+        // After an error clap does not return the parsed options, so the arguments are searched for
+        // `--json`.
         if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
             print_failure(&format_clap_error(&error), "usage", error.exit_code());
         }
@@ -23,16 +24,16 @@ pub fn parse<C: Parser>() -> C {
     })
 }
 
-/// Prints the reason why the program fails on stderr. With `json`, also prints the reason as a JSON
-/// document on stdout.
-pub fn report(program: &str, message: &str, json: bool) {
+/// Prints the reason for the program's failure on stderr. If `as_json` is set, also prints the
+/// reason as a JSON document on stdout.
+pub fn report(program: &str, message: &str, as_json: bool) {
     warn(program, message);
-    if json {
+    if as_json {
         print_failure(message, "failure", FAILURE.into());
     }
 }
 
-/// Prints a line on stderr, after the name of the program. An error of printing is ignored.
+/// Prints a line on stderr, after the name of the program. A write error is ignored.
 pub fn warn(program: &str, message: &str) {
     let _ = writeln!(io::stderr(), "{program}: {}", printable::line(message));
 }
@@ -46,7 +47,7 @@ fn format_clap_error(error: &clap::Error) -> String {
 }
 
 /// Prints a failure as a JSON document on stdout. `boathook --json` has the same form.
-fn print_failure(message: &str, kind: &str, code: i32) {
-    let error = json!({ "message": message, "kind": kind, "exit_code": code });
+fn print_failure(message: &str, kind: &str, exit_code: i32) {
+    let error = json!({ "message": message, "kind": kind, "exit_code": exit_code });
     let _ = print_json(&json!({ "error": error }));
 }

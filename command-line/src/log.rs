@@ -45,7 +45,8 @@ enum Level {
 }
 
 impl LogOptions {
-    /// Starts the log with these options. The function panics if it is called twice.
+    /// Starts the log of this process with these options. The function panics if it is called
+    /// twice.
     pub fn start(&self) {
         // Each event is one write, as `Form::Line` requires.
         let form = match self.log_format {
@@ -55,7 +56,7 @@ impl LogOptions {
         let log = tracing_subscriber::fmt()
             .with_writer(move || Printable::new(io::stderr(), form))
             .with_target(false)
-            .with_max_level(self.level())
+            .with_max_level(self.max_level())
             .with_ansi(false);
         match self.log_format {
             Format::Text => log.init(),
@@ -63,7 +64,7 @@ impl LogOptions {
         }
     }
 
-    fn level(&self) -> LevelFilter {
+    fn max_level(&self) -> LevelFilter {
         match self.log_level {
             _ if self.verbose => LevelFilter::DEBUG,
             Level::Error => LevelFilter::ERROR,

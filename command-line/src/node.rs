@@ -8,8 +8,8 @@ use clap::Args;
 
 use crate::listen_address;
 
-/// The options for the paths of the host's files, the interval between scans, and the addresses of the
-/// pages.
+/// The options for the paths of the host's files, the interval between scans, and the addresses of
+/// the HTTP servers.
 #[derive(Debug, Args)]
 pub struct NodeOptions {
     /// Configuration file [default: /etc/boathook/config.toml, if it exists]
@@ -64,7 +64,7 @@ pub struct ProgramInRoot {
     pub arguments: Vec<String>,
 }
 
-/// Parses an absolute path for clap.
+/// Parses a path for clap. A relative path is an error.
 pub fn absolute_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() {
@@ -74,7 +74,8 @@ pub fn absolute_path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Parses a duration in seconds for clap. It may be from 0.1 seconds to a day.
+/// Parses a duration in seconds for clap. A duration below 0.1 seconds or above one day is an
+/// error.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds @ 0.1..=86_400.0) => Ok(Duration::from_secs_f64(seconds)),

@@ -6,18 +6,19 @@ use std::io::{self, ErrorKind, Write};
 use printable::{Form, Printable};
 use serde::Serialize;
 
-/// Prints lines on stdout. It is not an error if the reader has closed the output, as `head` does.
+/// Prints lines on stdout. A closed pipe is not an error, because readers such as `head` close the
+/// pipe when they have read enough.
 pub fn print(lines: &str) -> io::Result<()> {
-    write(lines, Form::Lines)
+    write_escaped(lines, Form::Lines)
 }
 
-/// Prints a value as a JSON document on stdout, with the same rule for closed outputs as [`print()`].
+/// Prints a value as a JSON document on stdout. As in [`print()`], a closed pipe is not an error.
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
     let document = serde_json::to_string_pretty(value)?;
-    write(&(document + "\n"), Form::Json)
+    write_escaped(&(document + "\n"), Form::Json)
 }
 
-fn write(text: &str, form: Form) -> io::Result<()> {
+fn write_escaped(text: &str, form: Form) -> io::Result<()> {
     match Printable::new(io::stdout(), form).write_all(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(io::Error::new(

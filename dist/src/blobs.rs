@@ -8,16 +8,17 @@ use anyhow::{Context, Result, ensure};
 use ring::digest::SHA256;
 use serde_json::{Value, json};
 
-/// The directory `blobs/sha256` of a layout. The name of each file in it is the file's SHA-256 digest.
+/// The directory `blobs/sha256` of a layout. The name of each file in it is the file's SHA-256
+/// digest.
 pub(crate) struct Blobs(PathBuf);
 
 impl Blobs {
-    /// Returns the blobs of the layout in the directory `layout`.
+    /// Returns the directory of the blobs in the layout `layout`, which exists already.
     pub(crate) fn from_layout(layout: &Path) -> Self {
         Self(layout.join("blobs/sha256"))
     }
 
-    /// Creates the directory for the blobs of the layout in the directory `layout`.
+    /// Creates the directory of the blobs in the layout `layout`.
     pub(crate) fn create(layout: &Path) -> Result<Self> {
         let blobs = Self::from_layout(layout);
         fs::create_dir_all(&blobs.0)
@@ -26,7 +27,7 @@ impl Blobs {
     }
 
     /// Writes a blob, and returns its descriptor: media type, digest and size.
-    pub(crate) fn add(&self, media_type: &str, contents: &[u8]) -> Result<Value> {
+    pub(crate) fn add_blob(&self, media_type: &str, contents: &[u8]) -> Result<Value> {
         let digest = compute_digest(contents);
         let name = digest.trim_start_matches("sha256:");
         fs::write(self.0.join(name), contents)?;
@@ -34,16 +35,16 @@ impl Blobs {
     }
 
     /// Writes a JSON document as a blob, and returns its descriptor.
-    pub(crate) fn add_json(&self, media_type: &str, value: &Value) -> Result<Value> {
-        self.add(media_type, value.to_string().as_bytes())
+    pub(crate) fn add_json_blob(&self, media_type: &str, value: &Value) -> Result<Value> {
+        self.add_blob(media_type, value.to_string().as_bytes())
     }
 
     /// Reads the blob of a descriptor.
     ///
     /// # Errors
-    /// Returns an error if the blob cannot be read, or if its size or digest is not that of the
-    /// descriptor.
-    pub(crate) fn read(&self, descriptor: &Value) -> Result<Vec<u8>> {
+    /// Returns an error if the blob cannot be read, or if its size or digest differs from that in
+    /// the descriptor.
+    pub(crate) fn read_blob(&self, descriptor: &Value) -> Result<Vec<u8>> {
         let digest = descriptor["digest"].as_str().unwrap_or_default();
         let name = digest.strip_prefix("sha256:").unwrap_or_default();
         ensure!(
@@ -53,10 +54,10 @@ impl Blobs {
         let path = self.0.join(name);
         let contents =
             fs::read(&path).with_context(|| format!("cannot read the blob {}", path.display()))?;
-        let found = compute_digest(&contents);
+        let computed_digest = compute_digest(&contents);
         ensure!(
-            found == digest,
-            "the blob {} has the digest {found}; make the release again",
+            computed_digest == digest,
+            "the blob {} has the digest {computed_digest}; make the release again",
             path.display()
         );
         let size = descriptor["size"].as_u64();
@@ -70,12 +71,12 @@ impl Blobs {
     }
 }
 
-/// Returns the SHA-256 digest as descriptors have it, such as `sha256:e3b0…`.
+/// Returns the SHA-256 digest of a blob in the form that descriptors have, such as `sha256:e3b0…`.
 pub(crate) fn compute_digest(contents: &[u8]) -> String {
-    let mut text = "sha256:".to_owned();
+    let mut digest = "sha256:".to_owned();
     for byte in ring::digest::digest(&SHA256, contents).as_ref() {
         // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
+        let _ = write!(digest, "{byte:02x}");
     }
-    text
+    digest
 }

@@ -10,12 +10,12 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::blobs::Blobs;
-use crate::image::{INDEX, MANIFEST};
+use crate::image::{INDEX_MEDIA_TYPE, MANIFEST_MEDIA_TYPE};
 
 /// The media type of the metadata of a chart in a registry.
-const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
+const CONFIG_MEDIA_TYPE: &str = "application/vnd.cncf.helm.config.v1+json";
 /// The media type of a packed chart in a registry.
-const CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+const CHART_MEDIA_TYPE: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 
 /// A packed chart on the command line.
 #[derive(Debug, Args)]
@@ -31,36 +31,39 @@ pub(crate) struct PackedChart {
     created: String,
 }
 
-/// Writes a layout with the chart to `dir`, and returns the digest of the chart's manifest.
-pub(crate) fn write_layout(dir: &Path, packed: &PackedChart) -> Result<String> {
-    let text = fs::read_to_string(&packed.metadata)
-        .with_context(|| format!("cannot read {}", packed.metadata.display()))?;
-    // Every value in the Chart.yaml of this project is a string, which Chart.yaml files need not be.
+/// Writes an OCI Image Layout with the chart to `dir`, and returns the digest of the chart's
+/// manifest.
+pub(crate) fn write_layout(dir: &Path, packed_chart: &PackedChart) -> Result<String> {
+    let text = fs::read_to_string(&packed_chart.metadata)
+        .with_context(|| format!("cannot read {}", packed_chart.metadata.display()))?;
+    // Chart.yaml files may have values of other types. In the file of this project, all values are
+    // strings.
     let metadata: BTreeMap<String, String> = serde_saphyr::from_str(&text)
-        .with_context(|| format!("cannot parse {}", packed.metadata.display()))?;
-    let chart = fs::read(&packed.chart)
-        .with_context(|| format!("cannot read {}", packed.chart.display()))?;
-    let value = |key: &str| metadata.get(key).cloned().unwrap_or_default();
+        .with_context(|| format!("cannot parse {}", packed_chart.metadata.display()))?;
+    let chart = fs::read(&packed_chart.chart)
+        .with_context(|| format!("cannot read {}", packed_chart.chart.display()))?;
+    let get_value = |key: &str| metadata.get(key).cloned().unwrap_or_default();
     let blobs = Blobs::create(dir)?;
     let manifest = json!({
         "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": blobs.add_json(CONFIG, &json!(metadata))?,
-        "layers": [blobs.add(CONTENT, &chart)?],
+        "mediaType": MANIFEST_MEDIA_TYPE,
+        "config": blobs.add_json_blob(CONFIG_MEDIA_TYPE, &json!(metadata))?,
+        "layers": [blobs.add_blob(CHART_MEDIA_TYPE, &chart)?],
         "annotations": {
-            "org.opencontainers.image.title": value("name"),
-            "org.opencontainers.image.description": value("description"),
-            "org.opencontainers.image.version": value("version"),
-            "org.opencontainers.image.created": packed.created,
-            "org.opencontainers.image.url": value("home"),
+            "org.opencontainers.image.title": get_value("name"),
+            "org.opencontainers.image.description": get_value("description"),
+            "org.opencontainers.image.version": get_value("version"),
+            "org.opencontainers.image.created": packed_chart.created,
+            "org.opencontainers.image.url": get_value("home"),
         },
     });
-    let mut entry = blobs.add_json(MANIFEST, &manifest)?;
-    let digest = entry["digest"].as_str().unwrap_or_default().to_owned();
-    entry["annotations"] = json!({"org.opencontainers.image.ref.name": value("version")});
-    let top = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]});
+    let mut descriptor = blobs.add_json_blob(MANIFEST_MEDIA_TYPE, &manifest)?;
+    let digest = descriptor["digest"].as_str().unwrap_or_default().to_owned();
+    descriptor["annotations"] = json!({"org.opencontainers.image.ref.name": get_value("version")});
+    let top_index =
+        json!({"schemaVersion": 2, "mediaType": INDEX_MEDIA_TYPE, "manifests": [descriptor]});
     let layout: Value = json!({"imageLayoutVersion": "1.0.0"});
-    for (file, value) in [("index.json", top), ("oci-layout", layout)] {
+    for (file, value) in [("index.json", top_index), ("oci-layout", layout)] {
         fs::write(dir.join(file), value.to_string())?;
     }
     Ok(digest)

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::linked::{ProgramSet, ToolchainLibrary};
 
-/// The fields of `cargo metadata` that are read.
+/// The fields of the output of `cargo metadata` that are read.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -45,9 +45,9 @@ struct Components {
 }
 
 impl Components {
-    /// Finds the components that are linked into the programs of a set for `target`. `cargo tree` lists
-    /// the packages, because it knows the features of each build. Their licences are in `cargo
-    /// metadata`.
+    /// Finds the components that are linked into the programs of a set for `target`. `cargo tree`
+    /// lists the packages, because it knows the features of each build. Their licences are in
+    /// `cargo metadata`.
     fn resolve(set: ProgramSet, target: &str) -> Result<Self> {
         let mut components = Self {
             packages: BTreeMap::new(),
@@ -55,42 +55,48 @@ impl Components {
             dependencies: BTreeMap::new(),
             programs: BTreeSet::new(),
         };
-        let mut linked = BTreeSet::new();
+        let mut linked_crates = BTreeSet::new();
         for build in set.builds() {
-            let crates = build.crates(target)?;
-            let toolchain = build.toolchain(target)?;
+            let crates = build.list_crates(target)?;
+            let toolchain = build.find_toolchain_libraries(target)?;
             for (name, version) in &crates {
                 if build.packages.contains(&name.as_str()) {
-                    let url = package_url(name, version);
+                    let url = format_package_url(name, version);
                     let dependencies = toolchain.iter().map(ToolchainLibrary::url).collect();
                     components.dependencies.insert(url.clone(), dependencies);
                     components.programs.insert(url);
                 }
             }
-            linked.extend(crates);
+            linked_crates.extend(crates);
             components.toolchain.extend(toolchain);
         }
         let metadata = read_metadata(&[target.to_owned(), target.replace("-gnu", "-musl")])?;
         let nodes = metadata.resolve["nodes"].as_array().into_iter().flatten();
-        let nodes: HashMap<_, _> = nodes.map(|n| (n["id"].as_str(), n)).collect();
+        let nodes: HashMap<_, _> = nodes.map(|node| (node["id"].as_str(), node)).collect();
         if set == ProgramSet::Sources {
             let resolved = metadata.packages.iter();
             let resolved = resolved.filter(|package| nodes.contains_key(&Some(&*package.id)));
-            linked.extend(resolved.map(|package| (package.name.clone(), package.version.clone())));
+            linked_crates
+                .extend(resolved.map(|package| (package.name.clone(), package.version.clone())));
         }
-        let is_linked = |p: &Package| linked.contains(&(p.name.clone(), p.version.clone()));
+        let is_linked = |package: &Package| {
+            linked_crates.contains(&(package.name.clone(), package.version.clone()))
+        };
         let packages: Vec<Package> = metadata.packages.into_iter().filter(is_linked).collect();
         ensure!(
-            packages.len() == linked.len(),
+            packages.len() == linked_crates.len(),
             "cargo tree and cargo metadata list different packages"
         );
-        let urls: HashMap<_, _> = packages.iter().map(|p| (p.id.clone(), p.url())).collect();
+        let urls: HashMap<_, _> = packages
+            .iter()
+            .map(|package| (package.id.clone(), package.url()))
+            .collect();
         for package in packages {
             let node = nodes.get(&Some(&*package.id));
             let node = node.context("a package that is not resolved")?;
             // `kind` is null for a normal dependency (cargo-metadata(1)).
-            let is_normal = |d: &&Value| {
-                let mut kinds = d["dep_kinds"].as_array().into_iter().flatten();
+            let is_normal = |dependency: &&Value| {
+                let mut kinds = dependency["dep_kinds"].as_array().into_iter().flatten();
                 kinds.any(|kind| kind["kind"].is_null())
             };
             let dependencies = node["deps"]
@@ -98,7 +104,7 @@ impl Components {
                 .into_iter()
                 .flatten()
                 .filter(is_normal)
-                .filter_map(|d| urls.get(d["pkg"].as_str()?).cloned());
+                .filter_map(|dependency| urls.get(dependency["pkg"].as_str()?).cloned());
             components
                 .dependencies
                 .entry(package.url())
@@ -124,6 +130,7 @@ pub(crate) fn list_packages(targets: &[String]) -> Result<BTreeSet<String>> {
         .collect())
 }
 
+/// Returns the output of `cargo metadata` for `targets`.
 fn read_metadata(targets: &[String]) -> Result<Metadata> {
     let platforms = targets
         .iter()
@@ -133,23 +140,23 @@ fn read_metadata(targets: &[String]) -> Result<Metadata> {
         .args(platforms)
         .output()
         .context("cannot run cargo metadata")?;
-    let problem = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "cargo metadata: {problem}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cargo metadata: {stderr}");
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// Returns the package URL of a crate (purl, type cargo).
-fn package_url(name: &str, version: &str) -> String {
+fn format_package_url(name: &str, version: &str) -> String {
     format!("pkg:cargo/{name}@{version}")
 }
 
 impl Package {
     fn url(&self) -> String {
-        package_url(&self.name, &self.version)
+        format_package_url(&self.name, &self.version)
     }
 
-    /// Returns the licence as an SPDX expression. Old packages have a slash in place of `OR`.
-    fn license(&self) -> Result<String> {
+    /// Returns the licence as an SPDX expression. In old packages a slash stands for `OR`.
+    fn spdx_license(&self) -> Result<String> {
         let license = self.license.as_ref();
         let license = license.with_context(|| format!("{} states no licence", self.name))?;
         Ok(license.replace('/', " OR "))
@@ -179,21 +186,21 @@ impl Package {
             }
         }
         files.sort();
-        let read =
+        let read_text =
             |path: PathBuf| fs::read_to_string(&path).with_context(|| path.display().to_string());
-        files.into_iter().map(read).collect()
+        files.into_iter().map(read_text).collect()
     }
 }
 
-/// Writes a list of all components with their licences, followed by the texts of the licences. A text
-/// that several components have in common is written once.
+/// Writes a list of all components with their licences, followed by the texts of the licences. A
+/// text that several components have in common is written once.
 pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     let mut list = String::new();
-    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut names_by_text: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut components = Components::resolve(ProgramSet::Node, target)?;
-    let cluster = Components::resolve(ProgramSet::Cluster, target)?;
-    components.packages.extend(cluster.packages);
-    components.toolchain.extend(cluster.toolchain);
+    let cluster_components = Components::resolve(ProgramSet::Cluster, target)?;
+    components.packages.extend(cluster_components.packages);
+    components.toolchain.extend(cluster_components.toolchain);
     for library in &components.toolchain {
         let ToolchainLibrary {
             name,
@@ -202,9 +209,13 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
         } = library;
         writeln!(list, "{name} {version}: {license}, of the toolchain")?;
     }
-    for package in components.packages.values().filter(|p| p.source.is_some()) {
+    for package in components
+        .packages
+        .values()
+        .filter(|package| package.source.is_some())
+    {
         let name = format!("{} {}", package.name, package.version);
-        let license = package.license()?;
+        let license = package.spdx_license()?;
         let license_texts = package.read_license_texts()?;
         let note = if license_texts.is_empty() {
             ", whose package holds no text of it"
@@ -213,28 +224,28 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
         };
         writeln!(list, "{name}: {license}{note}")?;
         for text in license_texts {
-            texts
+            names_by_text
                 .entry(text.trim().to_owned())
                 .or_default()
                 .push(name.clone());
         }
     }
-    if texts.is_empty() {
+    if names_by_text.is_empty() {
         bail!("no licence was found: the sources of the dependencies are missing");
     }
-    let mut all = format!(
+    let mut document = format!(
         "The programs are under the Apache License 2.0 (LICENSE). They are linked with the\n\
          following components, under these licences. The texts follow.\n\n{list}"
     );
-    for (text, names) in texts {
+    for (text, names) in names_by_text {
         write!(
-            all,
+            document,
             "\n{}\n{}:\n\n{text}\n",
             "-".repeat(80),
             names.join(", ")
         )?;
     }
-    fs::write(file, all).with_context(|| format!("cannot write {}", file.display()))
+    fs::write(file, document).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Writes the list of components (SBOM) of a set of programs in the format CycloneDX 1.5. The list
@@ -249,7 +260,7 @@ pub(crate) fn write_sbom(file: &Path, set: ProgramSet, target: &str, created: &s
             "name": package.name,
             "version": package.version,
             "purl": package.url(),
-            "licenses": [{"expression": package.license()?}],
+            "licenses": [{"expression": package.spdx_license()?}],
         });
         if let Some(repository) = &package.repository {
             component["externalReferences"] = json!([{"type": "vcs", "url": repository}]);

@@ -9,16 +9,17 @@ use crate::completions::{self, create_dir};
 
 /// Writes the manual pages and the shell completions below `dir/share`. Packages install them below
 /// `/usr/share`.
-pub(crate) fn write(dir: &Path) -> Result<()> {
+pub(crate) fn write_pages(dir: &Path) -> Result<()> {
     let share = dir.join("share");
-    for command in programs() {
+    for command in build_command_lines() {
         write_manual_pages(&command, &share.join("man/man1"))?;
-        completions::write(&command, &share)?;
+        completions::write_completions(&command, &share)?;
     }
     Ok(())
 }
 
-fn programs() -> [Command; 3] {
+/// Returns the command lines of the programs that have manual pages, as clap describes them.
+fn build_command_lines() -> [Command; 3] {
     [
         hook::command_line(),
         initcontainer::cli::Cli::command(),

@@ -1,6 +1,6 @@
-//! Writes the contents of an image archive: an OCI Image Layout (OCI Image Format Specification 1.1)
-//! with an index of platforms. It also has the file `manifest.json` of `docker save`, which is the
-//! only one that Docker reads without containerd's image store.
+//! Writes the contents of an image archive: an OCI Image Layout (OCI Image Format Specification
+//! 1.1) with an index of platforms. The archive also has the file `manifest.json` of `docker save`.
+//! Without containerd's image store, Docker reads only this file.
 
 use std::fs;
 use std::io::Write;
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use crate::blobs::{Blobs, compute_digest};
 
-pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+pub(crate) const INDEX_MEDIA_TYPE: &str = "application/vnd.oci.image.index.v1+json";
+pub(crate) const MANIFEST_MEDIA_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG_MEDIA_TYPE: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER_MEDIA_TYPE: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// The architecture of a platform by Go's name, such as `amd64`, and the path of the tar archive with
-/// the platform's only layer.
+/// The architecture of a platform by Go's name, such as `amd64`, and the path of the tar archive
+/// with the platform's only layer.
 pub(crate) type Layer = (String, PathBuf);
 
 /// Parses the argument `ARCHITECTURE=FILE` for clap.
@@ -53,8 +53,8 @@ pub(crate) struct ImageDescription {
 }
 
 impl ImageDescription {
-    /// Returns the annotations of the image, with the keys of the OCI Image Format Specification. The
-    /// configuration has them as labels, too, because `docker inspect` shows only labels.
+    /// Returns the annotations of the image, with the keys of the OCI Image Format Specification.
+    /// The configuration has them as labels, too, because `docker inspect` shows only labels.
     fn annotations(&self) -> Value {
         let (title, version) = self.name.rsplit_once(':').unwrap_or((&self.name, ""));
         let source = env!("CARGO_PKG_REPOSITORY");
@@ -73,37 +73,38 @@ impl ImageDescription {
     }
 }
 
-/// Writes the contents of the archive to `dir`. `scripts/dist` packs them.
-pub(crate) fn write(dir: &Path, image: &ImageDescription) -> Result<()> {
+/// Writes the contents of the archive to `dir`, which `scripts/dist` packs.
+pub(crate) fn write_layout(dir: &Path, image: &ImageDescription) -> Result<()> {
     let name = &image.name;
     let blobs = Blobs::create(dir)?;
     let mut manifests = Vec::new();
-    let mut docker = Vec::new();
+    let mut docker_entries = Vec::new();
     for layer in &image.layers {
         let (manifest, entry) = write_platform(&blobs, layer, image)?;
         manifests.push(manifest);
-        docker.push(entry);
+        docker_entries.push(entry);
     }
     let index = json!({
         "schemaVersion": 2,
-        "mediaType": INDEX,
+        "mediaType": INDEX_MEDIA_TYPE,
         "manifests": manifests,
         "annotations": image.annotations(),
     });
-    let mut entry = blobs.add_json(INDEX, &index)?;
-    entry["annotations"] = json!({
+    let mut index_descriptor = blobs.add_json_blob(INDEX_MEDIA_TYPE, &index)?;
+    index_descriptor["annotations"] = json!({
         "io.containerd.image.name": format!("docker.io/library/{name}"),
         "org.opencontainers.image.ref.name": name.rsplit(':').next(),
     });
-    let top = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]});
-    // `docker load` takes every entry of manifest.json for an image of its own platform, so only the
-    // first platform gets an entry.
-    let mut first: Vec<Value> = docker.into_iter().take(1).collect();
-    first[0]["RepoTags"] = json!([name]);
+    let top_index =
+        json!({"schemaVersion": 2, "mediaType": INDEX_MEDIA_TYPE, "manifests": [index_descriptor]});
+    // `docker load` takes every entry of manifest.json for an image of its own platform, so only
+    // the first platform gets an entry.
+    let mut docker_manifest: Vec<Value> = docker_entries.into_iter().take(1).collect();
+    docker_manifest[0]["RepoTags"] = json!([name]);
     let layout = json!({"imageLayoutVersion": "1.0.0"});
     for (file, value) in [
-        ("index.json", top),
-        ("manifest.json", Value::from(first)),
+        ("index.json", top_index),
+        ("manifest.json", Value::from(docker_manifest)),
         ("oci-layout", layout),
     ] {
         fs::write(dir.join(file), value.to_string())?;
@@ -120,9 +121,9 @@ fn write_platform(
 ) -> Result<(Value, Value)> {
     let created = &image.created;
     let tar = fs::read(file).with_context(|| file.display().to_string())?;
-    let mut packed = GzBuilder::new().write(Vec::new(), Compression::best());
-    packed.write_all(&tar)?;
-    let packed = blobs.add(LAYER, &packed.finish()?)?;
+    let mut encoder = GzBuilder::new().write(Vec::new(), Compression::best());
+    encoder.write_all(&tar)?;
+    let layer = blobs.add_blob(LAYER_MEDIA_TYPE, &encoder.finish()?)?;
     let config = json!({
         "created": created,
         "architecture": architecture,
@@ -134,20 +135,20 @@ fn write_platform(
         "rootfs": {"type": "layers", "diff_ids": [compute_digest(&tar)]},
         "history": [{"created": created, "created_by": "boathook-dist"}],
     });
-    let config = blobs.add_json(CONFIG, &config)?;
-    let path = |descriptor: &Value| {
+    let config = blobs.add_json_blob(CONFIG_MEDIA_TYPE, &config)?;
+    let get_blob_path = |descriptor: &Value| {
         let digest = descriptor["digest"].as_str().unwrap_or_default();
         format!("blobs/{}", digest.replace(':', "/"))
     };
-    let entry = json!({"Config": path(&config), "Layers": [path(&packed)]});
+    let entry = json!({"Config": get_blob_path(&config), "Layers": [get_blob_path(&layer)]});
     let manifest = json!({
         "schemaVersion": 2,
-        "mediaType": MANIFEST,
+        "mediaType": MANIFEST_MEDIA_TYPE,
         "config": config,
-        "layers": [packed],
+        "layers": [layer],
         "annotations": image.annotations(),
     });
-    let mut manifest = blobs.add_json(MANIFEST, &manifest)?;
+    let mut manifest = blobs.add_json_blob(MANIFEST_MEDIA_TYPE, &manifest)?;
     manifest["platform"] = json!({"architecture": architecture, "os": "linux"});
     Ok((manifest, entry))
 }

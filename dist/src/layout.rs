@@ -32,26 +32,27 @@ pub(crate) struct ExpectedImage {
 /// Reads every blob of a layout, and compares the image with the expected properties. Returns the
 /// digest of the image, which does not change when the image is pushed to a registry.
 pub(crate) fn check_image(expected: &ExpectedImage) -> Result<String> {
-    let top = read_top_index(&expected.dir)?;
+    let top_index = read_top_index(&expected.dir)?;
     let blobs = Blobs::from_layout(&expected.dir);
-    let entry = &top["manifests"][0];
-    let tag = &entry["annotations"]["org.opencontainers.image.ref.name"];
+    let index_descriptor = &top_index["manifests"][0];
+    let tag = &index_descriptor["annotations"]["org.opencontainers.image.ref.name"];
     ensure!(
         *tag == expected.version,
         "{} has the tag {tag} and not {}",
         expected.dir.display(),
         expected.version
     );
-    let index = read_json(&blobs, entry)?;
+    let index = read_json(&blobs, index_descriptor)?;
     for (annotation, value) in [
         ("title", &expected.name),
         ("version", &expected.version),
         ("revision", &expected.revision),
     ] {
-        let found = &index["annotations"][format!("org.opencontainers.image.{annotation}")];
+        let annotated_value =
+            &index["annotations"][format!("org.opencontainers.image.{annotation}")];
         ensure!(
-            found == value,
-            "the {annotation} of the image {} is {found} and not \"{value}\"; make the release \
+            annotated_value == value,
+            "the {annotation} of the image {} is {annotated_value} and not \"{value}\"; make the release \
              again of this commit",
             expected.name
         );
@@ -59,9 +60,9 @@ pub(crate) fn check_image(expected: &ExpectedImage) -> Result<String> {
     let mut architectures = BTreeSet::new();
     for descriptor in index["manifests"].as_array().into_iter().flatten() {
         let manifest = read_json(&blobs, descriptor)?;
-        blobs.read(&manifest["config"])?;
+        blobs.read_blob(&manifest["config"])?;
         for layer in manifest["layers"].as_array().into_iter().flatten() {
-            blobs.read(layer)?;
+            blobs.read_blob(layer)?;
         }
         let architecture = descriptor["platform"]["architecture"].as_str();
         architectures.extend(architecture.map(str::to_owned));
@@ -72,7 +73,10 @@ pub(crate) fn check_image(expected: &ExpectedImage) -> Result<String> {
         "the image {} is for {architectures:?} and not for {required:?}; make the release again",
         expected.name
     );
-    Ok(entry["digest"].as_str().unwrap_or_default().to_owned())
+    Ok(index_descriptor["digest"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned())
 }
 
 /// Reads `index.json`, the file from which all blobs of a layout are reached.
@@ -83,7 +87,7 @@ fn read_top_index(dir: &Path) -> Result<Value> {
 }
 
 fn read_json(blobs: &Blobs, descriptor: &Value) -> Result<Value> {
-    let contents = blobs.read(descriptor)?;
+    let contents = blobs.read_blob(descriptor)?;
     serde_json::from_slice(&contents)
         .with_context(|| format!("the blob {} is not JSON", descriptor["digest"]))
 }

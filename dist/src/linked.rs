@@ -1,5 +1,5 @@
-//! Finds the libraries that are linked into released programs: crates, the standard library of Rust,
-//! and the C library, which is linked statically.
+//! Finds the libraries that are linked into released programs: crates, the standard library of
+//! Rust, and the C library, which is linked statically.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
-/// A set of programs that are released together.
+/// A set of programs that are released together. Each set has one list of components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgramSet {
     /// The programs of a node, which the archive, the packages and the node image contain.
@@ -20,7 +20,7 @@ pub(crate) enum ProgramSet {
     Sources,
 }
 
-/// Packages that `scripts/build-programs` builds by one call of cargo, for one C library.
+/// A build of packages by one call of cargo in `scripts/build-programs`, for one C library.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Build {
     pub(crate) packages: &'static [&'static str],
@@ -48,7 +48,7 @@ impl ProgramSet {
                 packages: &["boathook-cluster", "boathook-dra"],
                 is_musl: false,
             }],
-            // Nothing in the archive is linked.
+            // The source archive contains no linked programs.
             Self::Sources => &[],
         }
     }
@@ -72,15 +72,15 @@ impl ToolchainLibrary {
 impl Build {
     /// Returns the name and version of each package that is linked into the programs. Procedural
     /// macros and their dependencies are left out, because they run in the compiler.
-    pub(crate) fn crates(self, target: &str) -> Result<BTreeSet<(String, String)>> {
-        let mut tree = Command::new("cargo");
-        tree.args(["tree", "--locked", "--edges=normal,no-proc-macro"]);
-        tree.args(["--prefix=none", "--format={p}", "--target"]);
-        tree.arg(self.target(target));
+    pub(crate) fn list_crates(self, target: &str) -> Result<BTreeSet<(String, String)>> {
+        let mut cargo_tree = Command::new("cargo");
+        cargo_tree.args(["tree", "--locked", "--edges=normal,no-proc-macro"]);
+        cargo_tree.args(["--prefix=none", "--format={p}", "--target"]);
+        cargo_tree.arg(self.select_target(target));
         for package in self.packages {
-            tree.args(["--package", package]);
+            cargo_tree.args(["--package", package]);
         }
-        let text = read_output(&mut tree)?;
+        let text = read_output(&mut cargo_tree)?;
         let lines = text.lines().filter(|line| !line.is_empty());
         lines
             .map(|line| {
@@ -97,12 +97,12 @@ impl Build {
     }
 
     /// Returns the libraries of the toolchain that are linked into the programs.
-    pub(crate) fn toolchain(self, target: &str) -> Result<[ToolchainLibrary; 2]> {
+    pub(crate) fn find_toolchain_libraries(self, target: &str) -> Result<[ToolchainLibrary; 2]> {
         let compiler = read_output(Command::new("rustc").arg("-vV"))?;
         let release = compiler
             .lines()
             .find_map(|line| line.strip_prefix("release: "));
-        let std = ToolchainLibrary {
+        let rust_std = ToolchainLibrary {
             name: "rust-std",
             version: release.context("rustc prints no release")?.to_owned(),
             license: "MIT OR Apache-2.0",
@@ -110,7 +110,7 @@ impl Build {
         let libc = if self.uses_musl() {
             ToolchainLibrary {
                 name: "musl",
-                version: find_musl_version(&self.target(target))?,
+                version: find_musl_version(&self.select_target(target))?,
                 license: "MIT",
             }
         } else {
@@ -125,16 +125,19 @@ impl Build {
                 license: "LGPL-2.1-or-later",
             }
         };
-        Ok([std, libc])
+        Ok([rust_std, libc])
     }
 
-    /// Returns whether the programs are linked with musl. `scripts/build-programs` builds all of them
-    /// for glibc where `$BOATHOOK_LIBC` says so, as packages of distributions do.
+    /// Returns whether the programs are linked with musl. If the environment variable
+    /// `BOATHOOK_LIBC` is `glibc`, as in packages of distributions, `scripts/build-programs` builds
+    /// all programs for glibc.
     fn uses_musl(self) -> bool {
         self.is_musl && std::env::var_os("BOATHOOK_LIBC").is_none_or(|libc| libc != "glibc")
     }
 
-    fn target(self, target: &str) -> String {
+    /// Returns the Rust target triple of this build for the C library in use. `target` is the
+    /// triple for glibc.
+    fn select_target(self, target: &str) -> String {
         if self.uses_musl() {
             target.replace("-gnu", "-musl")
         } else {
@@ -143,34 +146,37 @@ impl Build {
     }
 }
 
-/// Finds the version of musl in the C library of the toolchain, which contains its version as a text.
+/// Returns the version of the musl library of the toolchain. The library contains the version as a
+/// text.
 fn find_musl_version(target: &str) -> Result<String> {
     let sysroot = read_output(Command::new("rustc").args(["--print", "sysroot"]))?;
-    let libraries = format!("lib/rustlib/{target}/lib/self-contained/libc.a");
-    let file = Path::new(sysroot.trim()).join(libraries);
+    let libc_path = format!("lib/rustlib/{target}/lib/self-contained/libc.a");
+    let file = Path::new(sysroot.trim()).join(libc_path);
     let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
     find_version(&bytes).with_context(|| format!("{} has no version of musl", file.display()))
 }
 
-/// Returns the first printable text in a library that consists of a version of three numbers only.
+/// Returns the first printable text in a library that consists only of a version with three
+/// numbers.
 fn find_version(bytes: &[u8]) -> Option<String> {
-    let is_text = |byte: &u8| (b' '..=b'~').contains(byte);
+    let is_printable = |byte: &u8| (b' '..=b'~').contains(byte);
     let is_version = |text: &&[u8]| {
-        let parts: Vec<&[u8]> = text.split(|byte| *byte == b'.').collect();
-        let is_number = |part: &&[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
-        parts.len() == 3 && parts.iter().all(is_number)
+        let numbers: Vec<&[u8]> = text.split(|byte| *byte == b'.').collect();
+        let is_decimal =
+            |number: &&[u8]| !number.is_empty() && number.iter().all(u8::is_ascii_digit);
+        numbers.len() == 3 && numbers.iter().all(is_decimal)
     };
-    let version = bytes.split(|byte| !is_text(byte)).find(is_version)?;
+    let version = bytes.split(|byte| !is_printable(byte)).find(is_version)?;
     Some(String::from_utf8_lossy(version).into_owned())
 }
 
-/// Runs a command and returns its output.
+/// Runs a command, and returns its output. An error has the command and its messages.
 fn read_output(command: &mut Command) -> Result<String> {
     let output = command
         .output()
         .with_context(|| format!("cannot run {command:?}"))?;
-    let problem = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {problem}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {stderr}");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -117,9 +117,9 @@ enum Command {
 fn main() -> Result<()> {
     match Command::parse() {
         Command::Documents { dir } => {
-            documents::write(&dir)?;
+            documents::write_pages(&dir)?;
             // The current directory must be the top of the source tree.
-            texts::write(Path::new("."), &dir)
+            texts::write_documents(Path::new("."), &dir)
         }
         Command::ManualSource { file } => {
             print!(
@@ -136,7 +136,7 @@ fn main() -> Result<()> {
             target,
             created,
         } => components::write_sbom(&file, set, &target, &created),
-        Command::Image { dir, image } => image::write(&dir, &image),
+        Command::Image { dir, image } => image::write_layout(&dir, &image),
         Command::CheckImage(expected) => {
             println!("{}", layout::check_image(&expected)?);
             Ok(())
@@ -145,7 +145,7 @@ fn main() -> Result<()> {
             println!("{}", chart::write_layout(&dir, &chart)?);
             Ok(())
         }
-        Command::PruneVendored { dir, targets } => vendored::prune(&dir, &targets),
+        Command::PruneVendored { dir, targets } => vendored::prune_crates(&dir, &targets),
         Command::CheckRegistry { registry } => {
             println!("{registry}");
             Ok(())

@@ -1,17 +1,17 @@
-//! Prepares manual pages for terminals. `go-md2man` makes the pages about file formats from documents,
-//! whose tables are too wide for a terminal and are converted first. It and clap also generate lines
-//! that `mandoc -T lint` rejects, and these are removed.
+//! Prepares manual pages for terminals. `go-md2man` makes the pages about file formats from
+//! documents. The tables of these documents are too wide for a terminal, so they are converted
+//! first. Lines of go-md2man and clap that `mandoc -T lint` rejects are removed.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Returns a Markdown document in which tables are lists of definitions, whose terms are the cells of
-/// the first column. Lists of items such as "`key`: meaning" are converted, too. Links are replaced by
-/// their texts, because a manual page cannot have them.
+/// Returns a Markdown document in which tables are lists of definitions, whose terms are the cells
+/// of the first column. Lists of items such as "`key`: meaning" are converted, too. Links are
+/// replaced by their texts, because a manual page cannot have them.
 pub(crate) fn convert_tables(text: &str) -> String {
-    let mut out = String::new();
+    let mut converted = String::new();
     let mut lines = text.lines().peekable();
     let mut is_code = false;
     while let Some(line) = lines.next() {
@@ -19,8 +19,8 @@ pub(crate) fn convert_tables(text: &str) -> String {
         if !is_code && line.starts_with("<!--") {
             continue;
         }
-        if let Some((term, text)) = split_item(line).filter(|_| !is_code) {
-            out += &format!("\n{}\n: {}\n", remove_links(term), remove_links(text));
+        if let Some((term, definition)) = split_item(line).filter(|_| !is_code) {
+            converted += &format!("\n{}\n: {}\n", remove_links(term), remove_links(definition));
             continue;
         }
         if is_code || !line.starts_with('|') {
@@ -29,18 +29,18 @@ pub(crate) fn convert_tables(text: &str) -> String {
             } else {
                 remove_links(line)
             };
-            out += &line;
-            out.push('\n');
+            converted += &line;
+            converted.push('\n');
             continue;
         }
         let header = split_cells(line);
         // The line `|---|---|` between the header and the rows is skipped.
         lines.next();
         while let Some(row) = lines.next_if(|line| line.starts_with('|')) {
-            out += &format_definition(&header, &split_cells(row));
+            converted += &format_definition(&header, &split_cells(row));
         }
     }
-    out
+    converted
 }
 
 /// Splits an item of a list, such as "- `key` (text): meaning", into its term and its text. Returns
@@ -51,8 +51,8 @@ fn split_item(line: &str) -> Option<(&str, &str)> {
     item.split_once(": ").filter(|_| is_term)
 }
 
-/// Returns a row of a table as the definition of its first cell. The last cell is the text. The cells
-/// between them follow the names of their columns, as in "type: list.".
+/// Returns a row of a table as the definition of its first cell. The last cell is the text. The
+/// cells between them follow the names of their columns, as in "type: list.".
 fn format_definition(header: &[String], row: &[String]) -> String {
     let Some((term, cells)) = row.split_first() else {
         return String::new();
@@ -84,22 +84,22 @@ fn split_cells(row: &str) -> Vec<String> {
 
 /// Replaces each link `[text](target)` by its text.
 fn remove_links(text: &str) -> String {
-    let mut out = String::new();
+    let mut plain_text = String::new();
     let mut rest = text;
-    while let Some((before, after)) = rest.split_once("](") {
-        let Some((_, behind)) = after.split_once(')') else {
+    while let Some((before_target, after)) = rest.split_once("](") {
+        let Some((_, after_link)) = after.split_once(')') else {
             break;
         };
-        match before.rfind('[') {
+        match before_target.rfind('[') {
             Some(start) => {
-                out += &before[..start];
-                out += &before[start + 1..];
+                plain_text += &before_target[..start];
+                plain_text += &before_target[start + 1..];
             }
-            None => out += before,
+            None => plain_text += before_target,
         }
-        rest = behind;
+        rest = after_link;
     }
-    out + rest
+    plain_text + rest
 }
 
 /// Cleans all manual pages in the directories below `dir`, such as `man1`, and sets their date.
@@ -114,8 +114,8 @@ pub(crate) fn clean_pages(dir: &Path, date: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns a manual page with the date, and without the requests that mandoc rejects: the font `C` of
-/// `go-md2man`, its paragraph after a heading, line breaks beside vertical space, and lines of
+/// Returns a manual page with the date, and without the requests that mandoc rejects: the font `C`
+/// of `go-md2man`, its paragraph after a heading, line breaks beside vertical space, and lines of
 /// examples that look like macros.
 fn clean_page(text: &str, date: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
@@ -128,13 +128,13 @@ fn clean_page(text: &str, date: &str) -> String {
             _ if is_example && line.starts_with(['.', '\'']) => line.insert_str(0, "\\&"),
             _ => {}
         }
-        let previous = lines.last().map(String::as_str).unwrap_or_default();
-        let is_heading = previous.starts_with(".SH ") || previous.starts_with(".SS ");
+        let previous_line = lines.last().map(String::as_str).unwrap_or_default();
+        let is_heading = previous_line.starts_with(".SH ") || previous_line.starts_with(".SS ");
         match line.as_str() {
             ".PP" | "" if is_heading => continue,
             "" if !is_example => continue,
-            ".br" if previous == ".sp" || previous == ".br" => continue,
-            ".sp" if previous == ".br" => drop(lines.pop()),
+            ".br" if previous_line == ".sp" || previous_line == ".br" => continue,
+            ".sp" if previous_line == ".br" => drop(lines.pop()),
             _ => {}
         }
         lines.push(set_date(line, date));

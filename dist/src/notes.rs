@@ -4,27 +4,28 @@ use anyhow::{Result, ensure};
 
 use crate::texts::replace_links;
 
-/// Returns the section of a version without its heading. The notes are published outside of the source
-/// tree, so links to its files are replaced by links to the files of that version in the repository.
+/// Returns the section of a version without its heading. The notes are published outside of the
+/// source tree, so links to its files are replaced by links to the files of that version in the
+/// repository.
 ///
 /// # Errors
-/// Fails if the version has no section or an empty one. With `is_final` it also fails if the heading
-/// has no date.
+/// Fails if the version has no section or an empty one. With `is_final` it also fails if the
+/// heading has no date.
 pub(crate) fn extract_notes(changelog: &str, version: &str, is_final: bool) -> Result<String> {
     let heading = format!("## {version}");
     let mut lines = changelog.lines();
-    let found = lines.find(|line| {
+    let heading_line = lines.find(|line| {
         let rest = line.strip_prefix(&heading);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     });
     ensure!(
-        found.is_some(),
+        heading_line.is_some(),
         "CHANGELOG.md has no section \"{heading} (DATE)\"; write it"
     );
-    let rest = found.unwrap_or_default()[heading.len()..].trim();
+    let date = heading_line.unwrap_or_default()[heading.len()..].trim();
     ensure!(
-        !is_final || is_date(rest.trim_start_matches('(').trim_end_matches(')')),
-        "CHANGELOG.md has the heading \"{heading} {rest}\"; write the date of the release, as in \
+        !is_final || is_date(date.trim_start_matches('(').trim_end_matches(')')),
+        "CHANGELOG.md has the heading \"{heading} {date}\"; write the date of the release, as in \
          (2026-11-21)"
     );
     let section: Vec<&str> = lines.take_while(|line| !line.starts_with("## ")).collect();
@@ -45,10 +46,10 @@ pub(crate) fn extract_notes(changelog: &str, version: &str, is_final: bool) -> R
 
 /// Returns whether a text has the form of a date, such as 2026-11-21.
 fn is_date(text: &str) -> bool {
-    let parts: Vec<&str> = text.split('-').collect();
-    let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
-    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
-    lengths == [4, 2, 2] && parts.iter().all(is_number)
+    let numbers: Vec<&str> = text.split('-').collect();
+    let lengths: Vec<usize> = numbers.iter().map(|number| number.len()).collect();
+    let is_number = |number: &&str| number.bytes().all(|byte| byte.is_ascii_digit());
+    lengths == [4, 2, 2] && numbers.iter().all(is_number)
 }
 
 #[cfg(test)]

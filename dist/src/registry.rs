@@ -11,8 +11,8 @@ pub(crate) struct RegistryName(String);
 impl FromStr for RegistryName {
     type Err = String;
 
-    /// Parses a name by the rules of references to images. A first component that has neither a dot nor
-    /// a port and is not `localhost` is refused, because it would mean a path at Docker Hub.
+    /// Parses a name by the rules of references to images. A first component that has neither a dot
+    /// nor a port and is not `localhost` is refused, because it would mean a path at Docker Hub.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.is_empty() {
             return Err("is empty".into());
@@ -25,8 +25,8 @@ impl FromStr for RegistryName {
         }
         let host = text.split('/').next().unwrap_or_default();
         let (name, port) = host.split_once(':').unwrap_or((host, "0"));
-        let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
-        if name.is_empty() || !name.chars().all(is_host) || port.parse::<u16>().is_err() {
+        let is_host_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+        if name.is_empty() || !name.chars().all(is_host_char) || port.parse::<u16>().is_err() {
             return Err(format!("has no valid host: \"{host}\""));
         }
         if host == name && !name.contains('.') && name != "localhost" {
@@ -35,11 +35,11 @@ impl FromStr for RegistryName {
                  registry.example/{text}"
             ));
         }
-        let parts = text.split('/').skip(1);
-        for part in parts {
-            if !is_path_component(part) {
+        let components = text.split('/').skip(1);
+        for component in components {
+            if !is_path_component(component) {
                 return Err(format!(
-                    "has the part \"{part}\"; parts of a path are lower-case letters and digits, \
+                    "has the part \"{component}\"; parts of a path are lower-case letters and digits, \
                      with single separators between them, and no tag"
                 ));
             }
@@ -54,15 +54,15 @@ impl fmt::Display for RegistryName {
     }
 }
 
-/// Returns whether a text consists of lower-case letters and digits, with single separators between
-/// them.
+/// Returns whether a text can be a component of the path in the name of an image. It consists of
+/// lower-case letters and digits, with single separators between them.
 fn is_path_component(text: &str) -> bool {
-    let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.starts_with(is_letter)
-        && text.ends_with(is_letter)
+    let is_letter_or_digit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.starts_with(is_letter_or_digit)
+        && text.ends_with(is_letter_or_digit)
         && text
             .chars()
-            .all(|c| is_letter(c) || matches!(c, '.' | '_' | '-'))
+            .all(|c| is_letter_or_digit(c) || matches!(c, '.' | '_' | '-'))
         && !text.contains("..")
 }
 

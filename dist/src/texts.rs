@@ -1,5 +1,5 @@
-//! Copies the documents of the source tree (README and others at the top, and `docs`) into a release,
-//! and changes their links so that they are valid outside of the source tree.
+//! Copies the documents of the source tree (README and others at the top, and `docs`) into a
+//! release, and changes their links so that they are valid outside of the source tree.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -7,18 +7,18 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// The directory of the documents in a release.
-const DIRECTORY: &str = "share/doc/boathook";
+const DOCUMENTS_DIR: &str = "share/doc/boathook";
 
 /// The directory of the pictures, in `docs` and beside the documents of a release.
-const PICTURES: &str = "pictures";
+const PICTURES_DIR: &str = "pictures";
 
 /// The documents at the top of the source tree.
 const TOP_DOCUMENTS: [&str; 3] = ["README.md", "CHANGELOG.md", "SECURITY.md"];
 
 /// Writes the documents of the source tree `source` to the directory `release`. README.md is also
 /// written to the top of the release.
-pub(crate) fn write(source: &Path, release: &Path) -> Result<()> {
-    let directory = release.join(DIRECTORY);
+pub(crate) fn write_documents(source: &Path, release: &Path) -> Result<()> {
+    let directory = release.join(DOCUMENTS_DIR);
     fs::create_dir_all(&directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
     let mut names: Vec<PathBuf> = TOP_DOCUMENTS.map(PathBuf::from).into();
@@ -28,20 +28,20 @@ pub(crate) fn write(source: &Path, release: &Path) -> Result<()> {
         names.push(Path::new("docs").join(entry?.file_name()));
     }
     names.retain(|name| name.extension().is_some_and(|extension| extension == "md"));
-    copy_pictures(&docs.join(PICTURES), &directory.join(PICTURES))?;
+    copy_pictures(&docs.join(PICTURES_DIR), &directory.join(PICTURES_DIR))?;
     for name in names {
         let path = source.join(&name);
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let from = name.parent().unwrap_or(Path::new(""));
-        let file = name.file_name().unwrap_or_default();
-        let mut copies = vec![(directory.join(file), "")];
+        let document_dir = name.parent().unwrap_or(Path::new(""));
+        let file_name = name.file_name().unwrap_or_default();
+        let mut copies = vec![(directory.join(file_name), "")];
         if name == Path::new("README.md") {
-            copies.push((release.join(file), DIRECTORY));
+            copies.push((release.join(file_name), DOCUMENTS_DIR));
         }
-        for (copy, to_documents) in copies {
+        for (copy, documents_prefix) in copies {
             let text = replace_links(&text, |link| {
-                find_released_target(source, from, link, to_documents)
+                find_released_target(source, document_dir, link, documents_prefix)
             });
             fs::write(&copy, text).with_context(|| format!("cannot write {}", copy.display()))?;
         }
@@ -57,7 +57,7 @@ fn copy_pictures(source: &Path, target: &Path) -> Result<()> {
         fs::read_dir(source).with_context(|| format!("cannot read {}", source.display()))?;
     for entry in entries {
         let path = entry?.path();
-        if path.extension().is_some_and(|ending| ending == "svg") {
+        if path.extension().is_some_and(|extension| extension == "svg") {
             let copy = target.join(path.file_name().unwrap_or_default());
             fs::copy(&path, &copy).with_context(|| format!("cannot write {}", copy.display()))?;
         }
@@ -65,45 +65,46 @@ fn copy_pictures(source: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns a Markdown text with changed links. `replace` returns the new target of a link, or
-/// `None` if the link stays as it is.
-pub(crate) fn replace_links(text: &str, replace: impl Fn(&str) -> Option<String>) -> String {
+/// Returns a Markdown text with changed links. `find_target` returns the new target of a link, or
+/// `None` if the link is not changed.
+pub(crate) fn replace_links(text: &str, find_target: impl Fn(&str) -> Option<String>) -> String {
     let mut parts = text.split("](");
-    let mut out = parts.next().unwrap_or_default().to_owned();
+    let mut changed_text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        out.push_str("](");
+        changed_text.push_str("](");
         match part.split_once(')') {
             Some((target, rest)) => {
-                out.push_str(replace(target).as_deref().unwrap_or(target));
-                out.push(')');
-                out.push_str(rest);
+                changed_text.push_str(find_target(target).as_deref().unwrap_or(target));
+                changed_text.push(')');
+                changed_text.push_str(rest);
             }
-            None => out.push_str(part),
+            None => changed_text.push_str(part),
         }
     }
-    out
+    changed_text
 }
 
-/// Returns the target in a release for `link`, a link in a file of the directory `from`. The target is
-/// another document of the release, or the URL of a file in the source repository. Returns `None` if
-/// the link need not be changed. `to_documents` is the path from the changed file to the documents.
+/// Returns the target in a release for `link`, a link in a file of the directory `from`. The target
+/// is another document of the release, or the URL of a file in the source repository. Returns
+/// `None` if the link need not be changed. `documents_prefix` is the path from the changed file to
+/// the documents.
 fn find_released_target(
     source: &Path,
-    from: &Path,
+    document_dir: &Path,
     link: &str,
-    to_documents: &str,
+    documents_prefix: &str,
 ) -> Option<String> {
     let (path, fragment) = match link.find('#') {
-        Some(at) => link.split_at(at),
+        Some(start) => link.split_at(start),
         None => (link, ""),
     };
-    let path = normalize_path(&from.join(path));
-    if path == from || !source.join(&path).exists() {
+    let path = normalize_path(&document_dir.join(path));
+    if path == document_dir || !source.join(&path).exists() {
         return None;
     }
     Some(match find_document(&path) {
         Some(document) => {
-            let document = Path::new(to_documents).join(document);
+            let document = Path::new(documents_prefix).join(document);
             format!("{}{fragment}", document.display())
         }
         None => format!(
@@ -115,29 +116,29 @@ fn find_released_target(
     })
 }
 
-/// Returns the name that a file of the source tree has among the documents of a release, or
-/// `None` if it is not one of them.
+/// Returns the name that a file of the source tree has among the documents of a release, or `None`
+/// if a release does not contain the file as a document.
 fn find_document(path: &Path) -> Option<&Path> {
-    let is_top = TOP_DOCUMENTS.iter().any(|top| path == Path::new(top));
+    let is_top_document = TOP_DOCUMENTS.iter().any(|name| path == Path::new(name));
     if path.starts_with("deploy/examples") {
         path.strip_prefix("deploy").ok()
     } else {
         path.strip_prefix("docs")
             .ok()
-            .or_else(|| is_top.then_some(path))
+            .or_else(|| is_top_document.then_some(path))
     }
 }
 
 /// Resolves `..` in a path without access to the file system.
 fn normalize_path(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for part in path.components() {
-        match part {
+    let mut normalized = PathBuf::new();
+    for component in path.components() {
+        match component {
             Component::ParentDir => {
-                normal.pop();
+                normalized.pop();
             }
-            other => normal.push(other),
+            other => normalized.push(other),
         }
     }
-    normal
+    normalized
 }

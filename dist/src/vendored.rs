@@ -1,5 +1,5 @@
-//! Reduces the crates that `cargo vendor` has copied to what a build for Linux reads, so that a source
-//! package contains no finished program or library.
+//! Reduces the crates that `cargo vendor` has copied to what a build for Linux reads, so that a
+//! source package contains no finished program or library.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,30 +11,30 @@ use serde_json::Value;
 use crate::components;
 
 /// The file with the checksums of a crate's files, which cargo compares when it compiles the crate.
-const CHECKSUMS: &str = ".cargo-checksum.json";
+const CHECKSUMS_FILE: &str = ".cargo-checksum.json";
 /// The file without which cargo cannot read a locked dependency, whether it is compiled or not.
-const MANIFEST: &str = "Cargo.toml";
+const MANIFEST_FILE: &str = "Cargo.toml";
 /// The extensions of compiled files. Crates have such files for Windows and WebAssembly, and among
 /// their examples.
-const COMPILED: [&str; 8] = ["a", "dll", "exe", "lib", "o", "obj", "so", "wasm"];
+const COMPILED_EXTENSIONS: [&str; 8] = ["a", "dll", "exe", "lib", "o", "obj", "so", "wasm"];
 
-/// Removes compiled files from the crates in `vendor`. Of the crates that no build for `targets`
-/// compiles only the manifests stay.
-pub(crate) fn prune(vendor: &Path, targets: &[String]) -> Result<()> {
-    let compiled = components::list_packages(targets)?;
-    let mut has_compiled = false;
+/// Removes compiled files from the crates in the directory `vendor`. Crates that no build for
+/// `targets` compiles are reduced to their manifests.
+pub(crate) fn prune_crates(vendor: &Path, targets: &[String]) -> Result<()> {
+    let compiled_packages = components::list_packages(targets)?;
+    let mut has_compiled_crate = false;
     for entry in fs::read_dir(vendor).with_context(|| vendor.display().to_string())? {
         let directory = entry?.path();
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
-        if compiled.contains(&*name) {
+        if compiled_packages.contains(&*name) {
             remove_compiled_files(&directory)?;
-            has_compiled = true;
+            has_compiled_crate = true;
         } else {
-            keep_manifest(&directory)?;
+            reduce_to_manifest(&directory)?;
         }
     }
     ensure!(
-        has_compiled,
+        has_compiled_crate,
         "{} has no crate that is compiled: it has to be made by cargo vendor --versioned-dirs",
         vendor.display()
     );
@@ -42,32 +42,34 @@ pub(crate) fn prune(vendor: &Path, targets: &[String]) -> Result<()> {
 }
 
 fn remove_compiled_files(directory: &Path) -> Result<()> {
-    let mut removed = BTreeSet::new();
+    let mut removed_files = BTreeSet::new();
     for path in list_files(directory)? {
         let extension = path.extension().and_then(|extension| extension.to_str());
-        if extension.is_some_and(|extension| COMPILED.contains(&extension)) {
+        if extension.is_some_and(|extension| COMPILED_EXTENSIONS.contains(&extension)) {
             fs::remove_file(&path)?;
-            removed.insert(path.strip_prefix(directory)?.to_string_lossy().into_owned());
+            removed_files.insert(path.strip_prefix(directory)?.to_string_lossy().into_owned());
         }
     }
-    rewrite_checksums(directory, |file| !removed.contains(file))
+    rewrite_checksums(directory, |file| !removed_files.contains(file))
 }
 
 /// Replaces a crate by its manifest and an empty library.
-fn keep_manifest(directory: &Path) -> Result<()> {
-    let manifest = fs::read(directory.join(MANIFEST))?;
-    rewrite_checksums(directory, |file| file == MANIFEST)?;
-    let checksums = fs::read(directory.join(CHECKSUMS))?;
+fn reduce_to_manifest(directory: &Path) -> Result<()> {
+    let manifest = fs::read(directory.join(MANIFEST_FILE))?;
+    rewrite_checksums(directory, |file| file == MANIFEST_FILE)?;
+    let checksums = fs::read(directory.join(CHECKSUMS_FILE))?;
     fs::remove_dir_all(directory)?;
     fs::create_dir_all(directory.join("src"))?;
     fs::write(directory.join("src/lib.rs"), "")?;
-    fs::write(directory.join(MANIFEST), manifest)?;
-    fs::write(directory.join(CHECKSUMS), checksums)?;
+    fs::write(directory.join(MANIFEST_FILE), manifest)?;
+    fs::write(directory.join(CHECKSUMS_FILE), checksums)?;
     Ok(())
 }
 
+/// Removes the checksums of files for which `is_kept` returns `false`, so that cargo does not
+/// expect these files.
 fn rewrite_checksums(directory: &Path, is_kept: impl Fn(&str) -> bool) -> Result<()> {
-    let path = directory.join(CHECKSUMS);
+    let path = directory.join(CHECKSUMS_FILE);
     let text = fs::read(&path).with_context(|| path.display().to_string())?;
     let mut checksums: Value = serde_json::from_slice(&text)?;
     let files = checksums["files"].as_object_mut();
@@ -77,6 +79,7 @@ fn rewrite_checksums(directory: &Path, is_kept: impl Fn(&str) -> bool) -> Result
     Ok(())
 }
 
+/// Returns the paths of all files below a directory.
 fn list_files(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -107,7 +110,7 @@ mod tests {
             sums.insert(file.to_owned(), json!("a sum"));
         }
         let checksums = json!({"files": sums, "package": "the crate's sum"});
-        fs::write(directory.path().join(CHECKSUMS), checksums.to_string()).unwrap();
+        fs::write(directory.path().join(CHECKSUMS_FILE), checksums.to_string()).unwrap();
         directory
     }
 
@@ -115,7 +118,7 @@ mod tests {
     fn content(directory: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
         let present = list_files(directory).unwrap().into_iter();
         let present = present.map(|path| path.strip_prefix(directory).unwrap().to_owned());
-        let text = fs::read(directory.join(CHECKSUMS)).unwrap();
+        let text = fs::read(directory.join(CHECKSUMS_FILE)).unwrap();
         let checksums: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(checksums["package"], "the crate's sum");
         let listed = checksums["files"].as_object().unwrap().keys().cloned();
@@ -133,15 +136,18 @@ mod tests {
         remove_compiled_files(directory.path()).unwrap();
         let (present, listed) = content(directory.path());
         assert_eq!(listed, names(["Cargo.toml", "src/code.rs", "code.s"]));
-        assert_eq!(&present - &listed, names([CHECKSUMS]));
+        assert_eq!(&present - &listed, names([CHECKSUMS_FILE]));
     }
 
     #[test]
     fn a_crate_of_other_systems_is_a_manifest() {
         let directory = make_crate();
-        keep_manifest(directory.path()).unwrap();
+        reduce_to_manifest(directory.path()).unwrap();
         let (present, listed) = content(directory.path());
-        assert_eq!(listed, names([MANIFEST]));
-        assert_eq!(present, names([CHECKSUMS, MANIFEST, "src/lib.rs"]));
+        assert_eq!(listed, names([MANIFEST_FILE]));
+        assert_eq!(
+            present,
+            names([CHECKSUMS_FILE, MANIFEST_FILE, "src/lib.rs"])
+        );
     }
 }

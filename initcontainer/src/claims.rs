@@ -7,11 +7,11 @@ use anyhow::Result;
 use injection_plan::claim_record::{records_directory, uid_in_file_name};
 
 use crate::host::Host;
-use crate::layout::DRIVER;
+use crate::layout::DRA_DRIVER_DIR;
 
-/// Returns the uids of the claims that have a record, which is named after the uid.
+/// Returns the uids of the claims that have a record. The uid is part of the record's file name.
 pub(crate) fn find_prepared_claims(host: &Host) -> Result<BTreeSet<String>> {
-    let directory = records_directory(Path::new(DRIVER));
+    let directory = records_directory(Path::new(DRA_DRIVER_DIR));
     if !host.is_dir(&directory) {
         return Ok(BTreeSet::new());
     }
@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn the_drivers_directory_is_that_of_the_driver() {
         assert_eq!(
-            Path::new(DRIVER),
+            Path::new(DRA_DRIVER_DIR),
             Path::new("/var/lib/kubelet").join(DRIVER_DIRECTORY)
         );
     }

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use release_lock::ReleaseName;
 use runtime_config::Engine;
 
-use crate::layout::NODE_LABELS;
+use crate::layout::NODE_LABELS_PATH;
 use crate::service::Service;
 
 /// Install the hook on a host, report its state, and remove it.
@@ -133,14 +133,14 @@ pub struct Install {
 
 impl Install {
     /// Returns the services that the options enable.
-    pub fn services(&self) -> Vec<Service> {
-        let options = [
+    pub fn enabled_services(&self) -> Vec<Service> {
+        let services = [
             (self.cdi, Service::Cdi),
             (self.follow, Service::Follow),
             (self.plugin_service, Service::Plugin),
         ];
-        let wanted = options.into_iter().filter(|(is_wanted, _)| *is_wanted);
-        wanted.map(|(_, service)| service).collect()
+        let enabled = services.into_iter().filter(|(is_enabled, _)| *is_enabled);
+        enabled.map(|(_, service)| service).collect()
     }
 }
 
@@ -183,7 +183,7 @@ pub struct Uninstall {
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub release: Option<ReleaseName>,
     /// The file with labels of the node that the plugin wrote
-    #[arg(long, value_name = "FILE", default_value = NODE_LABELS)]
+    #[arg(long, value_name = "FILE", default_value = NODE_LABELS_PATH)]
     pub node_labels: PathBuf,
     /// Continue even if containers cannot be stopped or started afterwards
     #[arg(long)]
@@ -207,11 +207,11 @@ impl FromStr for EngineChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const ALONE: [&str; 2] = ["auto", "none"];
+        const EXCLUSIVE_WORDS: [&str; 2] = ["auto", "none"];
         match text {
             "auto" => Ok(Self::Auto),
             "none" => Ok(Self::Named(Vec::new())),
-            names => match names.split(',').find(|name| ALONE.contains(name)) {
+            names => match names.split(',').find(|name| EXCLUSIVE_WORDS.contains(name)) {
                 Some(name) => Err(format!("\"{name}\" must stand alone")),
                 None => match names.parse() {
                     Ok(EngineNames(engines)) => Ok(Self::Named(engines)),
@@ -228,14 +228,16 @@ impl FromStr for EngineNames {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut engines = Vec::new();
         for name in text.split(',') {
-            let known = Engine::ALL.map(Engine::name).join(", ");
+            let known_names = Engine::ALL.map(Engine::name).join(", ");
             if name.trim().is_empty() {
-                return Err(format!("the name of an engine is missing; one of {known}"));
+                return Err(format!(
+                    "the name of an engine is missing; one of {known_names}"
+                ));
             }
             let engine: Engine = name.parse().map_err(|e| format!("{e}"))?;
             if engines.contains(&engine) {
                 return Err(format!(
-                    "{engine} is named twice; name each once, of {known}"
+                    "{engine} is named twice; name each once, of {known_names}"
                 ));
             }
             engines.push(engine);

@@ -1,8 +1,8 @@
 //! Runs the commands. A command makes a plan, prints or executes it, and then prints what the
 //! operator must do next.
 
-mod carry_out;
 mod engines;
+mod execution;
 mod install;
 mod pod_status;
 mod uninstall;
@@ -20,35 +20,36 @@ use release_lock::ReleaseLock;
 
 use crate::output::Output;
 
-/// Runs a command. Returns false if `status` found something missing.
+/// Runs the command of the command line. Returns `false` if the command is `status` and something
+/// is missing.
 pub(crate) fn run(cli: Cli) -> Result<bool> {
     let _release_lock = take_release_lock(&cli)?;
     let host = Host::open(cli.host_root)?;
-    let output = |dry_run| Output::new(cli.json, cli.verbose, dry_run);
+    let new_output = |dry_run| Output::new(cli.json, cli.verbose, dry_run);
     match cli.command {
         Command::Install(args) => {
-            let mut output = output(args.dry_run);
+            let mut output = new_output(args.dry_run);
             install::install(&host, &args, &mut output)?;
-            output.finish();
+            output.print_report();
         }
         Command::Upgrade(args) => {
-            let mut output = output(args.dry_run);
+            let mut output = new_output(args.dry_run);
             upgrade::upgrade(&host, &args, &mut output)?;
-            output.finish();
+            output.print_report();
         }
         Command::Uninstall(args) => {
-            let mut output = output(args.dry_run);
+            let mut output = new_output(args.dry_run);
             uninstall::uninstall(&host, &args, &mut output)?;
-            output.finish();
+            output.print_report();
         }
-        Command::Status => return status(&host, cli.json),
-        Command::Wait => wait()?,
+        Command::Status => return print_status(&host, cli.json),
+        Command::Wait => wait_for_signal()?,
     }
     Ok(true)
 }
 
-/// Takes the release lock of the named release before the host is changed. The plugin of the same
-/// release also takes the lock, and holds it until it ends.
+/// Takes the lock of the release that `--release` names, before the host is changed. The plugin of
+/// the same release takes the lock, too, and holds it until the plugin ends.
 fn take_release_lock(cli: &Cli) -> Result<Option<ReleaseLock>> {
     let release = match &cli.command {
         Command::Install(args) if !args.dry_run => args.release.as_ref(),
@@ -59,16 +60,16 @@ fn take_release_lock(cli: &Cli) -> Result<Option<ReleaseLock>> {
     Ok(lock.transpose()?)
 }
 
-/// Waits for SIGTERM or SIGINT. The kernel ignores these signals for the first process of a
-/// container by default, so that the process would be killed only after the pod's grace period.
-fn wait() -> Result<()> {
+/// Waits for SIGTERM or SIGINT. By default the kernel discards these signals for the first process
+/// of a container. Such a process would be killed only after the pod's grace period.
+fn wait_for_signal() -> Result<()> {
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     signals.thread_block().context("cannot block signals")?;
     signals.wait().context("cannot wait for a signal")?;
     Ok(())
 }
 
-/// Releases the lock. A failure is only a note, because the command itself has succeeded.
+/// Releases the installer lock. A failure is only a note, because the command itself has succeeded.
 fn release_installer_lock(lock: Lock, output: &mut Output) {
     if let Err(error) = lock.release() {
         output.report_note(&format!(
@@ -77,9 +78,9 @@ fn release_installer_lock(lock: Lock, output: &mut Output) {
     }
 }
 
-fn status(host: &Host, json: bool) -> Result<bool> {
+fn print_status(host: &Host, as_json: bool) -> Result<bool> {
     let status = Status::read(host)?;
-    if json {
+    if as_json {
         command_line::print_json(&status)?;
     } else {
         command_line::print(&status.to_string())?;

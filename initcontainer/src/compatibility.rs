@@ -14,18 +14,19 @@ use device_class::host::RealHost;
 use runtime_config::{Engine, HANDLER, RUNTIMES, program_directories};
 
 use crate::host::Host;
-use crate::layout::LINKS;
+use crate::layout::PROGRAM_LINKS_DIR;
 use crate::manifest::Manifest;
 use crate::payload::Payload;
 use crate::step::Step;
 
-/// The offered names of an installation, and the links for them.
+/// The names of vendors' toolkits under which an installation offers Boathook, and the links of
+/// these names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OfferedNames {
     /// The toolkits that `--as` names.
     pub toolkits: Vec<String>,
     /// The additional names of the wrapper runtime, for all engines.
-    pub runtimes: Vec<String>,
+    pub runtime_names: Vec<String>,
     /// The links for Docker, each as its path and target.
     links: Vec<(PathBuf, PathBuf)>,
 }
@@ -34,8 +35,8 @@ impl OfferedNames {
     /// Finds the names of the toolkits in the class files of a release.
     ///
     /// # Errors
-    /// Fails if no class has the names of a toolkit, or if a runtime name already has another
-    /// meaning.
+    /// Fails if no class has a table for a toolkit, or if a table has a runtime name that engines
+    /// already use for another runtime.
     pub fn find(host: &Host, payload: &Payload, toolkits: &[String]) -> Result<Self> {
         let mut offered = Self::default();
         for toolkit in toolkits {
@@ -52,13 +53,14 @@ impl OfferedNames {
             }
             offered.toolkits.push(toolkit.clone());
             for table in tables {
-                offered.add(host, table)?;
+                offered.add_table(host, table)?;
             }
         }
         Ok(offered)
     }
 
-    fn add(&mut self, host: &Host, table: &Compatibility) -> Result<()> {
+    /// Adds the names in the table `[compatibility]` of one class.
+    fn add_table(&mut self, host: &Host, table: &Compatibility) -> Result<()> {
         for runtime in table.runtimes.iter().map(|name| name.as_str()) {
             ensure!(
                 runtime != HANDLER && !RUNTIMES.contains(&runtime),
@@ -66,16 +68,18 @@ impl OfferedNames {
                  engines have already; take it out",
                 table.name
             );
-            if !self.runtimes.iter().any(|name| name == runtime) {
-                self.runtimes.push(runtime.to_owned());
+            if !self.runtime_names.iter().any(|name| name == runtime) {
+                self.runtime_names.push(runtime.to_owned());
             }
         }
-        let (hook, runtime) = (host.directories().hook(), host.runtime());
-        let hooks = table.hook_programs.iter().map(|name| (name, &hook));
-        let runtimes = table.runtime_programs.iter();
-        let runtimes = runtimes.map(|name| (name, &runtime));
-        for (name, target) in hooks.chain(runtimes) {
-            let link = (Path::new(LINKS).join(name.as_str()), target.clone());
+        let (hook, runtime) = (host.directories().hook(), host.runtime_path());
+        let hook_links = table.hook_programs.iter().map(|name| (name, &hook));
+        let runtime_links = table.runtime_programs.iter().map(|name| (name, &runtime));
+        for (name, target) in hook_links.chain(runtime_links) {
+            let link = (
+                Path::new(PROGRAM_LINKS_DIR).join(name.as_str()),
+                target.clone(),
+            );
             if !self.links.contains(&link) {
                 self.links.push(link);
             }
@@ -83,9 +87,12 @@ impl OfferedNames {
         Ok(())
     }
 
-    /// Returns the links that the host needs. There are none without Docker, which alone searches
-    /// for such programs.
-    pub(crate) fn links(&self, mut engines: impl Iterator<Item = Engine>) -> &[(PathBuf, PathBuf)] {
+    /// Returns the links to make, each as its path and target. If Docker is not among `engines`,
+    /// there are none, because no other engine searches for programs of these names.
+    pub(crate) fn links_for_engines(
+        &self,
+        mut engines: impl Iterator<Item = Engine>,
+    ) -> &[(PathBuf, PathBuf)] {
         if engines.any(|engine| engine == Engine::Docker) {
             &self.links
         } else {
@@ -93,35 +100,35 @@ impl OfferedNames {
         }
     }
 
-    /// Fails if the host has another program with one of the names, because Docker would call
-    /// whichever comes first in its PATH.
+    /// Fails if the host has another program with the name of a link. Docker calls the program that
+    /// comes first in its PATH, which could be the other one.
     pub(crate) fn refuse_foreign_programs(&self, host: &Host) -> Result<()> {
-        let names = self.links.iter().map(|(link, _)| link);
-        match find_foreign_programs(host, names).into_iter().next() {
+        let links = self.links.iter().map(|(link, _)| link);
+        match find_foreign_programs(host, links).into_iter().next() {
             None => Ok(()),
-            Some(found) => bail!(
-                "--as {}: {found}, or leave --as out",
+            Some(description) => bail!(
+                "--as {}: {description}, or leave --as out",
                 self.toolkits.join(",")
             ),
         }
     }
 }
 
-/// Finds programs that have the name of one of `links` and are not links of Boathook. Returns a
-/// description of each.
+/// Finds the programs of the host that have the name of one of `links` and that Boathook did not
+/// make. Returns a description of each.
 pub(crate) fn find_foreign_programs<'l>(
     host: &Host,
     links: impl IntoIterator<Item = &'l PathBuf>,
 ) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut descriptions = Vec::new();
     for name in links.into_iter().filter_map(|link| link.file_name()) {
         for directory in program_directories() {
             let path = Path::new(directory).join(name);
-            let is_there = host
-                .reach(&path)
-                .is_some_and(|place| place.stat().is_ok_and(|stat| stat.is_some()));
-            if is_there && !is_own_link(host, &path).unwrap_or(false) {
-                found.push(format!(
+            let exists = host
+                .find_entry(&path)
+                .is_some_and(|entry| entry.stat().is_ok_and(|stat| stat.is_some()));
+            if exists && !is_own_link(host, &path).unwrap_or(false) {
+                descriptions.push(format!(
                     "{} is there, which boathook-init did not make: remove it, or the package \
                      that it belongs to",
                     path.display()
@@ -129,54 +136,55 @@ pub(crate) fn find_foreign_programs<'l>(
             }
         }
     }
-    found
+    descriptions
 }
 
 /// Returns whether a path is a link to the installed hook or wrapper runtime.
 pub(crate) fn is_own_link(host: &Host, path: &Path) -> Result<bool> {
     let target = host.read_link(path)?;
-    let own = [host.directories().hook(), host.runtime()];
-    Ok(target.is_some_and(|target| own.contains(&target)))
+    let own_programs = [host.directories().hook(), host.runtime_path()];
+    Ok(target.is_some_and(|target| own_programs.contains(&target)))
 }
 
-/// Plans the creation of the links `wanted`, and the removal of other links that an earlier
-/// installation made.
+/// Plans the creation of `links`, each as its path and target, and the removal of other links that
+/// an earlier installation made.
 pub(crate) fn plan_links(
     host: &Host,
     manifest: &Manifest,
-    wanted: &[(PathBuf, PathBuf)],
+    links: &[(PathBuf, PathBuf)],
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
-    for (link, target) in wanted {
-        let before = host.read_link(link)?;
-        if before.as_ref() != Some(target) {
+    for (link, target) in links {
+        let old_target = host.read_link(link)?;
+        if old_target.as_ref() != Some(target) {
             steps.push(Step::SetLink {
                 link: link.clone(),
-                before,
-                after: Some(target.clone()),
+                old_target,
+                new_target: Some(target.clone()),
             });
         }
     }
     for link in &manifest.compatibility_links {
-        if !wanted.iter().any(|(path, _)| path == link) {
-            steps.extend(remove_link(host, link)?);
+        if !links.iter().any(|(path, _)| path == link) {
+            steps.extend(plan_link_removal(host, link)?);
         }
     }
     Ok(steps)
 }
 
-/// Plans the removal of a link, if it still leads to Boathook.
-pub(crate) fn remove_link(host: &Host, link: &Path) -> Result<Option<Step>> {
+/// Plans the removal of a link, if its target is still a program of Boathook.
+pub(crate) fn plan_link_removal(host: &Host, link: &Path) -> Result<Option<Step>> {
     Ok(is_own_link(host, link)?.then_some(Step::SetLink {
         link: link.into(),
-        before: host.read_link(link)?,
-        after: None,
+        old_target: host.read_link(link)?,
+        new_target: None,
     }))
 }
 
-/// Returns the toolkits that are not offered although the host has devices for them. Each comes
-/// with the description of a class of these devices, if possible one that is enabled by default.
-pub fn find_offers(
+/// Returns the toolkits under whose names Boathook is not offered, although the host has devices
+/// for them. Each toolkit comes with the description of a class of these devices, if possible of
+/// one that is enabled by default.
+pub fn find_unoffered_toolkits(
     host: &Host,
     payload: &Payload,
     offered: &OfferedNames,
@@ -185,7 +193,7 @@ pub fn find_offers(
         return Vec::new();
     };
     let has_device = |class: &DeviceClass| !discover::devices(class, &view).devices.is_empty();
-    let mut found: Vec<(String, String)> = Vec::new();
+    let mut unoffered: Vec<(String, String)> = Vec::new();
     let mut classes: Vec<_> = payload.parsed_classes().collect();
     classes.sort_by_key(|class| !class.spec.enabled);
     for class in classes {
@@ -194,12 +202,12 @@ pub fn find_offers(
         };
         let name = table.name.as_str();
         let is_known = offered.toolkits.iter().any(|toolkit| toolkit == name)
-            || found.iter().any(|(toolkit, _)| toolkit == name);
+            || unoffered.iter().any(|(toolkit, _)| toolkit == name);
         if !is_known && has_device(class) {
-            found.push((name.to_owned(), class.spec.description.clone()));
+            unoffered.push((name.to_owned(), class.spec.description.clone()));
         }
     }
-    found
+    unoffered
 }
 
 fn describe_known_toolkits(payload: &Payload) -> String {

@@ -14,27 +14,27 @@ use runtime_config::Change;
 use crate::host::Host;
 use crate::layout::default_config;
 use crate::manifest::Manifest;
-use crate::payload::{CLASSES, Payload};
+use crate::payload::{CLASSES_DIR, Payload};
 use crate::step::Step;
 
-const MODE: u32 = 0o644;
+const CONFIG_MODE: u32 = 0o644;
 
 /// The planned change of the configuration file.
 #[derive(Debug, Default)]
-pub(crate) struct Configuration {
+pub(crate) struct ConfigurationPlan {
     pub(crate) steps: Vec<Step>,
-    /// The text that this installation writes. `None` means that it writes none.
-    pub(crate) written: Option<String>,
+    /// The text that this installation writes. `None` means that it does not write the file.
+    pub(crate) written_text: Option<String>,
     /// The text of an earlier installation that the new text replaces.
-    pub(crate) replaced: Option<String>,
-    /// The reason why the given configuration is not written, if it is not.
-    pub(crate) kept: Option<String>,
+    pub(crate) replaced_text: Option<String>,
+    /// A note that the administrator's file is kept, so that the given configuration has no effect.
+    pub(crate) kept_file_note: Option<String>,
     /// A note that the configuration, which somebody else wrote, leaves out the installed class
     /// files.
-    pub(crate) unused_classes: Option<String>,
+    pub(crate) unused_classes_note: Option<String>,
 }
 
-impl Configuration {
+impl ConfigurationPlan {
     /// Plans the configuration file. `real_runtime` is the runtime that the wrapper must call;
     /// `None` means that the wrapper finds one by itself.
     ///
@@ -46,23 +46,31 @@ impl Configuration {
         payload: &Payload,
         real_runtime: Option<&Path>,
     ) -> Result<Self> {
-        let old = Manifest::load(host)?.unwrap_or_default();
+        let old_manifest = Manifest::load(host)?.unwrap_or_default();
         let file = host.directories().config();
-        let now = host.read(&file)?;
+        let current_text = host.read(&file)?;
         let mut plan = Self::default();
-        let wanted = payload.config.as_deref();
-        let is_ours = now.as_ref().is_none_or(|now| old.has_written(now));
-        let initial = default_config(host.directories());
-        let mut text = text_in_use(now.as_deref(), wanted, &old, &initial).to_owned();
+        let given_text = payload.config.as_deref();
+        let is_own_file = current_text
+            .as_ref()
+            .is_none_or(|text| old_manifest.has_written(text));
+        let initial_text = default_config(host.directories());
+        let mut text = select_text(
+            current_text.as_deref(),
+            given_text,
+            &old_manifest,
+            &initial_text,
+        )
+        .to_owned();
         if let Some(runtime) = real_runtime
-            && named_runtime(&file, &text)?.as_deref() != Some(runtime)
+            && parse_runtime_path(&file, &text)?.as_deref() != Some(runtime)
         {
-            let line = runtime_line(runtime);
+            let line = format_runtime_line(runtime);
             text += &format!("\n[runtime]\n{line}  # the default runtime that boathook replaces\n");
-            let named = named_runtime(&file, &text).ok().flatten();
-            let is_given = is_ours && wanted.is_some();
+            let parsed_path = parse_runtime_path(&file, &text).ok().flatten();
+            let is_given = is_own_file && given_text.is_some();
             ensure!(
-                is_ours && !is_given && named.as_deref() == Some(runtime),
+                is_own_file && !is_given && parsed_path.as_deref() == Some(runtime),
                 "boathook-runtime must call {} in place of the default runtime: write `{line}` in \
                  [runtime] of {}, and try again",
                 runtime.display(),
@@ -73,35 +81,35 @@ impl Configuration {
                 }
             );
         }
-        if is_ours && now.as_ref() != Some(&text) {
-            plan.write(&file, now, &text);
-        } else if let (Some(now), Some(wanted)) = (now, wanted)
-            && now != wanted
+        if is_own_file && current_text.as_ref() != Some(&text) {
+            plan.write_file(&file, current_text, &text);
+        } else if let (Some(current_text), Some(given_text)) = (current_text, given_text)
+            && current_text != given_text
         {
-            plan.kept = Some(format!(
+            plan.kept_file_note = Some(format!(
                 "{} was not written by boathook-init and is kept: the hook does not \
                  use the configuration that was given; remove the file to use it",
                 file.display()
             ));
         }
-        if !is_ours {
-            plan.unused_classes = describe_unused_classes(host, &file, &text)?;
+        if !is_own_file {
+            plan.unused_classes_note = describe_unused_classes(host, &file, &text)?;
         }
         // `boathook check` compares this copy of the given configuration with the one in use.
-        let given = host.directories().given_config();
-        let before = host.read(&given)?;
+        let copy = host.directories().given_config();
+        let old_copy = host.read(&copy)?;
         if !payload.keeps_config {
-            let change = Change::rewrite(&given, before.as_deref(), wanted, MODE);
+            let change = Change::rewrite(&copy, old_copy.as_deref(), given_text, CONFIG_MODE);
             plan.steps.extend(change.map(Step::Change));
         }
         Ok(plan)
     }
 
-    fn write(&mut self, file: &Path, before: Option<String>, text: &str) {
-        let change = Change::rewrite(file, before.as_deref(), Some(text), MODE);
+    fn write_file(&mut self, file: &Path, old_text: Option<String>, text: &str) {
+        let change = Change::rewrite(file, old_text.as_deref(), Some(text), CONFIG_MODE);
         self.steps.extend(change.map(Step::Change));
-        self.written = Some(text.to_owned());
-        self.replaced = before;
+        self.written_text = Some(text.to_owned());
+        self.replaced_text = old_text;
     }
 }
 
@@ -110,49 +118,55 @@ impl Configuration {
 ///
 /// # Errors
 /// Returns an error if the configuration cannot be read or has an error.
-pub fn real_runtime(host: &Host, payload: &Payload) -> Result<Option<PathBuf>> {
-    let old = Manifest::load(host)?.unwrap_or_default();
+pub fn find_real_runtime(host: &Host, payload: &Payload) -> Result<Option<PathBuf>> {
+    let old_manifest = Manifest::load(host)?.unwrap_or_default();
     let file = host.directories().config();
-    let now = host.read(&file)?;
-    let initial = default_config(host.directories());
-    let text = text_in_use(now.as_deref(), payload.config.as_deref(), &old, &initial);
-    named_runtime(&file, text)
+    let current_text = host.read(&file)?;
+    let initial_text = default_config(host.directories());
+    let text = select_text(
+        current_text.as_deref(),
+        payload.config.as_deref(),
+        &old_manifest,
+        &initial_text,
+    );
+    parse_runtime_path(&file, text)
 }
 
-/// Returns the text of the configuration file after an installation. `initial` is the text for a
-/// host without such a file.
-fn text_in_use<'t>(
-    now: Option<&'t str>,
-    given: Option<&'t str>,
-    old: &Manifest,
-    initial: &'t str,
+/// Returns the text that the configuration file has after an installation: the given text, unless
+/// somebody else wrote the current one. `initial_text` is for a host without such a file.
+fn select_text<'t>(
+    current_text: Option<&'t str>,
+    given_text: Option<&'t str>,
+    old_manifest: &Manifest,
+    initial_text: &'t str,
 ) -> &'t str {
-    match (now, given) {
-        (None, given) => given.unwrap_or(initial),
-        (Some(now), Some(given)) if old.has_written(now) => given,
-        (Some(now), _) => now,
+    match (current_text, given_text) {
+        (None, given) => given.unwrap_or(initial_text),
+        (Some(current), Some(given)) if old_manifest.has_written(current) => given,
+        (Some(current), _) => current,
     }
 }
 
-/// Returns a note if a configuration does not name the directory of the installed class files.
+/// Returns a note if the configuration `text` does not name the directory of the installed class
+/// files, so that they have no effect.
 fn describe_unused_classes(host: &Host, file: &Path, text: &str) -> Result<Option<String>> {
-    let installed = host.current().join(CLASSES);
+    let classes_dir = host.current_link().join(CLASSES_DIR);
     let config = Config::parse_for(host.directories(), file, text)?;
-    Ok((!config.classes.contains(&installed)).then(|| {
+    Ok((!config.classes.contains(&classes_dir)).then(|| {
         format!(
             "{} was not written by boathook-init and its `classes` do not name {}: the installed \
              class files are not used; add this directory, or remove the key",
             file.display(),
-            installed.display()
+            classes_dir.display()
         )
     }))
 }
 
-fn named_runtime(file: &Path, text: &str) -> Result<Option<PathBuf>> {
+fn parse_runtime_path(file: &Path, text: &str) -> Result<Option<PathBuf>> {
     Ok(Config::parse(file, text)?.runtime.path)
 }
 
-fn runtime_line(runtime: &Path) -> String {
+fn format_runtime_line(runtime: &Path) -> String {
     let path = runtime.to_string_lossy();
     format!("path = \"{}\"", path.escape_default())
 }

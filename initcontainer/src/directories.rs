@@ -11,19 +11,20 @@ use runtime_config::Change;
 use crate::host::Host;
 use crate::step::Step;
 
-/// The candidates for the program directory, in order of preference.
-const PROGRAM_DIRECTORIES: [&str; 3] = ["/opt/boathook", KUBERNETES_PROGRAMS, "/var/lib/boathook"];
-/// The candidate on Container-Optimized OS, which mounts /var with noexec. It is used only if its
-/// parent exists, which belongs to that distribution.
-const KUBERNETES_PROGRAMS: &str = "/home/kubernetes/bin/boathook";
+/// The candidates for the directory of the programs, in order of preference.
+const PROGRAM_DIR_CANDIDATES: [&str; 3] =
+    ["/opt/boathook", KUBERNETES_PROGRAM_DIR, "/var/lib/boathook"];
+/// The candidate for Container-Optimized OS, which mounts /var with noexec. It is used only if its
+/// parent directory exists, which shows that the host runs this distribution.
+const KUBERNETES_PROGRAM_DIR: &str = "/home/kubernetes/bin/boathook";
 /// The configuration directory on hosts with a read-only /etc.
-const FALLBACK_CONFIGURATION: &str = "/var/lib/boathook-config/boathook";
-/// The last component of each directory. A removal deletes the directories, so they must be
-/// Boathook's own.
+const FALLBACK_CONFIG_DIR: &str = "/var/lib/boathook-config/boathook";
+/// The last component of the path of each directory. It shows that the directory belongs to
+/// Boathook, so that a removal may delete it.
 const DIRECTORY_NAME: &str = "boathook";
-const MODE: u32 = 0o644;
+const RECORD_MODE: u32 = 0o644;
 
-/// The directories that the administrator names on the command line.
+/// The directories that the administrator names on the command line, if any.
 #[derive(Debug, Clone, Default)]
 pub struct NamedDirectories {
     /// The value of `--prefix`.
@@ -32,32 +33,41 @@ pub struct NamedDirectories {
     pub configuration: Option<PathBuf>,
 }
 
-/// Returns the host with the chosen directories. If something is installed, these are the recorded
-/// ones.
+/// Returns the host with the chosen directories. If Boathook is installed, these are the recorded
+/// directories.
 ///
 /// # Errors
-/// Fails if no directory is usable, or if a named one is not. The error says which option to use.
-pub fn choose_directories(host: &Host, named: &NamedDirectories) -> Result<Host> {
-    check_name("--prefix", named.programs.as_deref())?;
-    check_name("--config-dir", named.configuration.as_deref())?;
-    if host.try_exists(&host.manifest())? {
-        let recorded = host.directories();
-        refuse_move("--prefix", named.programs.as_deref(), &recorded.programs)?;
-        let configuration = named.configuration.as_deref();
-        refuse_move("--config-dir", configuration, &recorded.configuration)?;
+/// Fails if no directory is usable, or if a directory that an option names is not. The error says
+/// which option to use.
+pub fn choose_directories(host: &Host, named_directories: &NamedDirectories) -> Result<Host> {
+    check_name("--prefix", named_directories.programs.as_deref())?;
+    check_name("--config-dir", named_directories.configuration.as_deref())?;
+    if host.try_exists(&host.manifest_path())? {
+        let recorded_directories = host.directories();
+        refuse_move(
+            "--prefix",
+            named_directories.programs.as_deref(),
+            &recorded_directories.programs,
+        )?;
+        let configuration = named_directories.configuration.as_deref();
+        refuse_move(
+            "--config-dir",
+            configuration,
+            &recorded_directories.configuration,
+        )?;
         return Ok(host.clone());
     }
     let directories = InstalledDirectories {
-        programs: choose_programs(host, named.programs.as_deref())?,
-        configuration: choose_configuration(host, named.configuration.as_deref())?,
+        programs: choose_programs_dir(host, named_directories.programs.as_deref())?,
+        configuration: choose_configuration_dir(host, named_directories.configuration.as_deref())?,
     };
     refuse_nested(&directories)?;
     refuse_link(host, "--prefix", &directories.programs)?;
     refuse_link(host, "--config-dir", &directories.configuration)?;
-    let record = Path::new(DIRECTORIES_PATH);
+    let record_path = Path::new(DIRECTORIES_PATH);
     ensure!(
         directories == InstalledDirectories::default()
-            || record.parent().is_some_and(|dir| host.is_dir(dir)),
+            || record_path.parent().is_some_and(|dir| host.is_dir(dir)),
         "{DIRECTORIES_PATH} cannot be written, by which the programs find {}: make its directory",
         directories.programs.display()
     );
@@ -90,20 +100,22 @@ fn check_name(option: &str, directory: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses directories that contain each other, because the removal of one would remove the other.
+/// Returns an error if one directory contains the other, because the removal of one would remove
+/// both.
 fn refuse_nested(directories: &InstalledDirectories) -> Result<()> {
     let (programs, configuration) = (&directories.programs, &directories.configuration);
     ensure!(
         !programs.starts_with(configuration) && !configuration.starts_with(programs),
         "--prefix {} and --config-dir {}: one directory cannot be in the other: name another one \
-         for the configuration, such as {FALLBACK_CONFIGURATION}",
+         for the configuration, such as {FALLBACK_CONFIG_DIR}",
         programs.display(),
         configuration.display()
     );
     Ok(())
 }
 
-/// The removal would remove the link, and leave files in the directory that it leads to.
+/// Returns an error if a directory is a symbolic link, because a removal would remove only the link
+/// and leave the files in its target.
 fn refuse_link(host: &Host, option: &str, directory: &Path) -> Result<()> {
     let target = match host.read_link(directory) {
         Err(error) if error.kind() == Some(ErrorKind::NotFound) => None,
@@ -119,36 +131,40 @@ fn refuse_link(host: &Host, option: &str, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn refuse_move(option: &str, named: Option<&Path>, installed: &Path) -> Result<()> {
-    if let Some(named) = named.filter(|named| *named != installed) {
+/// Returns an error if a named directory is not that of the existing installation.
+fn refuse_move(option: &str, named_dir: Option<&Path>, installed_dir: &Path) -> Result<()> {
+    if let Some(named_dir) = named_dir.filter(|named_dir| *named_dir != installed_dir) {
         bail!(
             "{option} {}: the installation uses {}; run boathook-init uninstall first",
-            named.display(),
-            installed.display()
+            named_dir.display(),
+            installed_dir.display()
         );
     }
     Ok(())
 }
 
-fn choose_programs(host: &Host, named: Option<&Path>) -> Result<PathBuf> {
-    if let Some(named) = named {
-        return match find_obstacle(host, named, DirectoryUse::Programs)? {
-            None => Ok(named.to_owned()),
+fn choose_programs_dir(host: &Host, named_dir: Option<&Path>) -> Result<PathBuf> {
+    if let Some(named_dir) = named_dir {
+        return match find_obstacle(host, named_dir, DirectoryUse::Programs)? {
+            None => Ok(named_dir.to_owned()),
             Some(obstacle) => bail!(
                 "--prefix {}: {obstacle}; name a directory that root can write to and execute \
                  programs from",
-                named.display()
+                named_dir.display()
             ),
         };
     }
     let is_offered = |candidate: &&Path| {
-        *candidate != Path::new(KUBERNETES_PROGRAMS)
+        *candidate != Path::new(KUBERNETES_PROGRAM_DIR)
             || candidate.parent().is_some_and(|dir| host.is_dir(dir))
     };
-    // In a container only mounted directories belong to the host, so only the first candidate
-    // counts.
-    let count = if is_host_visible(host) { usize::MAX } else { 1 };
-    let candidates = PROGRAM_DIRECTORIES.iter().map(Path::new).take(count);
+    // In a container only the mounted directories belong to the host, so only the first candidate
+    // is examined.
+    let candidate_count = if is_host_visible(host) { usize::MAX } else { 1 };
+    let candidates = PROGRAM_DIR_CANDIDATES
+        .iter()
+        .map(Path::new)
+        .take(candidate_count);
     let mut obstacles = Vec::new();
     for candidate in candidates.filter(is_offered) {
         match find_obstacle(host, candidate, DirectoryUse::Programs)? {
@@ -163,41 +179,41 @@ fn choose_programs(host: &Host, named: Option<&Path>) -> Result<PathBuf> {
     )
 }
 
-fn choose_configuration(host: &Host, named: Option<&Path>) -> Result<PathBuf> {
-    let usual = InstalledDirectories::default().configuration;
-    // The hook and all programs prefer a configuration at the default path, if there is one.
-    let has_usual = host.exists(Path::new(DEFAULT_PATH));
-    if let Some(named) = named {
+fn choose_configuration_dir(host: &Host, named_dir: Option<&Path>) -> Result<PathBuf> {
+    let default_dir = InstalledDirectories::default().configuration;
+    // If there is a configuration at the default path, the hook and all other programs use it.
+    let has_default_config = host.exists(Path::new(DEFAULT_PATH));
+    if let Some(named_dir) = named_dir {
         ensure!(
-            !has_usual || named == usual,
+            !has_default_config || named_dir == default_dir,
             "--config-dir {}: {DEFAULT_PATH} exists and would be used in its place; remove it first",
-            named.display()
+            named_dir.display()
         );
-        return match find_obstacle(host, named, DirectoryUse::Files)? {
-            None => Ok(named.to_owned()),
+        return match find_obstacle(host, named_dir, DirectoryUse::Files)? {
+            None => Ok(named_dir.to_owned()),
             Some(obstacle) => bail!(
                 "--config-dir {}: {obstacle}; name a directory that root can write to",
-                named.display()
+                named_dir.display()
             ),
         };
     }
-    if has_usual
+    if has_default_config
         || !is_host_visible(host)
-        || find_obstacle(host, &usual, DirectoryUse::Files)?.is_none()
+        || find_obstacle(host, &default_dir, DirectoryUse::Files)?.is_none()
     {
-        return Ok(usual);
+        return Ok(default_dir);
     }
-    match find_obstacle(host, Path::new(FALLBACK_CONFIGURATION), DirectoryUse::Files)? {
-        None => Ok(FALLBACK_CONFIGURATION.into()),
+    match find_obstacle(host, Path::new(FALLBACK_CONFIG_DIR), DirectoryUse::Files)? {
+        None => Ok(FALLBACK_CONFIG_DIR.into()),
         Some(obstacle) => bail!(
-            "no directory for the configuration: {} and {FALLBACK_CONFIGURATION} cannot be used \
+            "no directory for the configuration: {} and {FALLBACK_CONFIG_DIR} cannot be used \
              ({obstacle}); name one with --config-dir (in a cluster: the chart's configDir)",
-            usual.display()
+            default_dir.display()
         ),
     }
 }
 
-/// What a directory is needed for.
+/// The use of a directory, which decides what its file system must allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DirectoryUse {
     /// The directory must allow writing and executing files.
@@ -206,34 +222,41 @@ enum DirectoryUse {
     Files,
 }
 
-/// Returns the reason why a directory cannot be used. The directory need not exist yet.
-fn find_obstacle(host: &Host, directory: &Path, purpose: DirectoryUse) -> Result<Option<String>> {
-    let mut above = directory.ancestors();
-    let nearest = above.find(|dir| host.exists(dir)).unwrap_or(Path::new("/"));
-    let place = host.place(&nearest.join("any"))?;
-    let shown = nearest.display();
-    match place.check_writable() {
+/// Returns the reason why a directory cannot be used, if there is one. If the directory does not
+/// exist yet, its nearest existing ancestor is examined.
+fn find_obstacle(
+    host: &Host,
+    directory: &Path,
+    directory_use: DirectoryUse,
+) -> Result<Option<String>> {
+    let mut ancestors = directory.ancestors();
+    let nearest_dir = ancestors
+        .find(|dir| host.exists(dir))
+        .unwrap_or(Path::new("/"));
+    let entry = host.resolve(&nearest_dir.join("any"))?;
+    let dir = nearest_dir.display();
+    match entry.check_dir_writable() {
         Err(error) if error.kind() == Some(ErrorKind::ReadOnlyFilesystem) => {
-            return Ok(Some(format!("{shown} is on a read-only file system")));
+            return Ok(Some(format!("{dir} is on a read-only file system")));
         }
         result => result?,
     }
-    let is_noexec = purpose == DirectoryUse::Programs && place.forbids_execution()?;
-    Ok(is_noexec.then(|| format!("the file system of {shown} is mounted noexec")))
+    let is_noexec = directory_use == DirectoryUse::Programs && entry.is_noexec_mount()?;
+    Ok(is_noexec.then(|| format!("the file system of {dir} is mounted noexec")))
 }
 
-/// Returns whether the host's whole file system is visible, and not only directories that a
-/// container has mounted.
+/// Returns whether this process sees the host's whole file system. In a container it may see only
+/// the directories that are mounted there.
 fn is_host_visible(host: &Host) -> bool {
     host.is_dir(Path::new("/usr/bin"))
 }
 
-/// Plans the file that records the directories of an installation. The default directories need no
-/// record.
+/// Plans the file that records the directories of an installation. The default directories are not
+/// recorded.
 pub(crate) fn plan_record(host: &Host) -> Result<Option<Step>> {
     let path = Path::new(DIRECTORIES_PATH);
     let directories = host.directories();
-    let wanted = (*directories != InstalledDirectories::default()).then(|| {
+    let new_text = (*directories != InstalledDirectories::default()).then(|| {
         // `check_name` allows no character that TOML would escape.
         format!(
             "# The directories of Boathook. boathook-init writes this file, and removes it.\n\
@@ -242,30 +265,34 @@ pub(crate) fn plan_record(host: &Host) -> Result<Option<Step>> {
             directories.configuration.display()
         )
     });
-    let before = host.read(path)?;
-    let change = Change::rewrite(path, before.as_deref(), wanted.as_deref(), MODE);
+    let old_text = host.read(path)?;
+    let change = Change::rewrite(path, old_text.as_deref(), new_text.as_deref(), RECORD_MODE);
     Ok(change.map(Step::Change))
 }
 
 /// Returns notes for the operator about directories that are not the default ones.
 pub(crate) fn describe_directories(host: &Host) -> Vec<String> {
-    let (usual, used) = (InstalledDirectories::default(), host.directories());
+    let (default_directories, chosen_directories) =
+        (InstalledDirectories::default(), host.directories());
     let mut notes = Vec::new();
-    if used.programs != usual.programs {
+    if chosen_directories.programs != default_directories.programs {
         notes.push(format!(
             "the programs are in {}; {DIRECTORIES_PATH} records that",
-            used.programs.display()
+            chosen_directories.programs.display()
         ));
         if host.exists(Path::new("/sys/fs/selinux/enforce")) {
             notes.push(format!(
                 "SELinux: the programs there lose their type when the file system is labelled again; \
                  to keep it: semanage fcontext -a -t bin_t '{0}/[^/]+/bin(/.*)?'",
-                used.programs.display()
+                chosen_directories.programs.display()
             ));
         }
     }
-    if used.configuration != usual.configuration {
-        notes.push(format!("the configuration is {}", used.config().display()));
+    if chosen_directories.configuration != default_directories.configuration {
+        notes.push(format!(
+            "the configuration is {}",
+            chosen_directories.config().display()
+        ));
     }
     notes
 }

@@ -7,10 +7,10 @@ use anyhow::Result;
 use device_class::config::{DIRECTORIES_PATH, InstalledDirectories};
 use runtime_config::{Engine, HostRoot};
 
-use crate::layout::{LOCAL, unfinished_name};
+use crate::layout::{LOCAL_DIR, unfinished_name};
 
-/// A host and the paths of an installation on it. The directories are the recorded or the default
-/// ones.
+/// A host and the paths of Boathook's installation on it. The installation's directories are the
+/// recorded ones, or the default ones if the host has no record of them.
 #[derive(Debug, Clone)]
 pub struct Host {
     root: HostRoot,
@@ -55,54 +55,55 @@ impl Host {
         &self.directories
     }
 
-    /// Returns the directory that contains the versions and the state directory.
-    pub fn programs(&self) -> &Path {
+    /// Returns the directory that contains the directories of the installed versions and the state
+    /// directory.
+    pub fn programs_dir(&self) -> &Path {
         &self.directories.programs
     }
 
     /// Returns the path of the link `current`, which leads to the version in use.
-    pub fn current(&self) -> PathBuf {
+    pub fn current_link(&self) -> PathBuf {
         self.directories.current()
     }
 
     /// Returns the state directory, with the records that a removal needs.
-    pub fn state(&self) -> PathBuf {
+    pub fn state_dir(&self) -> PathBuf {
         self.directories.state()
     }
 
     /// Returns the path of the installation's manifest.
-    pub fn manifest(&self) -> PathBuf {
-        self.state().join("install.json")
+    pub fn manifest_path(&self) -> PathBuf {
+        self.state_dir().join("install.json")
     }
 
     /// Returns the path of the record of an engine's original files.
-    pub fn record(&self, engine: Engine) -> PathBuf {
-        self.state().join(format!("{engine}.json"))
+    pub fn record_path(&self, engine: Engine) -> PathBuf {
+        self.state_dir().join(format!("{engine}.json"))
     }
 
-    pub(crate) fn version(&self, version: &str) -> PathBuf {
-        self.programs().join(version)
+    pub(crate) fn version_dir(&self, version: &str) -> PathBuf {
+        self.programs_dir().join(version)
     }
 
     /// Returns the temporary directory in which a version is assembled before it is renamed to its
     /// final name.
-    pub(crate) fn staging(&self, version: &str) -> PathBuf {
-        self.programs().join(unfinished_name(version.as_ref()))
+    pub(crate) fn staging_dir(&self, version: &str) -> PathBuf {
+        self.programs_dir().join(unfinished_name(version.as_ref()))
     }
 
     /// Returns the target of a link below /usr/local, which is a file of the current version.
     pub(crate) fn link_target(&self, link: &Path) -> PathBuf {
-        self.current()
-            .join(link.strip_prefix(LOCAL).unwrap_or(link))
+        self.current_link()
+            .join(link.strip_prefix(LOCAL_DIR).unwrap_or(link))
     }
 
     /// Returns the path of `boathook`, the program with the commands for administrators.
-    pub fn commands(&self) -> PathBuf {
+    pub fn boathook_path(&self) -> PathBuf {
         self.directories.program("boathook")
     }
 
-    /// Returns the path of the wrapper runtime, by which engines call it.
-    pub fn runtime(&self) -> PathBuf {
+    /// Returns the path by which engines call the wrapper runtime.
+    pub fn runtime_path(&self) -> PathBuf {
         self.directories.program("boathook-runtime")
     }
 }

@@ -13,75 +13,85 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Engine, Error, HANDLER, Place, Process, find_docker_config, find_processes};
+use runtime_config::{
+    Engine, Error, HANDLER, HostEntry, Process, find_docker_config_path, find_processes,
+};
 use serde_json::Value;
 
 use crate::host::Host;
 
 /// The files of a bundle that name the container's runtime.
-const RUNTIME_FILES: [&str; 2] = ["runtime", "options.json"];
+const FILES_WITH_RUNTIME: [&str; 2] = ["runtime", "options.json"];
 /// The files of a bundle that may name an installed version.
-const ALL_FILES: [&str; 3] = ["config.json", "runtime", "options.json"];
+const FILES_WITH_VERSION: [&str; 3] = ["config.json", "runtime", "options.json"];
 
-/// The maximum number of bundles that are read for the engines of one user.
-const MAX_BUNDLES_OF_USER: usize = 256;
-/// The maximum size, in bytes, of a file in a user's bundle that is read.
-const MAX_FILE_SIZE_OF_USER: i64 = 256 << 10;
+/// The maximum number of bundles that are read for one user. Further bundles are ignored.
+const MAX_USER_BUNDLES: usize = 256;
+/// The maximum size of a file in a user's bundle that is read. A larger file is ignored.
+const MAX_USER_FILE_BYTES: i64 = 256 << 10;
 
 /// Returns the installed versions that the bundles of containers name.
 pub fn find_used_versions(host: &Host) -> Result<BTreeSet<String>, Error> {
-    let prefix = format!("{}/", host.programs().display());
-    let mut found = BTreeSet::new();
+    let prefix = format!("{}/", host.programs_dir().display());
+    let mut versions = BTreeSet::new();
     for bundle in find_bundles(host, &find_monitors(host))? {
-        for text in ALL_FILES.iter().filter_map(|file| bundle.read_file(file)) {
-            let names = text
+        for text in FILES_WITH_VERSION
+            .iter()
+            .filter_map(|file| bundle.read_file(file))
+        {
+            let named_versions = text
                 .split(&prefix)
                 .skip(1)
-                .filter_map(|rest| rest.split(['/', '"']).next().map(str::to_owned));
-            found.extend(names);
+                .filter_map(|tail| tail.split(['/', '"']).next().map(str::to_owned));
+            versions.extend(named_versions);
         }
     }
-    Ok(found)
+    Ok(versions)
 }
 
 /// Returns the ids of the containers that only the wrapper runtime can stop.
 pub fn find_wrapped_containers(host: &Host) -> Result<BTreeSet<String>, Error> {
-    let prefix = format!("{}/", host.programs().display());
-    let running = find_monitors(host);
-    let watched = running
+    let prefix = format!("{}/", host.programs_dir().display());
+    let monitors = find_monitors(host);
+    let conmon_containers = monitors
         .iter()
         .filter_map(|process| find_conmon_container(host, process));
-    let bundles = find_bundles(host, &running)?;
-    let named = bundles.iter().filter(|bundle| {
-        let mut texts = RUNTIME_FILES
+    let bundles = find_bundles(host, &monitors)?;
+    let bundles_with_runtime = bundles.iter().filter(|bundle| {
+        let mut texts = FILES_WITH_RUNTIME
             .iter()
             .filter_map(|file| bundle.read_file(file));
         texts.any(|text| text.contains(&prefix))
     });
-    Ok(named.map(Bundle::id).chain(watched).collect())
+    Ok(bundles_with_runtime
+        .map(Bundle::container_id)
+        .chain(conmon_containers)
+        .collect())
 }
 
 /// Returns the names of the containers that Docker would start with the wrapper runtime.
 pub fn find_docker_containers(host: &Host) -> Vec<String> {
-    let json =
+    let read_json =
         |path: &Path| -> Option<Value> { serde_json::from_str(&host.read(path).ok()??).ok() };
-    let daemon = json(&find_docker_config(host)).unwrap_or_default();
-    let data = daemon["data-root"].as_str().unwrap_or("/var/lib/docker");
-    let containers = Path::new(data).join("containers");
-    let own_runtimes: Vec<&str> = daemon["runtimes"]
+    let daemon_config = read_json(&find_docker_config_path(host)).unwrap_or_default();
+    let data_root = daemon_config["data-root"]
+        .as_str()
+        .unwrap_or("/var/lib/docker");
+    let containers = Path::new(data_root).join("containers");
+    let own_runtimes: Vec<&str> = daemon_config["runtimes"]
         .as_object()
         .into_iter()
         .flatten()
-        .filter(|(_, entry)| entry["path"].as_str().map(Path::new) == Some(&host.runtime()))
+        .filter(|(_, entry)| entry["path"].as_str().map(Path::new) == Some(&host.runtime_path()))
         .map(|(name, _)| name.as_str())
         .collect();
-    let name = |id: &OsString| {
+    let find_container_name = |id: &OsString| {
         let container = containers.join(id);
-        let config = json(&container.join("hostconfig.json"))?;
-        let runtime = config["Runtime"].as_str().unwrap_or_default();
-        let is_own = runtime == HANDLER || own_runtimes.contains(&runtime);
-        is_own.then_some(())?;
-        let config = json(&container.join("config.v2.json")).unwrap_or_default();
+        let host_config = read_json(&container.join("hostconfig.json"))?;
+        let runtime = host_config["Runtime"].as_str().unwrap_or_default();
+        let has_own_runtime = runtime == HANDLER || own_runtimes.contains(&runtime);
+        has_own_runtime.then_some(())?;
+        let config = read_json(&container.join("config.v2.json")).unwrap_or_default();
         let name = config["Name"].as_str().unwrap_or_default();
         Some(match name.trim_start_matches('/') {
             "" => id.to_string_lossy().into_owned(),
@@ -89,113 +99,128 @@ pub fn find_docker_containers(host: &Host) -> Vec<String> {
         })
     };
     let ids = host.list(&containers).unwrap_or_default();
-    ids.iter().filter_map(name).collect()
+    ids.iter().filter_map(find_container_name).collect()
 }
 
-const CONMON: &str = "conmon";
-const SHIM: &str = "containerd-shim";
+const CONMON_PREFIX: &str = "conmon";
+const SHIM_PREFIX: &str = "containerd-shim";
 
 /// Returns the processes that monitor containers: containerd shims and conmon.
 fn find_monitors(host: &Host) -> Vec<Process> {
     find_processes(host, |program| {
-        program.starts_with(CONMON) || program.starts_with(SHIM)
+        program.starts_with(CONMON_PREFIX) || program.starts_with(SHIM_PREFIX)
     })
 }
 
 /// Returns the id of the container that a conmon process monitors, if the container has the
 /// wrapper runtime.
 fn find_conmon_container(host: &Host, process: &Process) -> Option<String> {
-    let runtime = process.option(&["-r", "--runtime"])?;
-    if !process.program.starts_with(CONMON) || !Path::new(runtime).starts_with(host.programs()) {
+    let runtime = process.find_option(&["-r", "--runtime"])?;
+    if !process.program.starts_with(CONMON_PREFIX)
+        || !Path::new(runtime).starts_with(host.programs_dir())
+    {
         return None;
     }
-    let id = process.option(&["-c", "--cid"]).unwrap_or("?");
+    let id = process.find_option(&["-c", "--cid"]).unwrap_or("?");
     Some(match process.uid {
         0 => id.to_owned(),
         uid => format!("{id} (process {} of user {uid})", process.pid),
     })
 }
 
-/// A path where a bundle is expected. It need not be a directory.
+/// A path at which a bundle is expected. It need not be a directory.
 struct Bundle {
-    dir: Place,
-    is_of_user: bool,
+    dir: HostEntry,
+    /// Whether a user other than root runs the engine, so that the user can change the bundle.
+    belongs_to_user: bool,
 }
 
 impl Bundle {
-    fn id(&self) -> String {
-        let above = self.dir.parent();
-        let name = match &above {
+    /// Returns the id of the container, which is the name of the bundle or of its parent directory.
+    fn container_id(&self) -> String {
+        let parent = self.dir.parent();
+        let name = match &parent {
             // The bundles of podman and CRI-O are named `ID/userdata`.
-            Some(above) if self.dir.name() == "userdata" => above.name(),
+            Some(parent) if self.dir.name() == "userdata" => parent.name(),
             _ => self.dir.name(),
         };
         name.to_string_lossy().into_owned()
     }
 
     /// Reads a file of the bundle. Returns `None` if the file does not exist, for example because
-    /// the container has just ended.
-    fn read_file(&self, file: &str) -> Option<String> {
-        let file = self.dir.child(file).ok()?;
-        let is_small = || Some(file.stat().ok()??.st_size <= MAX_FILE_SIZE_OF_USER);
-        if self.is_of_user && !is_small()? {
+    /// the container has just ended, or if it is too large.
+    fn read_file(&self, name: &str) -> Option<String> {
+        let file = self.dir.child(name).ok()?;
+        let is_small = || Some(file.stat().ok()??.st_size <= MAX_USER_FILE_BYTES);
+        if self.belongs_to_user && !is_small()? {
             return None;
         }
         file.read().ok()?
     }
 }
 
-fn find_bundles(host: &Host, running: &[Process]) -> Result<Vec<Bundle>, Error> {
-    let mut all = Vec::new();
+/// Finds the bundles in the default directories of the engines, and those beside the working
+/// directories of the shims in `monitors`.
+fn find_bundles(host: &Host, monitors: &[Process]) -> Result<Vec<Bundle>, Error> {
+    let mut bundles = Vec::new();
     for pattern in Engine::ALL.iter().flat_map(|engine| engine.facts().bundles) {
         let dirs = expand_pattern(host, pattern)?;
-        all.extend(dirs.iter().filter_map(|dir| host.reach(dir)).map(|dir| {
-            let is_of_user = false;
-            Bundle { dir, is_of_user }
+        let entries = dirs.iter().filter_map(|dir| host.find_entry(dir));
+        bundles.extend(entries.map(|dir| Bundle {
+            dir,
+            belongs_to_user: false,
         }));
     }
     // Shims with the same parent directory lead to the same bundles, which are read once.
-    let mut seen = BTreeSet::new();
-    let mut of_users = BTreeMap::<u32, usize>::new();
-    for shim in running.iter().filter(|one| one.program.starts_with(SHIM)) {
-        let Some(above) = shim.above_working_dir(host) else {
+    let mut seen_parents = BTreeSet::new();
+    let mut bundle_counts = BTreeMap::<u32, usize>::new();
+    for shim in monitors
+        .iter()
+        .filter(|process| process.program.starts_with(SHIM_PREFIX))
+    {
+        let Some(parent) = shim.open_parent_of_working_dir(host) else {
             continue;
         };
-        let top = above.stat(Path::new("/"));
-        if !seen.insert(top.map(|stat| (stat.st_dev, stat.st_ino))) {
+        let parent_stat = parent.stat(Path::new("/"));
+        if !seen_parents.insert(parent_stat.map(|stat| (stat.st_dev, stat.st_ino))) {
             continue;
         }
-        let is_of_user = shim.uid != 0;
-        let count = of_users.entry(shim.uid).or_default();
-        let limit = if is_of_user {
-            MAX_BUNDLES_OF_USER - *count
+        let belongs_to_user = shim.uid != 0;
+        let count = bundle_counts.entry(shim.uid).or_default();
+        let limit = if belongs_to_user {
+            MAX_USER_BUNDLES - *count
         } else {
             usize::MAX
         };
-        let names = above
-            .reach(Path::new("/"))
-            .and_then(|place| place.first_names(limit).ok())
+        let names = parent
+            .find_entry(Path::new("/"))
+            .and_then(|entry| entry.list_limited(limit).ok())
             .unwrap_or_default();
         *count += names.len();
-        let dirs = names.iter().filter_map(|name| above.reach(Path::new(name)));
-        all.extend(dirs.map(|dir| Bundle { dir, is_of_user }));
+        let dirs = names
+            .iter()
+            .filter_map(|name| parent.find_entry(Path::new(name)));
+        bundles.extend(dirs.map(|dir| Bundle {
+            dir,
+            belongs_to_user,
+        }));
     }
-    Ok(all)
+    Ok(bundles)
 }
 
-/// Returns the directories that match a pattern. A component `*` matches any name.
+/// Returns the paths that match a pattern. A component `*` matches any name.
 fn expand_pattern(host: &Host, pattern: &str) -> Result<Vec<PathBuf>, Error> {
-    let mut found = vec![PathBuf::from("/")];
-    for name in pattern.split('/').skip(1) {
-        let mut next = Vec::new();
-        for dir in found {
-            if name == "*" {
-                next.extend(host.list(&dir)?.iter().map(|entry| dir.join(entry)));
+    let mut paths = vec![PathBuf::from("/")];
+    for component in pattern.split('/').skip(1) {
+        let mut next_paths = Vec::new();
+        for path in paths {
+            if component == "*" {
+                next_paths.extend(host.list(&path)?.iter().map(|entry| path.join(entry)));
             } else {
-                next.push(dir.join(name));
+                next_paths.push(path.join(component));
             }
         }
-        found = next;
+        paths = next_paths;
     }
-    Ok(found)
+    Ok(paths)
 }

@@ -1,8 +1,8 @@
 //! Plans an installation. The complete list of steps is computed before the first one is executed.
 //!
-//! The host works after every step. New files come first, because nothing refers to them yet. Then
-//! one rename of the link `current` activates the version. Then the engines are configured to call
-//! the programs through this link. The previous state of a file is recorded before the file is
+//! Containers can start after every step. New files come first, because nothing refers to them yet.
+//! Then one rename of the link `current` activates the version. Then the engines are configured to
+//! call the programs through this link. The previous state of a file is recorded before the file is
 //! changed.
 
 mod delivery;
@@ -15,196 +15,217 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
-use runtime_config::{Change, Engine, InstallationRecord, Options, Place, Plan, common_runtime};
+use runtime_config::{
+    Change, Engine, HostEntry, InstallationRecord, Options, Plan, find_common_runtime,
+};
 
 use crate::compatibility::{self, OfferedNames};
-use crate::configuration::Configuration;
+use crate::configuration::ConfigurationPlan;
 use crate::directories;
 use crate::host::Host;
-use crate::manifest::{MODE, Manifest};
+use crate::manifest::{Manifest, STATE_FILE_MODE};
 use crate::payload::Payload;
 use crate::service::Service;
 use crate::services;
-use crate::step::{Step, discard_leftovers};
+use crate::step::{Step, plan_leftover_removal};
 
 use delivery::find_delivery;
-pub(crate) use links::remove_link;
-use links::{offered_links, old_links, plan_links};
+pub(crate) use links::plan_link_removal;
+use links::{find_offered_links, plan_links, plan_old_link_removal};
 use notes::{
     describe_dropped_names, describe_removed_classes, describe_replaced_runtime,
-    find_unknown_classes,
+    warn_of_unknown_classes,
 };
-use record::record_manifest;
-pub use versions::{current_version, installed_versions};
-use versions::{discard_unused_versions, plan_version, refuse_foreign_files, switch_version};
+use record::plan_manifest;
+pub use versions::{find_current_version, list_installed_versions};
+use versions::{
+    plan_unused_version_removal, plan_version, plan_version_switch, refuse_foreign_files,
+};
 
 /// The plan of an installation.
 #[derive(Debug)]
 pub struct Installation {
     pub steps: Vec<Step>,
-    /// The plan for each engine. It is empty if the engine is already configured.
-    pub engines: Vec<Plan>,
+    /// The plan of each engine. A plan has no changes if the engine is configured already.
+    pub engine_plans: Vec<Plan>,
     /// Notes for the operator.
     pub notes: Vec<String>,
-    /// Whether programs change for which Docker searches when it starts.
-    pub changes_programs_of_docker: bool,
+    /// Whether the steps change programs that Docker searches for only when it starts.
+    pub changes_docker_programs: bool,
 }
 
 /// Plans the installation of a payload, and the configuration of the engines with their options.
-/// `names` are the additional names under which the engines can call it. If `fewer_classes` is
-/// set, the release may have fewer class files than the installed one.
+/// `names` are the additional names under which the engines can call Boathook. If
+/// `allows_fewer_classes` is set, the release may have fewer class files than the installed one.
 ///
 /// # Errors
-/// Fails if an engine's configuration cannot be read or extended, if a name is taken, or if a
-/// directory is read-only or writable by other users. Nothing is changed.
+/// Fails if an engine's configuration cannot be read or extended, if another program or runtime has
+/// one of the names, or if a directory is read-only or writable by other users. Nothing is changed.
 pub fn plan(
     host: &Host,
     payload: &Payload,
     engines: &[(Engine, Options)],
     names: &OfferedNames,
-    fewer_classes: bool,
+    allows_fewer_classes: bool,
 ) -> Result<Installation> {
-    // Programs that run as root read the files in these directories.
+    // Programs that run as root trust the files in these directories, so no other user may write
+    // there.
     let own_classes = host.directories().own_classes();
-    for path in [host.state(), own_classes.clone()] {
+    for path in [host.state_dir(), own_classes.clone()] {
         host.check_private(&path)?;
     }
     refuse_foreign_files(host, &payload.version)?;
     let mut notes = payload.notes.clone();
     notes.extend(directories::describe_directories(host));
-    notes.extend(describe_removed_classes(host, payload, fewer_classes)?);
+    notes.extend(describe_removed_classes(
+        host,
+        payload,
+        allows_fewer_classes,
+    )?);
     names.refuse_foreign_programs(host)?;
     let mut plans = Vec::new();
     for (engine, options) in engines {
-        let record = InstallationRecord::load(host, &host.record(*engine))?;
-        let now = engine.read(host, record.as_ref())?;
-        plans.push(engine.plan_install(&now, record.as_ref(), options)?);
+        let record = InstallationRecord::load(host, &host.record_path(*engine))?;
+        let snapshot = engine.read(host, record.as_ref())?;
+        plans.push(engine.plan_install(&snapshot, record.as_ref(), options)?);
     }
-    let replaced = plans
+    let replaced_runtimes = plans
         .iter()
-        .filter_map(|plan| Some((plan.engine, plan.replaced.as_ref()?)));
-    let real_runtime = common_runtime(replaced)?;
+        .filter_map(|plan| Some((plan.engine, plan.replaced_runtime.as_ref()?)));
+    let real_runtime = find_common_runtime(replaced_runtimes)?;
     notes.extend(plans.iter().filter_map(describe_replaced_runtime));
-    notes.extend(find_unknown_classes(host, payload)?);
-    let offered = offered_links(names, engines);
-    let links = plan_links(host, payload, !offered.is_empty(), &mut notes)?;
-    let config = Configuration::plan(host, payload, real_runtime)?;
-    notes.extend(config.kept.clone());
-    notes.extend(config.unused_classes.clone());
+    notes.extend(warn_of_unknown_classes(host, payload)?);
+    let offered_links = find_offered_links(names, engines);
+    let links = plan_links(host, payload, !offered_links.is_empty(), &mut notes)?;
+    let config = ConfigurationPlan::plan(host, payload, real_runtime)?;
+    notes.extend(config.kept_file_note.clone());
+    notes.extend(config.unused_classes_note.clone());
     let mut dirs = BTreeSet::new();
     if can_write_below(host, &own_classes)? {
-        dirs.extend(host.missing_dirs(&own_classes.join("any"))?);
+        dirs.extend(host.find_missing_dirs(&own_classes.join("any"))?);
     }
-    for link in links.iter().chain(offered.iter().map(|(link, _)| link)) {
-        dirs.extend(host.missing_dirs(link)?);
+    for link in links
+        .iter()
+        .chain(offered_links.iter().map(|(link, _)| link))
+    {
+        dirs.extend(host.find_missing_dirs(link)?);
     }
-    let old = Manifest::load(host)?.unwrap_or_default();
-    notes.extend(describe_dropped_names(&old, names));
-    let wanted = &payload.origin.services;
-    let (dropped, dropped_notes) = services::find_dropped(host, &old.options.services, wanted);
+    let old_manifest = Manifest::load(host)?.unwrap_or_default();
+    notes.extend(describe_dropped_names(&old_manifest, names));
+    let old_services = &old_manifest.options.services;
+    let services = &payload.options.services;
+    let (dropped_services, dropped_notes) =
+        services::find_dropped_services(host, old_services, services);
     notes.extend(dropped_notes);
-    // The services stay recorded until they are disabled, so that the next run completes the work
-    // of a killed one.
-    let mut steps = services::plan_disabling(host, &dropped)?;
+    // The old manifest lists the dropped services until they are disabled. Therefore the next run
+    // completes the work of a killed one.
+    let mut steps = services::plan_disabling(host, &dropped_services)?;
     steps.extend(directories::plan_record(host)?);
     let delivery = find_delivery(host, engines)?;
-    let files = services::plan_files(host, wanted, delivery)?;
-    // A recorded service that has no link was disabled by the administrator.
-    let is_new =
-        |service: &&Service| !payload.keeps_disabled || !old.options.services.contains(service);
-    let new: Vec<Service> = wanted.iter().filter(is_new).copied().collect();
-    let enabling = services::plan_links(host, &new, delivery)?;
-    for step in files.iter().chain(&enabling) {
-        dirs.extend(host.missing_dirs(step.path())?);
+    let file_steps = services::plan_files(host, services, delivery)?;
+    // A recorded service that has no link was disabled by the administrator, and an upgrade does
+    // not enable it.
+    let should_enable =
+        |service: &&Service| !payload.keeps_disabled_services || !old_services.contains(service);
+    let services_to_enable: Vec<Service> = services.iter().filter(should_enable).copied().collect();
+    let link_steps = services::plan_links(host, &services_to_enable, delivery)?;
+    for step in file_steps.iter().chain(&link_steps) {
+        dirs.extend(host.find_missing_dirs(step.path())?);
     }
-    steps.extend(record_manifest(
+    steps.extend(plan_manifest(
         host, payload, engines, &links, names, &config, &dirs,
     )?);
-    steps.extend(discard_leftovers(host)?);
+    steps.extend(plan_leftover_removal(host)?);
     steps.extend(plan_version(host, payload)?);
     let make_dir = |path| Step::Change(Change::MakeDir { path });
     steps.extend(dirs.into_iter().map(make_dir));
     steps.extend(config.steps);
-    steps.extend(switch_version(host, &payload.version)?);
+    steps.extend(plan_version_switch(host, &payload.version)?);
     for plan in &plans {
-        let engine = engine_steps(host, plan)?;
         // Two engines may need the same new directory, which is made once.
-        for step in engine {
-            if !makes_same_directory(&step, &steps) {
+        for step in plan_engine_steps(host, plan)? {
+            if !is_directory_made(&step, &steps) {
                 steps.push(step);
             }
         }
     }
-    steps.extend(files.into_iter().chain(enabling));
-    let compatibility_links = compatibility::plan_links(host, &old, offered)?;
-    let changes_programs_of_docker = !compatibility_links.is_empty();
+    steps.extend(file_steps.into_iter().chain(link_steps));
+    let compatibility_links = compatibility::plan_links(host, &old_manifest, offered_links)?;
+    let changes_docker_programs = !compatibility_links.is_empty();
     steps.extend(compatibility_links);
-    steps.extend(old_links(host, payload)?);
+    steps.extend(plan_old_link_removal(host, payload)?);
     for link in links {
         steps.push(Step::SetLink {
-            after: Some(host.link_target(&link)),
-            before: None,
+            new_target: Some(host.link_target(&link)),
+            old_target: None,
             link,
         });
     }
-    steps.extend(discard_unused_versions(host, &payload.version)?);
+    steps.extend(plan_unused_version_removal(host, &payload.version)?);
     refuse_unwritable(host, &steps)?;
     Ok(Installation {
         steps,
-        engines: plans,
+        engine_plans: plans,
         notes,
-        changes_programs_of_docker,
+        changes_docker_programs,
     })
 }
 
-/// Plans the record of an engine's files, and then their changes. The record comes first, because
-/// a removal needs it.
-pub fn engine_steps(host: &Host, plan: &Plan) -> Result<Vec<Step>> {
-    let path = host.record(plan.engine);
-    let before = host.read(&path)?;
-    let after = plan.record.as_ref().map(InstallationRecord::to_text);
-    let kept = after.and_then(|after| {
-        let (before, after) = (before.as_deref(), Some(after.as_str()));
-        Change::rewrite(&path, before, after, MODE)
+/// Plans the record of an engine's files, and then the changes of these files. The record comes
+/// first, because a removal needs it.
+pub fn plan_engine_steps(host: &Host, plan: &Plan) -> Result<Vec<Step>> {
+    let path = host.record_path(plan.engine);
+    let old_text = host.read(&path)?;
+    let record_change = plan.record.as_ref().and_then(|record| {
+        let new_text = record.to_text();
+        Change::rewrite(&path, old_text.as_deref(), Some(&new_text), STATE_FILE_MODE)
     });
-    let changes = kept.into_iter().chain(plan.changes.iter().cloned());
+    let changes = record_change
+        .into_iter()
+        .chain(plan.changes.iter().cloned());
     Ok(changes.map(Step::Change).collect())
 }
 
-/// Returns whether one of `steps` makes the same directory as `step`.
-fn makes_same_directory(step: &Step, steps: &[Step]) -> bool {
-    let made = |step: &Step| match step {
+/// Returns whether `step` makes a directory that one of `steps` makes already.
+fn is_directory_made(step: &Step, steps: &[Step]) -> bool {
+    let find_made_dir = |step: &Step| match step {
         Step::Change(Change::MakeDir { path }) => Some(path.clone()),
         _ => None,
     };
-    made(step).is_some_and(|path| steps.iter().filter_map(made).any(|other| other == path))
+    find_made_dir(step).is_some_and(|path| {
+        steps
+            .iter()
+            .filter_map(find_made_dir)
+            .any(|dir| dir == path)
+    })
 }
 
-/// Returns an error if a step would fail because a file system is read-only or this process lacks
-/// the permissions. The check comes before the first step.
+/// Returns an error if a step would fail because a file system is read-only or because this process
+/// lacks the permission to write. The caller checks this before the first step.
 pub(crate) fn refuse_unwritable(host: &Host, steps: &[Step]) -> Result<()> {
     let dirs: BTreeSet<&Path> = steps
         .iter()
         .filter_map(|step| step.path().parent())
         .collect();
     for dir in dirs {
-        if let Some(place) = find_nearest_place(host, dir)? {
-            place.check_writable()?;
+        if let Some(entry) = find_nearest_entry(host, dir)? {
+            entry.check_dir_writable()?;
         }
     }
     Ok(())
 }
 
-/// Returns the place of a new entry in a directory, or in its nearest existing ancestor.
-fn find_nearest_place(host: &Host, dir: &Path) -> Result<Option<Place>> {
-    let nearest = dir.ancestors().find(|dir| host.exists(dir));
-    let place = nearest.map(|dir| host.place(&dir.join("any")));
-    Ok(place.transpose()?)
+/// Returns a new entry of the directory `dir`, or of its nearest existing ancestor. The entry tells
+/// whether this process can write to that directory.
+fn find_nearest_entry(host: &Host, dir: &Path) -> Result<Option<HostEntry>> {
+    let nearest_dir = dir.ancestors().find(|dir| host.exists(dir));
+    let entry = nearest_dir.map(|dir| host.resolve(&dir.join("any")));
+    Ok(entry.transpose()?)
 }
 
-/// Returns whether a directory can be made or written to. It cannot if the configuration is part
-/// of a read-only image, and then the administrator's class directory is not needed either.
+/// Returns whether the directory `dir` can be made or written to. A host whose configuration is
+/// part of a read-only image cannot have the administrator's class directory, and does not need it.
 fn can_write_below(host: &Host, dir: &Path) -> Result<bool> {
-    let place = find_nearest_place(host, dir)?;
-    Ok(place.is_none_or(|place| place.check_writable().is_ok()))
+    let entry = find_nearest_entry(host, dir)?;
+    Ok(entry.is_none_or(|entry| entry.check_dir_writable().is_ok()))
 }

@@ -1,5 +1,5 @@
 //! The paths of an installation with the default directories. All paths are absolute paths of the
-//! host. [`Host`](crate::host::Host) has those that depend on the chosen directories.
+//! host. [`Host`](crate::host::Host) has the paths that depend on the chosen directories.
 //!
 //! ```text
 //! /opt/boathook/0.1.0/bin/{boathook,boathook-hook,boathook-runtime,boathook-init}
@@ -20,31 +20,32 @@ use std::ffi::{OsStr, OsString};
 
 use device_class::config::InstalledDirectories;
 
-/// The directory below which links to the files of a version are made.
-pub(crate) const LOCAL: &str = "/usr/local";
+/// The directory below which an installation makes links to the files of a version.
+pub(crate) const LOCAL_DIR: &str = "/usr/local";
 /// The directory of the links to programs.
-pub const LINKS: &str = "/usr/local/bin";
+pub const PROGRAM_LINKS_DIR: &str = "/usr/local/bin";
 /// The directory of the links to manual pages and completions.
-pub const SHARED_LINKS: &str = "/usr/local/share";
+pub const SHARED_LINKS_DIR: &str = "/usr/local/share";
 /// The directory of programs that a distribution's package installs.
-pub const PACKAGED: &str = "/usr/bin";
+pub const PACKAGED_PROGRAMS_DIR: &str = "/usr/bin";
 
 /// The directory of the systemd units that an installation writes, and of the links that enable
 /// them.
-pub const UNITS: &str = "/etc/systemd/system";
+pub const SYSTEMD_UNITS_DIR: &str = "/etc/systemd/system";
 
 /// The directory of the hook's log, which is kept until the next boot.
-pub const RUN: &str = "/run/boathook";
+pub const RUN_DIR: &str = "/run/boathook";
 
 /// The directory of `boathook-dra`, with claim records, sockets and locks.
-pub const DRIVER: &str = "/var/lib/kubelet/plugins/boathook.dev";
+pub const DRA_DRIVER_DIR: &str = "/var/lib/kubelet/plugins/boathook.dev";
 
 /// The default path of the plugin's file with node labels.
-pub const NODE_LABELS: &str = "/etc/kubernetes/node-feature-discovery/features.d/boathook";
+pub const NODE_LABELS_PATH: &str = "/etc/kubernetes/node-feature-discovery/features.d/boathook";
 
-/// Returns the configuration file for a host that has none.
+/// Returns the text of the configuration file for a host that has none.
 pub fn default_config(directories: &InstalledDirectories) -> String {
-    let [installed, packaged, own] = directories.classes().map(|path| format!("{path:?},"));
+    let [installed_dir, packaged_dir, own_dir] =
+        directories.classes().map(|path| format!("{path:?},"));
     format!(
         "\
 # The configuration of boathook. boathook-init writes this file once and does
@@ -53,9 +54,9 @@ pub fn default_config(directories: &InstalledDirectories) -> String {
 # Directories of class files. A file overrides the file of the same name in an
 # earlier directory; an empty file disables it.
 classes = [
-  {installed:<38} # installed by boathook-init
-  {packaged:<38} # installed by a package
-  {own:<38} # your own
+  {installed_dir:<38} # installed by boathook-init
+  {packaged_dir:<38} # installed by a package
+  {own_dir:<38} # your own
 ]
 "
     )
@@ -71,16 +72,16 @@ pub fn discarded_name(name: &OsStr) -> OsString {
     temporary_name(name, "old")
 }
 
-fn temporary_name(name: &OsStr, mark: &str) -> OsString {
-    format!(".boathook-{mark}-{}", name.to_string_lossy()).into()
+fn temporary_name(name: &OsStr, state: &str) -> OsString {
+    format!(".boathook-{state}-{}", name.to_string_lossy()).into()
 }
 
 /// The name of the directory that contains the installer's lock file. It is in the program
 /// directory, or in its nearest existing ancestor.
-pub const LOCK: &str = ".boathook-lock";
+pub const LOCK_DIR_NAME: &str = ".boathook-lock";
 
 /// Returns whether an entry of the program directory is a temporary name that an interrupted run
 /// left.
 pub fn is_leftover(name: &str) -> bool {
-    name.starts_with(".boathook-") && name != LOCK
+    name.starts_with(".boathook-") && name != LOCK_DIR_NAME
 }

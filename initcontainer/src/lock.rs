@@ -1,8 +1,8 @@
 //! The installer lock, which lets only one installer at a time change a host.
 //!
 //! The lock is flock(2) on a file that only root can open, because every process that can open a
-//! file can lock it. The kernel releases the lock when the process ends for any reason. The file
-//! is removed while the lock is held, so that no file remains.
+//! file can lock it. The kernel releases the lock when the process ends, for whatever reason. The
+//! lock file is removed while the lock is held, so that no file remains.
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
@@ -10,36 +10,36 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
-use runtime_config::{Error as HostError, Place};
+use runtime_config::{Error as HostError, HostEntry};
 
 use crate::host::Host;
-use crate::layout::LOCK;
+use crate::layout::LOCK_DIR_NAME;
 
 /// The mode of the lock file. Only root can read and write it.
-const MODE: u32 = 0o600;
+const LOCK_FILE_MODE: u32 = 0o600;
 /// The maximum number of attempts to lock the file. An attempt fails if another installer removes
-/// the file between opening and locking.
-const ATTEMPTS: usize = 16;
+/// the file after this process opens it and before this process locks it.
+const MAX_LOCK_ATTEMPTS: usize = 16;
 
 /// The exclusive right to change a host. Dropping this value releases the lock.
 #[derive(Debug)]
 pub struct Lock {
-    held: Vec<LockedFile>,
+    files: Vec<LockedFile>,
 }
 
-/// An open lock file, which is locked until it is closed.
+/// A lock file and its directory. The file is locked until this value closes it.
 #[derive(Debug)]
 struct LockedFile {
-    dir: Place,
-    name: Place,
+    dir: HostEntry,
+    entry: HostEntry,
     _file: File,
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // An error is ignored: this value is dropped unreleased only after another error, which is
-        // reported.
-        let _ = self.remove();
+        // An error is ignored, because this value is dropped without a call of `release` only after
+        // another error, which is reported.
+        let _ = self.remove_files();
     }
 }
 
@@ -47,27 +47,27 @@ impl Lock {
     /// Takes the lock of a host. The lock file is in the program directory, or in its nearest
     /// existing ancestor.
     pub fn take(host: &Host) -> Result<Self> {
-        let root = host.programs();
-        let nearest = root
+        let programs_dir = host.programs_dir();
+        let nearest_dir = programs_dir
             .ancestors()
             .find(|dir| host.exists(dir))
-            .unwrap_or(root);
-        let mut held = vec![lock_file(host, nearest)?];
-        // A run that was killed before it made the directories left its lock file in an ancestor.
-        // That file is locked too, so that it is removed at the end. If another run has locked it,
-        // that run removes it.
-        for above in nearest.ancestors().skip(1) {
-            if host.exists(&above.join(LOCK)) {
-                held.extend(lock_file(host, above).ok());
+            .unwrap_or(programs_dir);
+        let mut files = vec![lock_file_in(host, nearest_dir)?];
+        // An earlier run that was killed before it made the directories left its lock file in an
+        // ancestor. This run locks that file too, so that the file is removed at the end. If
+        // another run has locked it, that run removes it.
+        for dir in nearest_dir.ancestors().skip(1) {
+            if host.exists(&dir.join(LOCK_DIR_NAME)) {
+                files.extend(lock_file_in(host, dir).ok());
             }
         }
-        Ok(Self { held })
+        Ok(Self { files })
     }
 
     /// Takes a second lock in the program directory once it exists, because an installer that
     /// starts later looks for the lock there.
-    pub fn extend(&mut self, host: &Host) -> Result<()> {
-        self.held.push(lock_file(host, host.programs())?);
+    pub fn lock_programs_dir(&mut self, host: &Host) -> Result<()> {
+        self.files.push(lock_file_in(host, host.programs_dir())?);
         Ok(())
     }
 
@@ -76,20 +76,21 @@ impl Lock {
     /// # Errors
     /// Returns an error if a file cannot be removed. The next run removes it.
     pub fn release(mut self) -> Result<()> {
-        Ok(self.remove()?)
+        Ok(self.remove_files()?)
     }
 
-    fn remove(&mut self) -> Result<(), HostError> {
-        let removed = self.held.drain(..).map(|held| held.remove());
-        removed.fold(Ok(()), Result::and)
+    fn remove_files(&mut self) -> Result<(), HostError> {
+        let results = self.files.drain(..).map(|file| file.unlock());
+        results.fold(Ok(()), Result::and)
     }
 }
 
 impl LockedFile {
-    fn remove(self) -> Result<(), HostError> {
-        let removed = self.name.remove_file();
-        match removed.and_then(|()| self.dir.remove_dir()) {
-            // Another installer holds the lock already.
+    /// Removes the lock file and its directory, and closes the file, which unlocks it.
+    fn unlock(self) -> Result<(), HostError> {
+        let result = self.entry.remove_file();
+        match result.and_then(|()| self.dir.remove_dir()) {
+            // Another installer has made a new lock file in the directory.
             Err(error) if error.kind() == Some(ErrorKind::DirectoryNotEmpty) => Ok(()),
             // The file may have been removed together with the program directory.
             Err(error) if self.dir.stat()?.is_some() => Err(error),
@@ -98,48 +99,49 @@ impl LockedFile {
     }
 }
 
-fn lock_file(host: &Host, parent: &Path) -> Result<LockedFile> {
-    let dir = host.entry(&parent.join(LOCK))?;
-    for _ in 0..ATTEMPTS {
+/// Locks the lock file in the directory `parent`, and makes the file if it does not exist.
+fn lock_file_in(host: &Host, parent: &Path) -> Result<LockedFile> {
+    let dir = host.resolve_nofollow(&parent.join(LOCK_DIR_NAME))?;
+    for _ in 0..MAX_LOCK_ATTEMPTS {
         match try_lock_file(&dir) {
             // Another installer removed the file in the meantime.
             Ok(None) => {}
-            Err(error) if is_absence(&error) => {}
-            Ok(Some(held)) => return Ok(held),
+            Err(error) if is_not_found(&error) => {}
+            Ok(Some(file)) => return Ok(file),
             Err(error) => return Err(error),
         }
     }
-    bail!(new_busy_error(&dir))
+    bail!(describe_busy_lock(&dir))
 }
 
-fn is_absence(error: &anyhow::Error) -> bool {
+fn is_not_found(error: &anyhow::Error) -> bool {
     has_kind(error, ErrorKind::NotFound)
 }
 
 fn has_kind(error: &anyhow::Error, kind: ErrorKind) -> bool {
-    let of_host = error.downcast_ref::<HostError>();
-    of_host.is_some_and(|error| error.kind() == Some(kind))
+    let host_error = error.downcast_ref::<HostError>();
+    host_error.is_some_and(|error| error.kind() == Some(kind))
 }
 
-fn new_busy_error(dir: &Place) -> String {
-    let path = dir.shown();
+fn describe_busy_lock(dir: &HostEntry) -> String {
+    let path = dir.display_path();
     format!(
         "another boathook-init is running on {}; try again when it has ended",
         path.display()
     )
 }
 
-/// Tries once to lock the file. Returns `None` if the locked file was removed in the meantime,
-/// because another installer could then lock a new file of the same name.
-fn try_lock_file(dir: &Place) -> Result<Option<LockedFile>> {
-    ignore_existing(dir.make_dir_with(0o700))?;
-    let name = dir.child("lock")?;
-    ignore_existing(name.create(MODE, |_| Ok(())))?;
-    let file = name.open_file()?;
-    let path = name.shown();
-    let failed = |action| HostError::io(action, &path);
-    let metadata = file.metadata().map_err(failed("read"))?;
-    // With another owner or mode, an unprivileged process could hold the lock for ever.
+/// Tries once to lock the file in the lock directory `dir`. Returns `None` if the locked file was
+/// removed in the meantime, because another installer could then lock a new file of the same name.
+fn try_lock_file(dir: &HostEntry) -> Result<Option<LockedFile>> {
+    ignore_existing(dir.make_dir_with_mode(0o700))?;
+    let entry = dir.child("lock")?;
+    ignore_existing(entry.create_file(LOCK_FILE_MODE, |_| Ok(())))?;
+    let file = entry.open_file()?;
+    let path = entry.display_path();
+    let to_error = |action| HostError::io(action, &path);
+    let metadata = file.metadata().map_err(to_error("read"))?;
+    // If the file had another owner or mode, an unprivileged process could lock it for ever.
     ensure!(
         metadata.mode() & 0o077 == 0 && metadata.uid() == nix::unistd::geteuid().as_raw(),
         "{} can be opened by others than this user, who could hold the lock; remove it",
@@ -147,15 +149,15 @@ fn try_lock_file(dir: &Place) -> Result<Option<LockedFile>> {
     );
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => bail!(new_busy_error(dir)),
-        Err(TryLockError::Error(cause)) => return Err(failed("lock")(cause).into()),
+        Err(TryLockError::WouldBlock) => bail!(describe_busy_lock(dir)),
+        Err(TryLockError::Error(cause)) => return Err(to_error("lock")(cause).into()),
     }
-    let named = name.stat()?;
-    let is_named =
-        named.is_some_and(|named| (named.st_dev, named.st_ino) == (metadata.dev(), metadata.ino()));
-    Ok(is_named.then(|| LockedFile {
+    let is_locked_file = entry
+        .stat()?
+        .is_some_and(|stat| (stat.st_dev, stat.st_ino) == (metadata.dev(), metadata.ino()));
+    Ok(is_locked_file.then(|| LockedFile {
         dir: dir.clone(),
-        name,
+        entry,
         _file: file,
     }))
 }

@@ -11,9 +11,9 @@ use crate::recorded_options::RecordedOptions;
 
 /// The mode of all files in the state directory. Only root may read them, because the copy of an
 /// engine's configuration may contain secrets.
-pub const MODE: u32 = 0o600;
+pub const STATE_FILE_MODE: u32 = 0o600;
 
-/// The manifest of an installation. A removal restores the earlier state of the host from it.
+/// The manifest of an installation, by which a removal restores the earlier state of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -42,15 +42,16 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Returns whether an installation wrote this configuration text.
+    /// Returns whether `config` is a configuration text that this installation or an earlier one
+    /// wrote.
     pub fn has_written(&self, config: &str) -> bool {
-        let written = [&self.config, &self.config_before];
-        written.into_iter().flatten().any(|text| text == config)
+        let texts = [&self.config, &self.config_before];
+        texts.into_iter().flatten().any(|text| text == config)
     }
 
     /// Reads the host's manifest. Returns `None` if nothing is installed.
     pub fn load(host: &Host) -> Result<Option<Self>> {
-        let file = host.manifest();
+        let file = host.manifest_path();
         let Some(text) = host.read(&file)? else {
             return Ok(None);
         };
@@ -58,13 +59,14 @@ impl Manifest {
             anyhow!(
                 "{} is not valid: {error}; restore it from a backup, or move {} away",
                 file.display(),
-                host.programs().display()
+                host.programs_dir().display()
             )
         })
     }
 
     pub fn to_text(&self) -> String {
-        // Strings, lists and tables with names as keys can always be serialized.
+        // The fallback is never used, because strings, lists and maps with string keys can always
+        // be serialized.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }

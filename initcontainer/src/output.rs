@@ -9,9 +9,10 @@ use runtime_config::Engine;
 use serde::Serialize;
 use serde_json::Value;
 
+/// The output of one command, which collects the JSON document or prints text at once.
 pub(crate) struct Output {
-    json: bool,
-    verbose: bool,
+    as_json: bool,
+    is_verbose: bool,
     report: JsonReport,
 }
 
@@ -19,20 +20,24 @@ pub(crate) struct Output {
 #[derive(Debug, Default, Serialize)]
 struct JsonReport {
     /// Whether the command only printed its steps and changed nothing.
-    dry_run: bool,
+    #[serde(rename = "dry_run")]
+    is_dry_run: bool,
     /// The installed release. It is absent after a removal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    installed: Option<InstalledRelease>,
+    #[serde(rename = "installed", skip_serializing_if = "Option::is_none")]
+    installed_release: Option<InstalledRelease>,
     /// Further information for the operator.
     notes: Vec<String>,
     /// The executed steps or, in a dry run, the planned steps.
     steps: Vec<Value>,
     /// The engines that were restarted or reloaded.
-    restarted: Vec<RestartedEngine>,
+    #[serde(rename = "restarted")]
+    restarted_engines: Vec<RestartedEngine>,
     /// The files that a removal keeps, each with the reason.
-    kept: Vec<String>,
+    #[serde(rename = "kept")]
+    kept_files: Vec<String>,
     /// The commands that the operator should run next.
-    next: Vec<String>,
+    #[serde(rename = "next")]
+    next_commands: Vec<String>,
 }
 
 /// A release that was installed on a host.
@@ -52,24 +57,24 @@ struct RestartedEngine {
 }
 
 impl Output {
-    pub(crate) fn new(json: bool, verbose: bool, dry_run: bool) -> Self {
+    pub(crate) fn new(as_json: bool, is_verbose: bool, is_dry_run: bool) -> Self {
         let report = JsonReport {
-            dry_run,
+            is_dry_run,
             ..JsonReport::default()
         };
         Self {
-            json,
-            verbose,
+            as_json,
+            is_verbose,
             report,
         }
     }
 
-    /// Prints lines unless the output is JSON. The JSON document has the same information in its
-    /// own fields.
+    /// Prints lines, unless the output is JSON. The JSON document has the same information in its
+    /// fields.
     pub(crate) fn print_text(&self, lines: &str) {
-        if !self.json {
-            // The result is ignored, because the installation must be completed even if the reader
-            // of a pipe has ended.
+        if !self.as_json {
+            // An error is ignored, because the installation must be completed even if nobody reads
+            // the output.
             let _ = print(lines);
         }
     }
@@ -82,40 +87,41 @@ impl Output {
 
     /// Reports an executed or planned step.
     pub(crate) fn report_step(&mut self, step: &Step) {
-        self.print_text(&if self.verbose {
+        self.print_text(&if self.is_verbose {
             format!("{step:#}")
         } else {
             step.to_string()
         });
-        self.report.steps.push(step.to_json(self.verbose));
+        self.report.steps.push(step.to_json(self.is_verbose));
     }
 
     /// Sets the installed release in the JSON document. The text output has a summary instead.
-    pub(crate) fn set_installed(&mut self, installed: InstalledRelease) {
-        self.report.installed = Some(installed);
+    pub(crate) fn set_installed_release(&mut self, release: InstalledRelease) {
+        self.report.installed_release = Some(release);
     }
 
     /// Reports the action that made an engine read its configuration.
     pub(crate) fn report_restart(&mut self, engine: Engine, action: String) {
         self.print_text(&format!("{engine}: {action}\n"));
-        let restarted = RestartedEngine { engine, action };
-        self.report.restarted.push(restarted);
+        let restarted_engine = RestartedEngine { engine, action };
+        self.report.restarted_engines.push(restarted_engine);
     }
 
-    /// Reports a file that a removal keeps, with the reason.
-    pub(crate) fn report_kept(&mut self, kept: &str) {
-        self.print_text(&format!("kept {kept}\n"));
-        self.report.kept.push(kept.to_owned());
+    /// Reports a file that a removal keeps. `description` is the path of the file and the reason.
+    pub(crate) fn report_kept_file(&mut self, description: &str) {
+        self.print_text(&format!("kept {description}\n"));
+        self.report.kept_files.push(description.to_owned());
     }
 
-    /// Sets the next commands in the JSON document. The text output prints them separately.
+    /// Sets the commands that the operator should run next, for the JSON document. In the text
+    /// output the caller prints them.
     pub(crate) fn set_next_commands(&mut self, commands: Vec<String>) {
-        self.report.next = commands;
+        self.report.next_commands = commands;
     }
 
     /// Prints the JSON document if the output is JSON.
-    pub(crate) fn finish(&self) {
-        if self.json {
+    pub(crate) fn print_report(&self) {
+        if self.as_json {
             let _ = print_json(&self.report);
         }
     }

@@ -16,34 +16,35 @@ use rooted_path::{open_regular_file, read_regular_text};
 use runtime_config::Error as HostError;
 
 use crate::elf::{self, describe_refusal};
-use crate::layout::LOCAL;
+use crate::layout::LOCAL_DIR;
 use crate::recorded_options::RecordedOptions;
 use crate::service::Service;
 
-pub const PROGRAMS: [&str; 4] = [
+/// The names of the programs that every installation has.
+pub const PROGRAM_NAMES: [&str; 4] = [
     "boathook",
     "boathook-hook",
     "boathook-runtime",
     "boathook-init",
 ];
-/// The program of the plugin's service, which is installed only together with the service.
-const PLUGIN: &str = "boathook-plugin";
+/// The name of the plugin's program, which is installed only together with the plugin's service.
+const PLUGIN_PROGRAM: &str = "boathook-plugin";
 /// The directory of the programs, in a release and in an installed version.
-pub(crate) const BIN: &str = "bin";
+pub(crate) const PROGRAMS_DIR: &str = "bin";
 /// The directory of the class files, in a release and in an installed version.
-pub(crate) const CLASSES: &str = "classes.d";
+pub(crate) const CLASSES_DIR: &str = "classes.d";
 /// The directories of manual pages and completions, in a release and in an installed version.
-const SHARED: [&str; 5] = [
+const SHARED_DIRS: [&str; 5] = [
     "share/man/man1",
     "share/man/man5",
     "share/bash-completion/completions",
     "share/zsh/site-functions",
     "share/fish/vendor_completions.d",
 ];
-/// The maximum size of the file `version`, in bytes.
-const MAX_VERSION: u64 = 64;
+/// The maximum size of the file `version`. A larger file is an error.
+const MAX_VERSION_BYTES: u64 = 64;
 /// The maximum number of class files in a directory. The installation fails if there are more.
-const MAX_CLASSES: usize = 1000;
+const MAX_CLASS_FILES: usize = 1000;
 
 /// The value of `--classes` for an installation without class files.
 pub const NO_CLASSES: &str = "none";
@@ -59,7 +60,7 @@ pub enum ClassFiles<'a> {
     None,
 }
 
-/// The file of a release that has its version.
+/// The name of the file with the version of a release.
 const VERSION_FILE: &str = "version";
 
 /// The files of one version, after all checks.
@@ -69,21 +70,21 @@ pub struct Payload {
     /// The text of the configuration, if one was given.
     pub config: Option<String>,
     files: Vec<PayloadFile>,
-    /// One line for each error that does not stop the installation.
+    /// The errors that do not stop the installation, one line each.
     pub(crate) notes: Vec<String>,
     /// Whether services that the administrator disabled stay disabled, as in an upgrade.
-    pub keeps_disabled: bool,
-    /// The sources of the files, for the manifest.
-    pub origin: RecordedOptions,
-    /// Whether the given configuration has an error, so that the host keeps the installed one.
+    pub keeps_disabled_services: bool,
+    /// The options of the installation, which the manifest records.
+    pub options: RecordedOptions,
+    /// Whether the host keeps its installed configuration, because the given one has an error.
     pub(crate) keeps_config: bool,
 }
 
-/// A file to copy.
+/// A file that the installation copies.
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadFile {
     source: PathBuf,
-    /// The directory of the copy, relative to the version directory.
+    /// The directory of the copy, relative to the directory of the version.
     pub(crate) dir: &'static str,
     pub(crate) name: String,
     pub(crate) mode: u32,
@@ -105,7 +106,7 @@ impl Payload {
     /// Fails if the file cannot be read, or if its text is not usable as the name of a directory.
     pub fn find_version(source: &Path) -> Result<Option<String>> {
         let file = source.join(VERSION_FILE);
-        let text = match read_regular_text(&file, MAX_VERSION) {
+        let text = match read_regular_text(&file, MAX_VERSION_BYTES) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             text => text.map_err(HostError::io("read", &file))?,
         };
@@ -129,15 +130,15 @@ impl Payload {
     /// error, or if there are no class files although `classes` requires some.
     pub fn read(version: &str, source: &Path, classes: ClassFiles<'_>) -> Result<Self> {
         let mut files = Vec::new();
-        let bin = program_dir(source)?;
-        for name in PROGRAMS {
-            files.push(read_program(&bin, name)?);
+        let programs_dir = find_programs_dir(source)?;
+        for name in PROGRAM_NAMES {
+            files.push(read_program(&programs_dir, name)?);
         }
-        let shipped = source.join(CLASSES);
+        let release_dir = source.join(CLASSES_DIR);
         match classes {
-            ClassFiles::FromRelease => files.extend(read_required_class_files(&shipped, &[])?),
+            ClassFiles::FromRelease => files.extend(read_required_class_files(&release_dir, &[])?),
             ClassFiles::FromDirectory(dir) => {
-                files.extend(read_required_class_files(dir, &[shipped])?)
+                files.extend(read_required_class_files(dir, &[release_dir])?)
             }
             ClassFiles::None => {}
         }
@@ -147,8 +148,8 @@ impl Payload {
             config: None,
             files,
             notes: Vec::new(),
-            keeps_disabled: false,
-            origin: RecordedOptions {
+            keeps_disabled_services: false,
+            options: RecordedOptions {
                 source: Some(source.to_path_buf()),
                 classes: match classes {
                     ClassFiles::FromRelease => None,
@@ -161,43 +162,45 @@ impl Payload {
         })
     }
 
-    /// Adds the services to enable. The plugin's service also adds its program to the files.
+    /// Adds the services to enable. If the plugin's service is one of them, its program is added to
+    /// the files.
     ///
     /// # Errors
-    /// Fails if the release lacks that program, or has it for another architecture.
+    /// Fails if the release lacks the plugin's program, or has it for another architecture.
     pub fn with_services(mut self, source: &Path, services: Vec<Service>) -> Result<Self> {
         if services.contains(&Service::Plugin) {
-            let program = read_program(&program_dir(source)?, PLUGIN)?;
+            let program = read_program(&find_programs_dir(source)?, PLUGIN_PROGRAM)?;
             self.files.push(program);
         }
-        self.origin.services = services;
+        self.options.services = services;
         Ok(self)
     }
 
-    /// Adds the administrator's class files in `dir`. They may extend class files of the release
-    /// in `source`, and replace those of the same name. A class file with an error is installed
-    /// too, with a note. The hook and the plugin then omit this class and say so; without the file
-    /// they would use the release's class of that name.
+    /// Adds the administrator's class files in `dir`. They may extend class files of the release in
+    /// `source`, and replace those of the same name. A class file with an error is installed too,
+    /// with a note, so that the hook and the plugin omit this class and report the error. If the
+    /// file were left out, they would use the release's class of the same name.
     ///
     /// # Errors
     /// Fails if the directory cannot be read, or has an entry that is not a file.
     pub fn with_own_classes(mut self, source: &Path, dir: &Path) -> Result<Self> {
-        let own = read_class_files(dir, &[source.join(CLASSES)], |error| {
+        let own_files = read_class_files(dir, &[source.join(CLASSES_DIR)], |error| {
             let note = format!("class left out: {error}");
             self.notes.push(note);
             Ok(())
         })?;
-        let is_replaced =
-            |file: &PayloadFile| file.dir == CLASSES && own.iter().any(|own| own.name == file.name);
+        let is_replaced = |file: &PayloadFile| {
+            file.dir == CLASSES_DIR && own_files.iter().any(|own_file| own_file.name == file.name)
+        };
         self.files.retain(|file| !is_replaced(file));
-        self.files.extend(own);
-        self.origin.own_classes = Some(dir.to_path_buf());
+        self.files.extend(own_files);
+        self.options.own_classes = Some(dir.to_path_buf());
         Ok(self)
     }
 
     /// Adds the configuration in `file`. If it has an error and the host already has the
-    /// configuration `installed`, that one is kept, with a note, so that nodes keep their devices
-    /// during a rollout.
+    /// configuration file `installed`, the installed one is kept, with a note, so that nodes keep
+    /// their devices during a rollout.
     ///
     /// # Errors
     /// Fails if the file cannot be read, or if it has an error and the host has no configuration.
@@ -205,16 +208,16 @@ impl Payload {
         clippy::disallowed_methods,
         reason = "the user names the file, and waits"
     )]
-    pub fn with_config(mut self, file: &Path, installed: Option<&Path>) -> Result<Self> {
+    pub fn with_config(mut self, file: &Path, installed_file: Option<&Path>) -> Result<Self> {
         let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;
         if let Err(error) = Config::parse(file, &text) {
-            let Some(installed) = installed else {
+            let Some(installed_file) = installed_file else {
                 bail!(error);
             };
             self.keeps_config = true;
             self.notes.push(format!(
                 "{} stays as it is, since the given configuration has a mistake: {error}",
-                installed.display()
+                installed_file.display()
             ));
             return Ok(self);
         }
@@ -227,9 +230,9 @@ impl Payload {
     }
 
     /// Returns the names of the class files.
-    pub fn classes(&self) -> BTreeSet<&str> {
+    pub fn class_files(&self) -> BTreeSet<&str> {
         self.files()
-            .filter(|file| file.dir == CLASSES)
+            .filter(|file| file.dir == CLASSES_DIR)
             .map(|file| file.name.as_str())
             .collect()
     }
@@ -238,30 +241,31 @@ impl Payload {
         self.files().filter_map(|file| file.class.as_deref())
     }
 
-    /// Returns the directories to make in the version directory. Each one comes before its
+    /// Returns the directories to make in the directory of the version. Each one comes before its
     /// subdirectories.
     pub(crate) fn dirs(&self) -> BTreeSet<&'static Path> {
         self.files()
             .flat_map(|file| Path::new(file.dir).ancestors())
             .filter(|dir| !dir.as_os_str().is_empty())
-            .chain([Path::new(CLASSES)])
+            .chain([Path::new(CLASSES_DIR)])
             .collect()
     }
 
     /// Returns the paths of the links below /usr/local to programs, manual pages and completions.
     pub(crate) fn links(&self) -> impl Iterator<Item = PathBuf> {
-        let linked = self.files().filter(|file| file.dir != CLASSES);
-        linked.map(|file| Path::new(LOCAL).join(file.dir).join(&file.name))
+        let linked_files = self.files().filter(|file| file.dir != CLASSES_DIR);
+        linked_files.map(|file| Path::new(LOCAL_DIR).join(file.dir).join(&file.name))
     }
 }
 
-/// Reads a program in the directory `bin`, and checks that it is for this machine.
-fn read_program(bin: &Path, name: &str) -> Result<PayloadFile> {
-    let source = check_regular_file(bin.join(name))?;
+/// Returns the program `name` in the directory `programs_dir`, after a check that it was built for
+/// this machine.
+fn read_program(programs_dir: &Path, name: &str) -> Result<PayloadFile> {
+    let source = check_regular_file(programs_dir.join(name))?;
     elf::check_machine(&source)?;
     Ok(PayloadFile {
         source,
-        dir: BIN,
+        dir: PROGRAMS_DIR,
         name: name.to_owned(),
         mode: 0o755,
         class: None,
@@ -269,13 +273,13 @@ fn read_program(bin: &Path, name: &str) -> Result<PayloadFile> {
 }
 
 /// Returns the directory that contains the programs: `bin` in `source`, or `source` itself.
-fn program_dir(source: &Path) -> Result<PathBuf> {
-    let dirs = [source.join(BIN), source.to_path_buf()];
-    let found = dirs.into_iter().find(|dir| {
-        let mut programs = PROGRAMS.iter();
+fn find_programs_dir(source: &Path) -> Result<PathBuf> {
+    let candidates = [source.join(PROGRAMS_DIR), source.to_path_buf()];
+    let programs_dir = candidates.into_iter().find(|dir| {
+        let mut programs = PROGRAM_NAMES.iter();
         programs.any(|name| dir.join(name).symlink_metadata().is_ok())
     });
-    found.with_context(|| {
+    programs_dir.with_context(|| {
         format!(
             "{} has no programs, neither in it nor in bin/; use --source with the directory of a \
              release or of a build (target/release)",
@@ -284,18 +288,18 @@ fn program_dir(source: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Returns the manual pages and completions in `source`, without those of `boathook-plugin`, which
-/// an installation does not link. A build directory has none of these files.
+/// Returns the manual pages and completions in `source`, except those of `boathook-plugin`, for
+/// which an installation makes no links. A build directory has no such files.
 fn find_shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
     let mut files = Vec::new();
-    for dir in SHARED {
-        let from = source.join(dir);
-        if !from.is_dir() {
+    for dir in SHARED_DIRS {
+        let source_dir = source.join(dir);
+        if !source_dir.is_dir() {
             continue;
         }
-        let entries = fs::read_dir(&from).map_err(HostError::io("list", &from))?;
+        let entries = fs::read_dir(&source_dir).map_err(HostError::io("list", &source_dir))?;
         for entry in entries {
-            let entry = entry.map_err(HostError::io("list", &from))?;
+            let entry = entry.map_err(HostError::io("list", &source_dir))?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.contains("boathook-plugin") {
                 continue;
@@ -312,9 +316,10 @@ fn find_shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
     Ok(files)
 }
 
-/// Reads the class files of a directory. Fails if there are none.
-fn read_required_class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
-    let files = read_class_files(dir, bases, |error| Err(error.into()))?;
+/// Reads the class files of a directory, as [`read_class_files`] does. The function fails if a file
+/// has an error, or if the directory has no class files.
+fn read_required_class_files(dir: &Path, base_dirs: &[PathBuf]) -> Result<Vec<PayloadFile>> {
+    let files = read_class_files(dir, base_dirs, |error| Err(error.into()))?;
     ensure!(
         !files.is_empty(),
         describe_missing_classes(dir, "no file in it ends in .toml")
@@ -331,24 +336,24 @@ fn describe_missing_classes(dir: &Path, problem: impl Display) -> String {
 }
 
 /// Reads the class files of a directory, sorted by name. They may extend class files in the
-/// directories `bases`. `report` decides whether a file with an error is fatal. An empty file,
-/// which disables the class of its name, is not an error.
+/// directories `base_dirs`. `on_error` is called for each file with an error, and decides whether
+/// the error is fatal. An empty file is not an error, because it disables the class of its name.
 fn read_class_files(
     dir: &Path,
-    bases: &[PathBuf],
-    mut report: impl FnMut(FileError) -> Result<()>,
+    base_dirs: &[PathBuf],
+    mut on_error: impl FnMut(FileError) -> Result<()>,
 ) -> Result<Vec<PayloadFile>> {
     let entries =
         fs::read_dir(dir).map_err(|error| anyhow!(describe_missing_classes(dir, error)))?;
     let mut files = Vec::new();
     for entry in entries {
-        let from = entry.map_err(HostError::io("list", dir))?.path();
+        let path = entry.map_err(HostError::io("list", dir))?.path();
         // A mounted ConfigMap also contains directories and links such as `..data`.
-        if from.extension().is_none_or(|e| e != "toml") {
+        if path.extension().is_none_or(|extension| extension != "toml") {
             continue;
         }
-        let file = check_regular_file(from.clone())?;
-        let parsed = ClassSource::read(&from, bases).and_then(|source| {
+        let regular_file = check_regular_file(path.clone())?;
+        let parsed = ClassSource::read(&path, base_dirs).and_then(|source| {
             if source.is_empty() {
                 Ok(None)
             } else {
@@ -358,32 +363,36 @@ fn read_class_files(
         let class = match parsed {
             Ok(class) => class.map(Arc::new),
             Err(error) => {
-                report(error)?;
+                on_error(error)?;
                 None
             }
         };
         files.push(PayloadFile {
-            name: from
+            name: path
                 .file_name()
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned(),
-            source: file,
-            dir: CLASSES,
+            source: regular_file,
+            dir: CLASSES_DIR,
             mode: 0o644,
             class,
         });
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
-    let problem = format!("it holds more than {MAX_CLASSES} class files");
-    ensure!(files.len() <= MAX_CLASSES, describe_refusal(dir, &problem));
+    let problem = format!("it holds more than {MAX_CLASS_FILES} class files");
+    ensure!(
+        files.len() <= MAX_CLASS_FILES,
+        describe_refusal(dir, &problem)
+    );
     Ok(files)
 }
 
+/// Returns the path, after a check that it leads to a regular file.
 fn check_regular_file(path: PathBuf) -> Result<PathBuf> {
-    let meta = path.metadata().map_err(HostError::io("read", &path))?;
+    let metadata = path.metadata().map_err(HostError::io("read", &path))?;
     ensure!(
-        meta.is_file(),
+        metadata.is_file(),
         describe_refusal(&path, "it is not a regular file")
     );
     Ok(path)

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::service::Service;
 
-/// The options that cannot be derived from other files of the host. The configured engines, the
-/// offered names and the given configuration are recorded elsewhere.
+/// The options of an installation that cannot be derived from other files of the host. The
+/// configured engines, the offered names and the given configuration are recorded in other files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordedOptions {

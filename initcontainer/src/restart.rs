@@ -13,15 +13,18 @@ use runtime_config::{
 /// Returns whether a running engine has not read the configuration of the plan yet.
 pub(crate) fn needs_restart(host: &Host, plan: &Plan) -> bool {
     match &plan.record {
-        Some(record) => runtime_config::find_load_state(host, plan.engine, record) == LoadState::No,
+        Some(record) => {
+            runtime_config::find_load_state(host, plan.engine, record) == LoadState::NotLoaded
+        }
         None => {
-            let changed = !plan.is_empty() && plan.engine.facts().reload != Reload::NotNeeded;
-            changed && is_running(host, plan.engine)
+            let needs_reload = !plan.is_empty() && plan.engine.facts().reload != Reload::NotNeeded;
+            needs_reload && is_running(host, plan.engine)
         }
     }
 }
 
-/// Returns whether an engine would have to be restarted after the plan. A dry run prints this.
+/// Returns whether an engine would have to be restarted after the execution of the plan, for a dry
+/// run.
 pub(crate) fn would_need_restart(host: &Host, plan: &Plan) -> bool {
     needs_restart(host, plan) || !plan.is_empty() && is_running(host, plan.engine)
 }
@@ -30,74 +33,75 @@ pub(crate) fn would_need_restart(host: &Host, plan: &Plan) -> bool {
 /// Returns the command or signal that was used.
 pub(crate) fn restart_engine(host: &Host, plan: &Plan) -> Result<String> {
     let engine = plan.engine;
-    let failed = || {
-        let advice = restart_command(engine, plan.record.is_none());
-        format!("{engine} is configured but not restarted; restart it, such as by `{advice}`")
+    let describe_failure = || {
+        let command = format_restart_command(engine, plan.record.is_none());
+        format!("{engine} is configured but not restarted; restart it, such as by `{command}`")
     };
-    let action = reload(host, engine).with_context(failed)?;
+    let action = reload_engine(host, engine).with_context(describe_failure)?;
     if let Some(record) = &plan.record {
-        let is_loaded = || runtime_config::find_load_state(host, engine, record) != LoadState::No;
-        runtime_config::wait(engine, is_loaded).with_context(failed)?;
+        let is_loaded =
+            || runtime_config::find_load_state(host, engine, record) != LoadState::NotLoaded;
+        runtime_config::wait_for_reload(engine, is_loaded).with_context(describe_failure)?;
     }
     Ok(action)
 }
 
-/// Returns the command with which an operator restarts or reloads the engine. It is empty if the
-/// engine needs neither.
-pub(crate) fn restart_command(engine: Engine, removal: bool) -> String {
+/// Returns the command with which an operator restarts or reloads the engine after an installation
+/// or, with `is_removal`, after a removal. The text is empty if the engine needs neither.
+pub(crate) fn format_restart_command(engine: Engine, is_removal: bool) -> String {
     match engine.facts().reload {
         Reload::NotNeeded => String::new(),
         Reload::Restart(units) => format!("systemctl try-restart {}", units.join(" ")),
         // A reload does not make Docker forget a removed runtime, so a removal needs a restart.
-        Reload::Hangup { unit, .. } if removal => format!("systemctl restart {unit}"),
+        Reload::Hangup { unit, .. } if is_removal => format!("systemctl restart {unit}"),
         Reload::Hangup { unit, .. } => format!("systemctl reload {unit}"),
     }
 }
 
-/// Makes a running engine stop using the wrapper runtime before its configuration is restored.
-/// Only Docker needs this. Returns `false` if the engine does not use it.
+/// Makes a running engine stop using the wrapper runtime before its configuration is restored. Only
+/// Docker needs this. Returns `false` if the engine does not use the wrapper runtime.
 pub(crate) fn drop_runtime(host: &Host, engine: Engine) -> Result<bool> {
     if find_runtime_use(host, engine) == RuntimeUse::Nothing {
         return Ok(false);
     }
-    let record = InstallationRecord::load(host, &host.record(engine))?;
-    let files = engine.read(host, record.as_ref())?;
-    let Some(plan) = engine.plan_release(&files, record.as_ref())? else {
+    let record = InstallationRecord::load(host, &host.record_path(engine))?;
+    let snapshot = engine.read(host, record.as_ref())?;
+    let Some(plan) = engine.plan_release(&snapshot, record.as_ref())? else {
         return Ok(false);
     };
-    let steps = install::engine_steps(host, &plan)?;
-    let mut left = steps.len();
+    let steps = install::plan_engine_steps(host, &plan)?;
+    let mut remaining_steps = steps.len();
     step::run(host, &steps, |_| {
-        left -= 1;
-        if left > 0 {
+        remaining_steps -= 1;
+        if remaining_steps > 0 {
             return Ok(());
         }
-        reload(host, engine)?;
+        reload_engine(host, engine)?;
         let is_released = || find_runtime_use(host, engine) == RuntimeUse::Nothing;
-        Ok(runtime_config::wait(engine, is_released)?)
+        Ok(runtime_config::wait_for_reload(engine, is_released)?)
     })?;
     Ok(true)
 }
 
-/// Reloads an engine from within the host's root directory, because systemctl and the pid files
-/// are found only there.
-fn reload(host: &Host, engine: Engine) -> Result<String, runtime_config::Error> {
+/// Reloads an engine. First this process changes its root directory to the host's, which has
+/// systemctl and the pid files.
+fn reload_engine(host: &Host, engine: Engine) -> Result<String, runtime_config::Error> {
     enter_root(host)?;
-    runtime_config::reload(engine)
+    runtime_config::reload_engine(engine)
 }
 
 /// Changes the root directory of this process to the host's.
 pub(crate) fn enter_root(host: &Host) -> Result<(), runtime_config::Error> {
     let root = host.as_path();
-    let enter = |e| runtime_config::Error::io("enter", root)(e);
-    let now = std::fs::metadata("/").map_err(enter)?;
-    let is_inside = host
+    let to_error = |error| runtime_config::Error::io("enter", root)(error);
+    let current_root = std::fs::metadata("/").map_err(to_error)?;
+    let is_host_root = host
         .stat(Path::new("/"))
-        .is_some_and(|stat| (stat.st_dev, stat.st_ino) == (now.dev(), now.ino()));
-    if !is_inside {
+        .is_some_and(|stat| (stat.st_dev, stat.st_ino) == (current_root.dev(), current_root.ino()));
+    if !is_host_root {
         nix::unistd::chroot(root)
             .and_then(|()| nix::unistd::chdir("/"))
-            .map_err(|e| runtime_config::Error::io("enter", root)(e.into()))?;
+            .map_err(|errno| to_error(errno.into()))?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use initcontainer::host::Host;
-use initcontainer::layout::UNITS;
+use initcontainer::layout::SYSTEMD_UNITS_DIR;
 use initcontainer::service::Service;
 use initcontainer::services::{find_units, is_enabled};
 use initcontainer::step::Step;
@@ -14,41 +14,45 @@ use crate::output::Output;
 use crate::restart::enter_root;
 
 /// The directory whose existence tells programs that systemd is running (sd_booted(3)).
-const SYSTEMD_RUNNING: &str = "/run/systemd/system";
+const SYSTEMD_RUN_DIR: &str = "/run/systemd/system";
 
-/// Starts the enabled services, and restarts those that run an earlier version. A failure is only
-/// a note, because the installation is complete.
+/// Starts the enabled services, and restarts the running ones, which may be of an earlier version.
+/// A failure is only a note, because the installation is complete.
 pub(crate) fn start_services(
     host: &Host,
     steps: &[Step],
     services: &[Service],
     output: &mut Output,
 ) -> Result<()> {
-    if steps.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUNNING)) {
+    if steps.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUN_DIR)) {
         return Ok(());
     }
     enter_root(host)?;
-    let mut units = Vec::new();
+    let mut enabled_units = Vec::new();
     for service in services {
         if is_enabled(host, *service)? {
-            units.push(service.unit());
+            enabled_units.push(service.unit_name());
         }
     }
     let mut commands = Vec::new();
-    if steps.iter().any(|step| step.path().starts_with(UNITS)) {
+    if steps
+        .iter()
+        .any(|step| step.path().starts_with(SYSTEMD_UNITS_DIR))
+    {
         commands.push(("daemon-reload", Vec::new()));
     }
-    let disabled: Vec<&str> = steps.iter().filter_map(disabled_unit).collect();
-    if !disabled.is_empty() {
-        commands.push(("stop", disabled));
+    let disabled_units: Vec<&str> = steps.iter().filter_map(find_disabled_unit).collect();
+    if !disabled_units.is_empty() {
+        commands.push(("stop", disabled_units));
     }
-    // This includes services that the administrator enabled.
-    let running = find_units(host);
-    if !running.is_empty() {
-        commands.push(("try-restart", running));
+    // The administrator may have enabled other services. `try-restart` ignores units that do not
+    // run.
+    let all_units = find_units(host);
+    if !all_units.is_empty() {
+        commands.push(("try-restart", all_units));
     }
-    if !units.is_empty() {
-        commands.push(("start", units));
+    if !enabled_units.is_empty() {
+        commands.push(("start", enabled_units));
     }
     for (verb, units) in commands {
         if let Err(error) = run_systemctl(verb, &units) {
@@ -58,20 +62,23 @@ pub(crate) fn start_services(
     Ok(())
 }
 
-/// Returns the unit that a step disables.
-fn disabled_unit(step: &Step) -> Option<&str> {
+/// Returns the unit that a step disables by removing its link, if any.
+fn find_disabled_unit(step: &Step) -> Option<&str> {
     match step {
         Step::SetLink {
-            link, after: None, ..
-        } if link.starts_with(UNITS) => link.file_name()?.to_str(),
+            link,
+            new_target: None,
+            ..
+        } if link.starts_with(SYSTEMD_UNITS_DIR) => link.file_name()?.to_str(),
         _ => None,
     }
 }
 
-/// Stops all services before their program is removed. A failure is only a note.
+/// Stops all services before their program is removed. A failure is only a note, because the
+/// removal continues.
 pub(crate) fn stop_services(host: &Host, output: &mut Output) -> Result<()> {
     let units = find_units(host);
-    if units.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUNNING)) {
+    if units.is_empty() || !host.is_dir(Path::new(SYSTEMD_RUN_DIR)) {
         return Ok(());
     }
     enter_root(host)?;
@@ -83,8 +90,10 @@ pub(crate) fn stop_services(host: &Host, output: &mut Output) -> Result<()> {
 
 /// Makes systemd forget the removed units.
 pub(crate) fn forget_units(host: &Host, steps: &[Step], output: &mut Output) -> Result<()> {
-    let is_due = steps.iter().any(|step| step.path().starts_with(UNITS));
-    if is_due && host.is_dir(Path::new(SYSTEMD_RUNNING)) {
+    let changes_units = steps
+        .iter()
+        .any(|step| step.path().starts_with(SYSTEMD_UNITS_DIR));
+    if changes_units && host.is_dir(Path::new(SYSTEMD_RUN_DIR)) {
         enter_root(host)?;
         if let Err(error) = run_systemctl("daemon-reload", &[]) {
             output.report_note(&error.to_string());

@@ -1,5 +1,6 @@
-//! Gives installed files the types that the SELinux policy of the host has for them. A new file has
-//! the type of its directory, and services may not execute that of most directories.
+//! Gives installed files the types that the SELinux policy of the host has for them. A new file
+//! gets the type of its directory, and services may not execute files with the types of most
+//! directories.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,53 +13,60 @@ use crate::output::Output;
 use crate::restart::enter_root;
 
 /// The file that exists where SELinux is enabled (selinux(8)).
-const ENABLED: &str = "/sys/fs/selinux/enforce";
-/// The directory below which policies have the type [`PROGRAM`] for directories that are called `bin`.
-const LABELLED: &str = "/opt";
-/// The type of programs that services may execute.
-const PROGRAM: &str = "bin_t";
-/// The directories of the host's programs.
-const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+const SELINUX_ENFORCE_PATH: &str = "/sys/fs/selinux/enforce";
+/// The directory below which policies give the type [`PROGRAM_TYPE`] to every directory named
+/// `bin`.
+const LABELLED_DIR: &str = "/opt";
+/// The SELinux type of programs that services may execute.
+const PROGRAM_TYPE: &str = "bin_t";
+/// The value of PATH for the host's programs that this module calls.
+const PROGRAM_SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Labels the files of an installation of `version`. A failure is only reported, because everything
-/// is installed.
-pub(crate) fn label(host: &Host, version: &str, steps: &[Step], output: &mut Output) -> Result<()> {
-    let has_programs = host.is_dir(Path::new("/usr/bin"));
-    if steps.is_empty() || !has_programs || !host.exists(Path::new(ENABLED)) {
+/// Labels the files of an installation of `version`. A failure is only a note, because the
+/// installation is complete.
+pub(crate) fn label_files(
+    host: &Host,
+    version: &str,
+    steps: &[Step],
+    output: &mut Output,
+) -> Result<()> {
+    let are_programs_visible = host.is_dir(Path::new("/usr/bin"));
+    if steps.is_empty() || !are_programs_visible || !host.exists(Path::new(SELINUX_ENFORCE_PATH)) {
         return Ok(());
     }
     enter_root(host)?;
     let directories = host.directories();
-    let mut restore = Command::new("restorecon");
-    restore.args(["-R", "-i"]);
-    restore.args([&directories.programs, &directories.configuration]);
-    let mut commands = vec![restore];
-    if !directories.programs.starts_with(LABELLED) {
-        let mut change = Command::new("chcon");
-        change.args(["-R", "-t", PROGRAM]);
-        change.arg(directories.programs.join(version).join("bin"));
-        commands.push(change);
+    let mut restorecon = Command::new("restorecon");
+    restorecon.args(["-R", "-i"]);
+    restorecon.args([&directories.programs, &directories.configuration]);
+    let mut commands = vec![restorecon];
+    if !directories.programs.starts_with(LABELLED_DIR) {
+        let mut chcon = Command::new("chcon");
+        chcon.args(["-R", "-t", PROGRAM_TYPE]);
+        chcon.arg(directories.programs.join(version).join("bin"));
+        commands.push(chcon);
     }
     for mut command in commands {
-        if let Err(problem) = run(command.env("PATH", PATH)) {
-            let shown = format!("{command:?}").replace('"', "");
-            let shown = shown
-                .trim_start_matches(&format!("PATH={PATH} "))
+        if let Err(problem) = run_command(command.env("PATH", PROGRAM_SEARCH_PATH)) {
+            let command_line = format!("{command:?}").replace('"', "");
+            let command_line = command_line
+                .trim_start_matches(&format!("PATH={PROGRAM_SEARCH_PATH} "))
                 .to_owned();
             output.report_note(&format!(
-                "SELinux: `{shown}` failed: {problem}; run it, or services may not execute the programs"
+                "SELinux: `{command_line}` failed: {problem}; run it, or services may not execute the programs"
             ));
         }
     }
     Ok(())
 }
 
-fn run(command: &mut Command) -> Result<(), String> {
-    let ended = command.output().map_err(|error| error.to_string())?;
-    if ended.status.success() {
+/// Runs a command. Returns an error with the exit status and the first line of stderr if it fails.
+fn run_command(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| error.to_string())?;
+    if output.status.success() {
         return Ok(());
     }
-    let message = String::from_utf8_lossy(&ended.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     let line = message.lines().next().unwrap_or_default();
-    Err(format!("{} ({line})", ended.status))
+    Err(format!("{} ({line})", output.status))
 }

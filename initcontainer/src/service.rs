@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::layout::UNITS;
+use crate::layout::SYSTEMD_UNITS_DIR;
 
 /// A systemd service that an installation can enable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -21,7 +21,8 @@ pub enum Service {
 impl Service {
     pub(crate) const ALL: [Self; 3] = [Self::Cdi, Self::Follow, Self::Plugin];
 
-    pub fn unit(self) -> &'static str {
+    /// Returns the name of the systemd unit.
+    pub fn unit_name(self) -> &'static str {
         match self {
             Self::Cdi => "boathook-cdi.service",
             Self::Follow => "boathook-follow.service",
@@ -30,7 +31,7 @@ impl Service {
     }
 
     /// Returns the option of `install` that enables the service.
-    pub fn option(self) -> &'static str {
+    pub fn install_option(self) -> &'static str {
         match self {
             Self::Cdi => "--cdi",
             Self::Follow => "--follow",
@@ -38,8 +39,8 @@ impl Service {
         }
     }
 
-    /// Returns the directory of the link that enables the service.
-    pub(crate) fn wants_directory(self) -> PathBuf {
-        Path::new(UNITS).join("multi-user.target.wants")
+    /// Returns the directory of the link by which `systemctl enable` enables the service.
+    pub(crate) fn wants_dir(self) -> PathBuf {
+        Path::new(SYSTEMD_UNITS_DIR).join("multi-user.target.wants")
     }
 }

@@ -1,7 +1,7 @@
 //! Plans the systemd units of Boathook on a host.
 //!
-//! An installation writes the units without enabling them, unless a package has brought them, so
-//! that `systemctl enable` works after every way of installing. `--cdi`, `--follow` and
+//! An installation writes the units that no package has installed, and does not enable them, so
+//! that `systemctl enable` works after every kind of installation. `--cdi`, `--follow` and
 //! `--plugin-service` enable them with the link that `systemctl enable` would make. A removal
 //! disables all units, whoever enabled them, because their programs are removed.
 
@@ -12,19 +12,20 @@ use device_class::config::InstalledDirectories;
 use runtime_config::{Change, scratch_path};
 
 use crate::host::Host;
-use crate::layout::UNITS;
+use crate::layout::SYSTEMD_UNITS_DIR;
 use crate::service::Service;
 use crate::step::Step;
 
-/// The directories of units that packages and `make install` write.
-const PACKAGED_UNITS: [&str; 3] = [
+/// The directories to which packages and `make install` write units.
+const PACKAGED_UNIT_DIRS: [&str; 3] = [
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 ];
-const MODE: u32 = 0o644;
-/// The first line of every file that an installation writes. A removal leaves other files alone.
-const FIRST_LINE: &str = "# Written by boathook-init, which also removes it. Settings of your own belong in a drop-in.\n";
+const UNIT_FILE_MODE: u32 = 0o644;
+/// The first line of every unit or rules file that an installation writes. A removal keeps a file
+/// with another first line.
+const OWN_FILE_HEADER: &str = "# Written by boathook-init, which also removes it. Settings of your own belong in a drop-in.\n";
 
 /// How the containers of pods get the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,49 +36,51 @@ pub(crate) enum HookDelivery {
     Handler,
 }
 
-/// A command of the plugin's unit that is only needed with CDI, and the comment above it.
-const CHECK_ENGINE: &str = "boathook-plugin check-engine";
-const CHECK_REASON: &str =
+/// The command of the plugin's unit that is needed only with CDI. [`CHECK_ENGINE_COMMENT`] is the
+/// comment line above the command.
+const CHECK_ENGINE_COMMAND: &str = "boathook-plugin check-engine";
+const CHECK_ENGINE_COMMENT: &str =
     "# An engine that ignores CDI annotations would start containers without their devices.";
 
-/// A file that an installation writes.
+/// A systemd unit, or a file that belongs to a unit, that an installation writes.
 struct ServiceFile {
     directory: &'static str,
     name: &'static str,
     text: &'static str,
-    packaged: &'static [&'static str],
+    /// The directories in which a package may have installed the same file.
+    package_dirs: &'static [&'static str],
 }
 
-const FILES: [ServiceFile; 5] = [
+const SERVICE_FILES: [ServiceFile; 5] = [
     ServiceFile {
-        directory: UNITS,
+        directory: SYSTEMD_UNITS_DIR,
         name: "boathook-cdi.service",
         text: include_str!("../../dist/systemd/boathook-cdi.service"),
-        packaged: &PACKAGED_UNITS,
+        package_dirs: &PACKAGED_UNIT_DIRS,
     },
     ServiceFile {
-        directory: UNITS,
+        directory: SYSTEMD_UNITS_DIR,
         name: "boathook-cdi.timer",
         text: include_str!("../../dist/systemd/boathook-cdi.timer"),
-        packaged: &PACKAGED_UNITS,
+        package_dirs: &PACKAGED_UNIT_DIRS,
     },
     ServiceFile {
-        directory: UNITS,
+        directory: SYSTEMD_UNITS_DIR,
         name: "boathook-follow.service",
         text: include_str!("../../dist/systemd/boathook-follow.service"),
-        packaged: &PACKAGED_UNITS,
+        package_dirs: &PACKAGED_UNIT_DIRS,
     },
     ServiceFile {
-        directory: UNITS,
+        directory: SYSTEMD_UNITS_DIR,
         name: "boathook-plugin.service",
         text: include_str!("../../dist/systemd/boathook-plugin.service"),
-        packaged: &PACKAGED_UNITS,
+        package_dirs: &PACKAGED_UNIT_DIRS,
     },
     ServiceFile {
         directory: "/etc/udev/rules.d",
         name: "71-boathook-cdi.rules",
         text: include_str!("../../dist/systemd/71-boathook-cdi.rules"),
-        packaged: &[
+        package_dirs: &[
             "/usr/local/lib/udev/rules.d",
             "/usr/lib/udev/rules.d",
             "/lib/udev/rules.d",
@@ -87,61 +90,62 @@ const FILES: [ServiceFile; 5] = [
 
 impl ServiceFile {
     /// Returns whether the host has systemd, and a writable directory for the file.
-    fn can_be_placed(&self, host: &Host) -> bool {
+    fn can_be_written(&self, host: &Host) -> bool {
         let directory = Path::new(self.directory);
         let parent = directory.parent().unwrap_or(directory);
-        let nearest = if host.is_dir(directory) {
+        let nearest_dir = if host.is_dir(directory) {
             directory
         } else {
             parent
         };
-        let place = host.place(&nearest.join("any"));
-        host.is_dir(Path::new(UNITS))
-            && host.is_dir(nearest)
-            && place.is_ok_and(|place| place.check_writable().is_ok())
+        let entry = host.resolve(&nearest_dir.join("any"));
+        host.is_dir(Path::new(SYSTEMD_UNITS_DIR))
+            && host.is_dir(nearest_dir)
+            && entry.is_ok_and(|entry| entry.check_dir_writable().is_ok())
     }
 
     fn path(&self) -> PathBuf {
         Path::new(self.directory).join(self.name)
     }
 
-    /// Returns the path at which a package has installed the same file.
-    fn find_packaged(&self, host: &Host) -> Option<PathBuf> {
+    /// Returns the path at which a package has installed the same file, if any has.
+    fn find_packaged_file(&self, host: &Host) -> Option<PathBuf> {
         let paths = self
-            .packaged
+            .package_dirs
             .iter()
             .map(|dir| Path::new(dir).join(self.name));
         paths.into_iter().find(|path| host.exists(path))
     }
 
-    /// Returns the path of a package's file that suits `delivery`. The plugin's unit of a package
-    /// relies on CDI and names the hook at its default path.
-    fn find_usable_package(&self, host: &Host, delivery: HookDelivery) -> Option<PathBuf> {
-        let is_plugins = self.name == Service::Plugin.unit();
-        let is_usual = delivery == HookDelivery::Cdi && has_usual_programs(host);
-        let is_usable = is_usual || !is_plugins;
-        is_usable.then(|| self.find_packaged(host)).flatten()
+    /// Returns the path of the file that a package has installed, if it can be used with
+    /// `delivery`. The plugin's unit of a package can be used only with CDI and with the default
+    /// path of the hook.
+    fn find_usable_packaged_file(&self, host: &Host, delivery: HookDelivery) -> Option<PathBuf> {
+        let is_plugin_unit = self.name == Service::Plugin.unit_name();
+        let is_default_setup = delivery == HookDelivery::Cdi && has_default_programs_dir(host);
+        let is_usable = is_default_setup || !is_plugin_unit;
+        is_usable.then(|| self.find_packaged_file(host)).flatten()
     }
 
-    /// Builds the text to write. It names the installed program by its path, because systemd may
-    /// not search the directory with the link. With a runtime handler, the plugin is told not to
-    /// rely on CDI.
-    fn installed_text(&self, host: &Host, delivery: HookDelivery) -> String {
-        let commands = host.commands();
-        let mut text = String::from(FIRST_LINE);
+    /// Returns the text to write. It has the path of the installed program, because systemd may not
+    /// search the directory of the program links. With a runtime handler, the command line of the
+    /// plugin says that the plugin must not rely on CDI.
+    fn format_text(&self, host: &Host, delivery: HookDelivery) -> String {
+        let boathook = host.boathook_path();
+        let mut text = String::from(OWN_FILE_HEADER);
         for line in self.text.lines() {
-            let is_check = line.ends_with(CHECK_ENGINE) || line == CHECK_REASON;
+            let is_check = line.ends_with(CHECK_ENGINE_COMMAND) || line == CHECK_ENGINE_COMMENT;
             if delivery == HookDelivery::Handler && is_check {
                 continue;
             }
             match line.split_once("=boathook") {
-                Some((key, command)) => text += &format!("{key}={}{command}", commands.display()),
+                Some((key, command)) => text += &format!("{key}={}{command}", boathook.display()),
                 None => text += line,
             }
             if delivery == HookDelivery::Handler && line.ends_with("boathook-plugin run") {
                 text += " --delivery=handler";
             }
-            if line.ends_with("boathook-plugin run") && !has_usual_programs(host) {
+            if line.ends_with("boathook-plugin run") && !has_default_programs_dir(host) {
                 text += &format!(" --hook={}", host.directories().hook().display());
             }
             text.push('\n');
@@ -149,39 +153,48 @@ impl ServiceFile {
         text
     }
 
-    /// Returns the text on the host if an installation wrote the file.
-    fn read_own(&self, host: &Host) -> Result<Option<String>> {
+    /// Returns the text of the file on the host, if an installation wrote it.
+    fn read_own_text(&self, host: &Host) -> Result<Option<String>> {
         let text = host.read(&self.path())?;
-        Ok(text.filter(|text| text.starts_with(FIRST_LINE)))
+        Ok(text.filter(|text| text.starts_with(OWN_FILE_HEADER)))
     }
 }
 
-/// Plans the files to write, and the removal of files for which a package has brought its own. A
-/// file of the administrator with such a name is kept.
+/// Plans the unit and rules files to write, and the removal of own files that a package has
+/// installed meanwhile. A file of the administrator with the same name is kept.
 ///
-/// The plugin's unit is written only if `services` has it, because otherwise its program is not
-/// installed.
+/// The plugin's unit is written only if `services` contains the plugin, because otherwise the
+/// program of the unit is not installed.
 pub(crate) fn plan_files(
     host: &Host,
     services: &[Service],
     delivery: HookDelivery,
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
-    for file in FILES.iter().filter(|file| file.can_be_placed(host)) {
-        let own = file.read_own(host)?;
-        if own.is_none() && host.exists(&file.path()) {
+    for file in SERVICE_FILES
+        .iter()
+        .filter(|file| file.can_be_written(host))
+    {
+        let old_text = file.read_own_text(host)?;
+        if old_text.is_none() && host.exists(&file.path()) {
             continue;
         }
-        let is_wanted = file.name != Service::Plugin.unit() || services.contains(&Service::Plugin);
-        let is_packaged = file.find_usable_package(host, delivery).is_some();
-        let wanted = (is_wanted && !is_packaged).then(|| file.installed_text(host, delivery));
-        let change = Change::rewrite(&file.path(), own.as_deref(), wanted.as_deref(), MODE);
+        let is_needed =
+            file.name != Service::Plugin.unit_name() || services.contains(&Service::Plugin);
+        let is_packaged = file.find_usable_packaged_file(host, delivery).is_some();
+        let new_text = (is_needed && !is_packaged).then(|| file.format_text(host, delivery));
+        let change = Change::rewrite(
+            &file.path(),
+            old_text.as_deref(),
+            new_text.as_deref(),
+            UNIT_FILE_MODE,
+        );
         steps.extend(change.map(Step::Change));
     }
     Ok(steps)
 }
 
-/// Plans the links that enable the services. Services that are enabled already need none.
+/// Plans the links that enable the services. A service that is enabled already needs no step.
 pub(crate) fn plan_links(
     host: &Host,
     services: &[Service],
@@ -189,16 +202,20 @@ pub(crate) fn plan_links(
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for service in services {
-        let link = service.wants_directory().join(service.unit());
-        let before = host.read_link(&link)?;
-        if before.is_none() {
-            let file = FILES.iter().find(|file| file.name == service.unit());
-            let packaged = file.and_then(|file| file.find_usable_package(host, delivery));
-            let unit = packaged.unwrap_or_else(|| Path::new(UNITS).join(service.unit()));
+        let link = service.wants_dir().join(service.unit_name());
+        let old_target = host.read_link(&link)?;
+        if old_target.is_none() {
+            let file = SERVICE_FILES
+                .iter()
+                .find(|file| file.name == service.unit_name());
+            let packaged_unit =
+                file.and_then(|file| file.find_usable_packaged_file(host, delivery));
+            let unit = packaged_unit
+                .unwrap_or_else(|| Path::new(SYSTEMD_UNITS_DIR).join(service.unit_name()));
             steps.push(Step::SetLink {
                 link,
-                before,
-                after: Some(unit),
+                old_target,
+                new_target: Some(unit),
             });
         }
     }
@@ -209,19 +226,23 @@ pub(crate) fn plan_links(
 /// directory.
 pub(crate) fn plan_disabling(host: &Host, services: &[Service]) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
-    for directory in host.list(Path::new(UNITS))? {
-        let directory = Path::new(UNITS).join(directory);
-        let is_of_links = |kind: &str| directory.extension().is_some_and(|e| e == kind);
-        if !is_of_links("wants") && !is_of_links("requires") {
+    for directory in host.list(Path::new(SYSTEMD_UNITS_DIR))? {
+        let directory = Path::new(SYSTEMD_UNITS_DIR).join(directory);
+        let has_extension = |name: &str| {
+            directory
+                .extension()
+                .is_some_and(|extension| extension == name)
+        };
+        if !has_extension("wants") && !has_extension("requires") {
             continue;
         }
         for service in services {
-            let link = directory.join(service.unit());
-            let before = host.read_link(&link)?;
-            steps.extend(before.is_some().then_some(Step::SetLink {
+            let link = directory.join(service.unit_name());
+            let old_target = host.read_link(&link)?;
+            steps.extend(old_target.is_some().then_some(Step::SetLink {
                 link,
-                before,
-                after: None,
+                old_target,
+                new_target: None,
             }));
         }
     }
@@ -231,13 +252,13 @@ pub(crate) fn plan_disabling(host: &Host, services: &[Service]) -> Result<Vec<St
 /// Plans the removal of all services and files that an installation wrote.
 pub(crate) fn plan_removal(host: &Host) -> Result<Vec<Step>> {
     let mut steps = plan_disabling(host, &Service::ALL)?;
-    for file in &FILES {
-        let own = file.read_own(host)?;
+    for file in &SERVICE_FILES {
+        let own_text = file.read_own_text(host)?;
         // An installation that was killed while it wrote the file leaves a scratch file.
-        let scratch = scratch_path(&file.path());
-        let unfinished = host.read(&scratch)?;
-        for (path, text) in [(file.path(), own), (scratch, unfinished)] {
-            let change = Change::rewrite(&path, text.as_deref(), None, MODE);
+        let scratch_file = scratch_path(&file.path());
+        let scratch_text = host.read(&scratch_file)?;
+        for (path, text) in [(file.path(), own_text), (scratch_file, scratch_text)] {
+            let change = Change::rewrite(&path, text.as_deref(), None, UNIT_FILE_MODE);
             steps.extend(change.map(Step::Change));
         }
     }
@@ -246,49 +267,64 @@ pub(crate) fn plan_removal(host: &Host) -> Result<Vec<Step>> {
 
 /// Returns the services that an earlier installation enabled and this one disables, with a note
 /// for the operator about each.
-pub(crate) fn find_dropped(
+pub(crate) fn find_dropped_services(
     host: &Host,
-    old: &[Service],
-    wanted: &[Service],
+    old_services: &[Service],
+    new_services: &[Service],
 ) -> (Vec<Service>, Vec<String>) {
-    let is_dropped = |service: &&Service| !wanted.contains(service);
-    let dropped: Vec<Service> = old.iter().filter(is_dropped).copied().collect();
+    let is_dropped = |service: &&Service| !new_services.contains(service);
+    let dropped_services: Vec<Service> = old_services.iter().filter(is_dropped).copied().collect();
     let can_disable = are_units_visible(host);
-    let notes = dropped.iter().map(|service| {
-        let (unit, option) = (service.unit(), service.option());
+    let notes = dropped_services.iter().map(|service| {
+        let (unit, option) = (service.unit_name(), service.install_option());
         if can_disable {
             format!("{unit} is disabled; install with {option} to keep it")
         } else {
             format!(
-                "{unit} is enabled and stays so, because {UNITS} of the host is not mounted here; \
+                "{unit} is enabled and stays so, because {SYSTEMD_UNITS_DIR} of the host is not mounted here; \
                  run boathook-init install or uninstall on the host to disable it"
             )
         }
     });
     let notes = notes.collect();
-    (if can_disable { dropped } else { Vec::new() }, notes)
+    (
+        if can_disable {
+            dropped_services
+        } else {
+            Vec::new()
+        },
+        notes,
+    )
 }
 
-/// Returns the services to record: the wanted ones and, if units are not visible here, those that
-/// an earlier installation enabled.
-pub(crate) fn services_to_record(host: &Host, old: &[Service], wanted: &[Service]) -> Vec<Service> {
-    let mut services = wanted.to_vec();
+/// Returns the services to record in the manifest: the new ones and, if this process cannot disable
+/// units, also the old ones, which an earlier installation enabled.
+pub(crate) fn list_services_to_record(
+    host: &Host,
+    old_services: &[Service],
+    new_services: &[Service],
+) -> Vec<Service> {
+    let mut services = new_services.to_vec();
     if !are_units_visible(host) {
-        services.extend(old.iter().filter(|service| !wanted.contains(service)));
+        services.extend(
+            old_services
+                .iter()
+                .filter(|service| !new_services.contains(service)),
+        );
     }
     services
 }
 
-/// Returns whether the programs are in the default directory, so that other programs find them
+/// Returns whether the programs are in the default directory, in which other programs search
 /// without an option.
-fn has_usual_programs(host: &Host) -> bool {
-    host.programs() == InstalledDirectories::default().programs
+fn has_default_programs_dir(host: &Host) -> bool {
+    host.programs_dir() == InstalledDirectories::default().programs
 }
 
-/// Returns whether units are visible. They are not in a container that has not mounted their
-/// directory.
+/// Returns whether this process sees the host's systemd units. In a container it does not, unless
+/// their directory is mounted.
 fn are_units_visible(host: &Host) -> bool {
-    host.is_dir(Path::new(UNITS))
+    host.is_dir(Path::new(SYSTEMD_UNITS_DIR))
 }
 
 /// Returns whether a service is enabled, whoever enabled it.
@@ -298,9 +334,9 @@ pub fn is_enabled(host: &Host, service: Service) -> Result<bool> {
 
 /// Returns the units on the host, from an installation or a package.
 pub fn find_units(host: &Host) -> Vec<&'static str> {
-    let is_unit = |file: &&ServiceFile| file.directory == UNITS;
-    let is_there =
-        |file: &&ServiceFile| host.exists(&file.path()) || file.find_packaged(host).is_some();
-    let files = FILES.iter().filter(is_unit).filter(is_there);
+    let is_unit = |file: &&ServiceFile| file.directory == SYSTEMD_UNITS_DIR;
+    let is_installed =
+        |file: &&ServiceFile| host.exists(&file.path()) || file.find_packaged_file(host).is_some();
+    let files = SERVICE_FILES.iter().filter(is_unit).filter(is_installed);
     files.map(|file| file.name).collect()
 }

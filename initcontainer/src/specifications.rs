@@ -9,31 +9,35 @@ use crate::host::Host;
 
 /// The directories of CDI specifications, each with its alternative paths. On a host `/var/run` is
 /// a link to `/run`, but a container may have mounted only one of the two.
-const DIRECTORIES: [&[&str]; 2] = [&["/run/cdi", "/var/run/cdi"], &["/etc/cdi"]];
+const SPECIFICATION_DIRS: [&[&str]; 2] = [&["/run/cdi", "/var/run/cdi"], &["/etc/cdi"]];
 
-/// The prefix of the file names of specifications for claims.
-const CLAIM_PREFIX: &str = "boathook.dev-claim-";
+/// The prefix of the file names of CDI specifications for DRA claims.
+const CLAIM_FILE_PREFIX: &str = "boathook.dev-claim-";
 
 /// Returns the paths of the specifications that `boathook-plugin`, `boathook-dra` and `boathook
 /// cdi generate` wrote, sorted.
 pub(crate) fn find_specifications(host: &Host) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for names in DIRECTORIES {
-        let Some(directory) = names.iter().map(Path::new).find(|path| host.is_dir(path)) else {
+    let mut paths = Vec::new();
+    for alternatives in SPECIFICATION_DIRS {
+        let Some(directory) = alternatives
+            .iter()
+            .map(Path::new)
+            .find(|path| host.is_dir(path))
+        else {
             continue;
         };
         for name in host.list(directory)? {
             let path = directory.join(&name);
             let name = name.to_string_lossy();
-            // An unreadable file belongs to another program.
+            // A file that cannot be read as a text is from another program than Boathook.
             let Some(text) = host.read(&path).ok().flatten() else {
                 continue;
             };
-            if name.starts_with(CLAIM_PREFIX) || is_generated(&name, &text) {
-                found.push(path);
+            if name.starts_with(CLAIM_FILE_PREFIX) || is_generated(&name, &text) {
+                paths.push(path);
             }
         }
     }
-    found.sort();
-    Ok(found)
+    paths.sort();
+    Ok(paths)
 }

@@ -1,4 +1,5 @@
-//! Reports the installed version, the state of the engines, and missing parts.
+//! Reports the installed version, the state of the engines, and the parts of the installation that
+//! are missing or changed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use crate::compatibility;
 use crate::host::Host;
-use crate::install::{current_version, installed_versions};
+use crate::install::{find_current_version, list_installed_versions};
 use crate::manifest::Manifest;
 use crate::specifications;
 use crate::waiting;
@@ -25,7 +26,8 @@ pub struct Status {
     /// All versions on the host, including those that are kept for running containers.
     pub versions: Vec<String>,
     /// The version of the distribution's package, if it is installed.
-    pub packaged: Option<String>,
+    #[serde(rename = "packaged")]
+    pub package_version: Option<String>,
     /// The engines that were found or configured.
     pub engines: Vec<EngineStatus>,
     /// The CDI specifications that Boathook wrote. Because of them an engine calls the hook
@@ -34,7 +36,8 @@ pub struct Status {
     /// The toolkits under whose names Boathook is offered (`install --as`).
     pub toolkits: Vec<String>,
     /// The missing or changed parts, each with the command or action that repairs it.
-    pub missing: Vec<String>,
+    #[serde(rename = "missing")]
+    pub missing_parts: Vec<String>,
 }
 
 /// The state of one engine.
@@ -43,104 +46,122 @@ pub struct EngineStatus {
     pub engine: Engine,
     /// The program or socket by which the engine was found. `None` means that it was configured
     /// but is no longer on the host.
-    pub found: Option<PathBuf>,
+    #[serde(rename = "found")]
+    pub found_path: Option<PathBuf>,
     /// Whether the engine's files still have the text of the installation.
-    pub configured: bool,
+    #[serde(rename = "configured")]
+    pub is_configured: bool,
     /// Whether the running engine has read this configuration: "yes", "no" or "not running", or
     /// "-" if the engine was not configured.
-    pub loaded: &'static str,
+    #[serde(rename = "loaded")]
+    pub load_state: &'static str,
 }
 
 impl Status {
     /// Reads the state of a host without changing it.
     pub fn read(host: &Host) -> Result<Self> {
-        let packaged = host.read(Path::new(PACKAGED_VERSION))?;
-        let packaged = packaged.map(|text| text.trim_end().to_owned());
-        let version = current_version(host)?.map(|v| v.to_string_lossy().into_owned());
-        let mut missing = Vec::new();
-        for program in [host.directories().hook(), host.runtime(), host.commands()] {
+        let package_version = host.read(Path::new(PACKAGED_VERSION))?;
+        let package_version = package_version.map(|text| text.trim_end().to_owned());
+        let version = find_current_version(host)?.map(|name| name.to_string_lossy().into_owned());
+        let mut missing_parts = Vec::new();
+        for program in [
+            host.directories().hook(),
+            host.runtime_path(),
+            host.boathook_path(),
+        ] {
             if version.is_some() && !host.exists(&program) {
-                missing.push(format!("{}: install again", program.display()));
+                missing_parts.push(format!("{}: install again", program.display()));
             }
         }
         if let Some(version) = &version {
-            let running = find_running_programs(&host.as_path().join("proc"), host.programs());
-            let found = compare_versions(host.programs(), version, packaged.as_deref(), &running);
-            for other in found {
-                missing.push(format!("{}: {}", other.text, other.fix));
+            let running_programs =
+                find_running_programs(&host.as_path().join("proc"), host.programs_dir());
+            let other_versions = compare_versions(
+                host.programs_dir(),
+                version,
+                package_version.as_deref(),
+                &running_programs,
+            );
+            for other_version in other_versions {
+                missing_parts.push(format!("{}: {}", other_version.text, other_version.fix));
             }
         }
         let mut engines = Vec::new();
         for engine in Engine::ALL {
-            let record = InstallationRecord::load(host, &host.record(engine))?;
-            let found = engine.detect(host);
-            if found.is_some() || record.is_some() {
-                engines.push(engine_status(
+            let record = InstallationRecord::load(host, &host.record_path(engine))?;
+            let found_path = engine.detect(host);
+            if found_path.is_some() || record.is_some() {
+                engines.push(read_engine_status(
                     host,
                     engine,
-                    found,
+                    found_path,
                     record.as_ref(),
-                    &mut missing,
+                    &mut missing_parts,
                 )?);
             }
         }
         let manifest = Manifest::load(host)?.unwrap_or_default();
         let toolkits = manifest.toolkits;
-        let has_names = !toolkits.is_empty();
-        for link in manifest.compatibility_links.iter().filter(|_| has_names) {
+        let offers_toolkits = !toolkits.is_empty();
+        for link in manifest
+            .compatibility_links
+            .iter()
+            .filter(|_| offers_toolkits)
+        {
             if !compatibility::is_own_link(host, link)? {
-                missing.push(format!(
+                missing_parts.push(format!(
                     "{} does not lead to boathook: install again with --as {}",
                     link.display(),
                     toolkits.join(",")
                 ));
             }
         }
-        missing.extend(compatibility::find_foreign_programs(
+        missing_parts.extend(compatibility::find_foreign_programs(
             host,
             &manifest.compatibility_links,
         ));
-        missing.extend(waiting::describe_missing_follower(host));
-        let versions = installed_versions(host)?;
+        missing_parts.extend(waiting::describe_missing_follower(host));
+        let versions = list_installed_versions(host)?;
         Ok(Self {
             version,
             versions,
-            packaged,
+            package_version,
             engines,
             specifications: specifications::find_specifications(host)?,
             toolkits,
-            missing,
+            missing_parts,
         })
     }
 
     /// Returns whether a version is installed and nothing is missing.
     pub fn is_complete(&self) -> bool {
-        self.version.is_some() && self.missing.is_empty()
+        self.version.is_some() && self.missing_parts.is_empty()
     }
 }
 
-fn engine_status(
+/// Reads the state of an engine, and adds its missing or changed parts to `missing_parts`.
+fn read_engine_status(
     host: &Host,
     engine: Engine,
-    found: Option<PathBuf>,
+    found_path: Option<PathBuf>,
     record: Option<&InstallationRecord>,
-    missing: &mut Vec<String>,
+    missing_parts: &mut Vec<String>,
 ) -> Result<EngineStatus> {
-    let (mut configured, mut loaded) = (false, "-");
+    let (mut is_configured, mut load_state) = (false, "-");
     if let Some(record) = record {
-        let changed = record.verify(host)?;
-        for path in &changed {
-            missing.push(format!(
+        let changed_files = record.find_changed_files(host)?;
+        for path in &changed_files {
+            missing_parts.push(format!(
                 "{engine}: {} was changed: install again",
                 path.display()
             ));
         }
-        configured = changed.is_empty();
-        loaded = match find_load_state(host, engine, record) {
-            LoadState::Yes => "yes",
+        is_configured = changed_files.is_empty();
+        load_state = match find_load_state(host, engine, record) {
+            LoadState::Loaded => "yes",
             LoadState::NotRunning => "not running",
-            LoadState::No => {
-                missing.push(format!(
+            LoadState::NotLoaded => {
+                missing_parts.push(format!(
                     "{engine} has not read its configuration: restart it"
                 ));
                 "no"
@@ -149,9 +170,9 @@ fn engine_status(
     }
     Ok(EngineStatus {
         engine,
-        found,
-        configured,
-        loaded,
+        found_path,
+        is_configured,
+        load_state,
     })
 }
 
@@ -164,16 +185,16 @@ impl fmt::Display for Status {
                 "boathook is not installed; boathook-init install does that"
             )?,
             Some(version) => {
-                let others: Vec<_> = self
+                let other_versions: Vec<_> = self
                     .versions
                     .iter()
-                    .filter(|v| *v != version)
+                    .filter(|other| *other != version)
                     .map(String::as_str)
                     .collect();
                 write!(f, "boathook {version} is installed")?;
-                match others.as_slice() {
+                match other_versions.as_slice() {
                     [] => writeln!(f)?,
-                    kept => writeln!(f, "; kept beside it: {}", kept.join(", "))?,
+                    versions => writeln!(f, "; kept beside it: {}", versions.join(", "))?,
                 }
             }
         }
@@ -185,15 +206,15 @@ impl fmt::Display for Status {
             )?;
         }
         for row in &self.engines {
-            let configured = if row.configured { "yes" } else { "no" };
-            let found = row
-                .found
+            let configured_text = if row.is_configured { "yes" } else { "no" };
+            let found_text = row
+                .found_path
                 .as_ref()
                 .map_or("-".into(), |path| path.display().to_string());
             writeln!(
                 f,
-                "{:<12}{configured:<12}{:<13}{found}",
-                row.engine, row.loaded
+                "{:<12}{configured_text:<12}{:<13}{found_text}",
+                row.engine, row.load_state
             )?;
         }
         if !self.toolkits.is_empty() {
@@ -204,10 +225,10 @@ impl fmt::Display for Status {
         }
         let mut files = self.specifications.iter();
         files.try_for_each(|path| writeln!(f, "  {}", path.display()))?;
-        if !self.missing.is_empty() {
+        if !self.missing_parts.is_empty() {
             writeln!(f, "\nmissing:")?;
         }
-        self.missing
+        self.missing_parts
             .iter()
             .try_for_each(|line| writeln!(f, "  {line}"))
     }

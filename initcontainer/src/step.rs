@@ -1,5 +1,5 @@
 //! The steps of an installation or removal. A step is executed completely or not at all, and can
-//! be undone. The host works after every step.
+//! be undone. Containers can start after every step.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,78 +8,87 @@ use anyhow::{Result, anyhow};
 use device_class::config::DIRECTORIES_PATH;
 use injection_plan::cdi::FILE_PREFIX;
 use nix::fcntl::RenameFlags;
-use runtime_config::{Change, Place};
+use runtime_config::{Change, HostEntry};
 
 use crate::host::Host;
-use crate::layout::{SHARED_LINKS, UNITS, discarded_name, is_leftover, unfinished_name};
+use crate::layout::{
+    SHARED_LINKS_DIR, SYSTEMD_UNITS_DIR, discarded_name, is_leftover, unfinished_name,
+};
 use crate::payload::Payload;
 use crate::tree;
 
 /// A change of the host that is executed as a whole.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Make a directory that contains one file. It is made under a temporary name and then
-    /// renamed, so that no process sees it incomplete.
+    /// Make a directory that contains one file. The directory is made under a temporary name and
+    /// then renamed, so that no process sees it incomplete.
     MakeTree {
         path: PathBuf,
         /// The path and the text of the file.
         file: (PathBuf, String),
     },
     /// Copy the files of a version into a temporary directory.
-    Stage { payload: Payload, to: PathBuf },
+    Stage {
+        payload: Payload,
+        staging_dir: PathBuf,
+    },
     /// Rename a complete directory to its final name. If a directory has that name, the two are
     /// exchanged.
     Publish {
-        from: PathBuf,
-        to: PathBuf,
-        /// Whether a directory already has the final name.
-        exchange: bool,
+        staging_dir: PathBuf,
+        final_dir: PathBuf,
+        /// Whether a directory already has the final name, so that the two are exchanged.
+        exchanges: bool,
     },
     /// Make, change or remove a symbolic link.
     SetLink {
         link: PathBuf,
         /// The target before the step. `None` means that the link does not exist.
-        before: Option<PathBuf>,
+        old_target: Option<PathBuf>,
         /// The target after the step. `None` means that the link is removed.
-        after: Option<PathBuf>,
+        new_target: Option<PathBuf>,
     },
     /// Change a file or directory of the host or of an engine.
     Change(Change),
-    /// Remove a directory with its content. It is renamed before it is emptied. This step cannot
-    /// be undone, so it comes last.
+    /// Remove a directory with its content. The directory is renamed before it is emptied. This
+    /// step cannot be undone, so it comes last.
     Discard { path: PathBuf },
 }
 
-/// Executes the steps in order, and calls `after` after each one. If a step fails, the earlier
-/// ones are undone.
-pub fn run(host: &Host, steps: &[Step], mut after: impl FnMut(&Step) -> Result<()>) -> Result<()> {
+/// Executes the steps in order, and calls `on_executed` after each one. If a step or a call fails,
+/// the executed steps are undone in reverse order.
+pub fn run(
+    host: &Host,
+    steps: &[Step],
+    mut on_executed: impl FnMut(&Step) -> Result<()>,
+) -> Result<()> {
     for (index, step) in steps.iter().enumerate() {
-        let (result, done) = match step.apply(host) {
-            Ok(()) => (after(step), index + 1),
-            Err(e) => (Err(e), index),
+        let (result, executed_count) = match step.apply(host) {
+            Ok(()) => (on_executed(step), index + 1),
+            Err(error) => (Err(error), index),
         };
-        let Err(first) = result else {
+        let Err(error) = result else {
             continue;
         };
-        for step in steps[..done].iter().rev() {
-            if let Err(second) = step.undo(host) {
+        for step in steps[..executed_count].iter().rev() {
+            if let Err(undo_error) = step.undo(host) {
                 return Err(anyhow!(
-                    "{first:#}; and undoing the earlier steps failed too: {second:#}"
+                    "{error:#}; and undoing the earlier steps failed too: {undo_error:#}"
                 ));
             }
         }
-        return Err(first);
+        return Err(error);
     }
     Ok(())
 }
 
-/// Describes how many links to manual pages and completions the steps change, or returns `None` if
-/// there are none.
-pub fn shared_links(steps: &[Step]) -> Option<String> {
+/// Returns a description of how many links to manual pages and completions the steps change.
+/// Returns `None` if they change no such link.
+pub fn describe_shared_links(steps: &[Step]) -> Option<String> {
     match steps.iter().filter(|step| step.is_shared_link()).count() {
         0 => None,
         count => Some(format!(
-            "{count} links to manual pages and completions below {SHARED_LINKS}"
+            "{count} links to manual pages and completions below {SHARED_LINKS_DIR}"
         )),
     }
 }
@@ -89,7 +98,8 @@ impl Step {
     pub fn path(&self) -> &Path {
         match self {
             Self::MakeTree { path, .. } | Self::Discard { path } => path,
-            Self::Stage { to, .. } | Self::Publish { to, .. } => to,
+            Self::Stage { staging_dir, .. } => staging_dir,
+            Self::Publish { final_dir, .. } => final_dir,
             Self::SetLink { link, .. } => link,
             Self::Change(change) => change.path(),
         }
@@ -97,19 +107,28 @@ impl Step {
 
     /// Returns whether the step changes a link to a manual page or to completions.
     fn is_shared_link(&self) -> bool {
-        matches!(self, Self::SetLink { link, .. } if link.starts_with(SHARED_LINKS))
+        matches!(self, Self::SetLink { link, .. } if link.starts_with(SHARED_LINKS_DIR))
     }
 
     fn apply(&self, host: &Host) -> Result<()> {
         match self {
             Self::MakeTree { path, file } => make_tree(host, path, file),
-            Self::Stage { payload, to } => {
-                let to = host.entry(to)?;
-                to.remove_all()?;
-                remove_on_error(&to, tree::copy_payload(payload, &to))
+            Self::Stage {
+                payload,
+                staging_dir,
+            } => {
+                let entry = host.resolve_nofollow(staging_dir)?;
+                entry.remove_all()?;
+                remove_on_error(&entry, tree::copy_payload(payload, &entry))
             }
-            Self::Publish { from, to, exchange } => publish_tree(host, from, to, *exchange),
-            Self::SetLink { link, after, .. } => set_link(host, link, after.as_deref()),
+            Self::Publish {
+                staging_dir,
+                final_dir,
+                exchanges,
+            } => rename_dir(host, staging_dir, final_dir, *exchanges),
+            Self::SetLink {
+                link, new_target, ..
+            } => set_link(host, link, new_target.as_deref()),
             Self::Change(change) => Ok(change.apply(host)?),
             Self::Discard { path } => discard_tree(host, path),
         }
@@ -118,54 +137,78 @@ impl Step {
     fn undo(&self, host: &Host) -> Result<()> {
         match self {
             Self::MakeTree { path, .. } => discard_tree(host, path),
-            Self::Stage { to, .. } => Ok(host.entry(to)?.remove_all()?),
-            Self::Publish { from, to, exchange } => publish_tree(host, to, from, *exchange),
-            Self::SetLink { link, before, .. } => set_link(host, link, before.as_deref()),
+            Self::Stage { staging_dir, .. } => {
+                Ok(host.resolve_nofollow(staging_dir)?.remove_all()?)
+            }
+            Self::Publish {
+                staging_dir,
+                final_dir,
+                exchanges,
+            } => rename_dir(host, final_dir, staging_dir, *exchanges),
+            Self::SetLink {
+                link, old_target, ..
+            } => set_link(host, link, old_target.as_deref()),
             Self::Change(change) => Ok(change.undo(host)?),
             Self::Discard { .. } => Ok(()),
         }
     }
 }
 
-/// Describes the step for an operator. A change of an engine's file is shown as a diff. The
-/// alternate form (`{:#}`) also lists copied files and shows Boathook's own files as diffs.
+/// Describes the step for an operator, and shows a change of an engine's file as a diff. The
+/// alternate form (`{:#}`) also lists copied files and shows changes of Boathook's own files as
+/// diffs.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MakeTree { path, file } => {
                 writeln!(f, "mkdir {} (with {})", path.display(), file.0.display())
             }
-            Self::Stage { payload, to } => {
+            Self::Stage {
+                payload,
+                staging_dir,
+            } => {
                 writeln!(
                     f,
                     "copy {} files to {}",
                     payload.files().count(),
-                    to.display()
+                    staging_dir.display()
                 )?;
-                let shown = if f.alternate() { usize::MAX } else { 0 };
-                let mut files = payload.files().take(shown);
+                let listed_files = if f.alternate() { usize::MAX } else { 0 };
+                let mut files = payload.files().take(listed_files);
                 files.try_for_each(|file| writeln!(f, "  {}/{}", file.dir, file.name))
             }
-            Self::Publish { from, to, .. } => {
-                writeln!(f, "rename {} to {}", from.display(), to.display())
+            Self::Publish {
+                staging_dir,
+                final_dir,
+                ..
+            } => {
+                writeln!(
+                    f,
+                    "rename {} to {}",
+                    staging_dir.display(),
+                    final_dir.display()
+                )
             }
             // The many links to manual pages and completions are counted instead of listed.
             Self::SetLink { .. } if self.is_shared_link() && !f.alternate() => Ok(()),
             Self::SetLink {
                 link,
-                after: Some(to),
+                new_target: Some(target),
                 ..
             } => {
-                writeln!(f, "link {} -> {}", link.display(), to.display())
+                writeln!(f, "link {} -> {}", link.display(), target.display())
             }
             Self::SetLink {
-                link, after: None, ..
+                link,
+                new_target: None,
+                ..
             } => writeln!(f, "unlink {}", link.display()),
-            // The full text of Boathook's own files does not help an operator.
-            Self::Change(Change::Write { path, .. }) if is_own(path) && !f.alternate() => {
+            // Only the path of Boathook's own files is shown, because an operator need not know
+            // their texts.
+            Self::Change(Change::Write { path, .. }) if is_own_file(path) && !f.alternate() => {
                 writeln!(f, "write {}", path.display())
             }
-            Self::Change(Change::Remove { path, .. }) if is_own(path) && !f.alternate() => {
+            Self::Change(Change::Remove { path, .. }) if is_own_file(path) && !f.alternate() => {
                 writeln!(f, "remove {}", path.display())
             }
             Self::Change(change) => change.fmt(f),
@@ -174,115 +217,123 @@ impl fmt::Display for Step {
     }
 }
 
-pub(crate) fn is_own(path: &Path) -> bool {
+/// Returns whether only Boathook writes the file, by its path.
+pub(crate) fn is_own_file(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_specification = path.parent().is_some_and(|dir| dir.ends_with("cdi"));
     // These directories are named `boathook` on every host, whatever their parents are.
-    let is_of_installation = path
+    let belongs_to_installation = path
         .parent()
         .is_some_and(|dir| dir.ends_with("boathook/state"))
         || path.ends_with("boathook/config.toml");
-    is_of_installation
-        || path.starts_with(UNITS)
+    belongs_to_installation
+        || path.starts_with(SYSTEMD_UNITS_DIR)
         || Path::new(DIRECTORIES_PATH) == path
         || is_specification && name.starts_with(FILE_PREFIX)
 }
 
 fn make_tree(host: &Host, path: &Path, (file, text): &(PathBuf, String)) -> Result<()> {
-    let at = host.entry(path)?;
-    let new = at.sibling(unfinished_name(at.name()));
-    new.remove_all()?;
-    let inside = file.strip_prefix(path).unwrap_or(file);
-    let made = tree::write_tree(&new, inside, text)
-        .and_then(|()| rename(&new, &at, RenameFlags::RENAME_NOREPLACE));
-    remove_on_error(&new, made)
+    let entry = host.resolve_nofollow(path)?;
+    let temporary = entry.sibling(unfinished_name(entry.name()));
+    temporary.remove_all()?;
+    let path_in_tree = file.strip_prefix(path).unwrap_or(file);
+    let result = tree::write_tree(&temporary, path_in_tree, text)
+        .and_then(|()| rename(&temporary, &entry, RenameFlags::RENAME_NOREPLACE));
+    remove_on_error(&temporary, result)
 }
 
-fn publish_tree(host: &Host, from: &Path, to: &Path, exchange: bool) -> Result<()> {
-    let flags = if exchange {
+/// Renames a directory. With `exchanges` the directory `target` exists and gets the name `source`.
+fn rename_dir(host: &Host, source: &Path, target: &Path, exchanges: bool) -> Result<()> {
+    let flags = if exchanges {
         RenameFlags::RENAME_EXCHANGE
     } else {
         RenameFlags::RENAME_NOREPLACE
     };
-    rename(&host.entry(from)?, &host.entry(to)?, flags)
+    rename(
+        &host.resolve_nofollow(source)?,
+        &host.resolve_nofollow(target)?,
+        flags,
+    )
 }
 
 fn discard_tree(host: &Host, path: &Path) -> Result<()> {
-    let at = host.entry(path)?;
-    let old = at.sibling(discarded_name(at.name()));
-    old.remove_all()?;
-    // An earlier step may have reused the temporary name and so removed this leftover.
-    if at.stat()?.is_none() {
+    let entry = host.resolve_nofollow(path)?;
+    let discarded = entry.sibling(discarded_name(entry.name()));
+    discarded.remove_all()?;
+    // If the path is a leftover with a temporary name, an earlier step may have reused the name and
+    // removed the leftover.
+    if entry.stat()?.is_none() {
         return Ok(());
     }
-    rename(&at, &old, RenameFlags::RENAME_NOREPLACE)?;
-    Ok(old.remove_all()?)
+    rename(&entry, &discarded, RenameFlags::RENAME_NOREPLACE)?;
+    Ok(discarded.remove_all()?)
 }
 
-fn set_link(host: &Host, link: &Path, to: Option<&Path>) -> Result<()> {
-    let at = host.entry(link)?;
-    let before = host.read_link(link)?;
-    let Some(to) = to else {
-        at.remove_file()?;
-        return Ok(at.sync().inspect_err(|_| {
-            let _ = before.map(|before| at.make_link(&before));
+/// Makes or changes a symbolic link, or removes the link if `target` is `None`.
+fn set_link(host: &Host, link: &Path, target: Option<&Path>) -> Result<()> {
+    let entry = host.resolve_nofollow(link)?;
+    let old_target = host.read_link(link)?;
+    let Some(target) = target else {
+        entry.remove_file()?;
+        return Ok(entry.sync_dir().inspect_err(|_| {
+            let _ = old_target.map(|old_target| entry.make_symlink(&old_target));
         })?);
     };
-    let new = at.sibling(unfinished_name(at.name()));
-    new.remove_all()?;
-    new.make_link(to)?;
-    let flags = match before {
+    let temporary = entry.sibling(unfinished_name(entry.name()));
+    temporary.remove_all()?;
+    temporary.make_symlink(target)?;
+    let flags = match old_target {
         Some(_) => RenameFlags::RENAME_EXCHANGE,
         None => RenameFlags::RENAME_NOREPLACE,
     };
-    let made = rename(&new, &at, flags);
+    let result = rename(&temporary, &entry, flags);
     // The temporary name now has the old link after an exchange, or the new link after a failure.
-    new.remove_all()?;
-    made
+    temporary.remove_all()?;
+    result
 }
 
 /// Renames a file or directory. If the rename cannot be flushed to disk, it is undone.
-fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<()> {
-    from.rename(to, flags)?;
-    Ok(to.sync().inspect_err(|_| {
+fn rename(source: &HostEntry, target: &HostEntry, flags: RenameFlags) -> Result<()> {
+    source.rename(target, flags)?;
+    Ok(target.sync_dir().inspect_err(|_| {
         // A second failure is ignored, because the first one is reported.
-        let _ = to.rename(from, flags);
+        let _ = target.rename(source, flags);
     })?)
 }
 
-/// Removes `place` if `result` is an error, so that no incomplete files remain, for example on a
-/// full disk.
-fn remove_on_error(place: &Place, result: Result<()>) -> Result<()> {
+/// Removes `entry` with its content if `result` is an error, so that no incomplete files remain,
+/// for example on a full disk. Returns `result`.
+fn remove_on_error(entry: &HostEntry, result: Result<()>) -> Result<()> {
     if result.is_err() {
         // A second failure is ignored, because the first one is reported.
-        let _ = place.remove_all();
+        let _ = entry.remove_all();
     }
     result
 }
 
-/// Plans the removal of what killed runs left. These files have temporary names to which nothing
-/// refers, so they can be removed at any time.
-pub(crate) fn discard_leftovers(host: &Host) -> Result<Vec<Step>> {
-    let root = host.programs();
-    let mut left: Vec<PathBuf> = host
-        .list(root)?
+/// Plans the removal of the files that killed runs left. The files have temporary names to which
+/// nothing refers, so they can be removed at any time.
+pub(crate) fn plan_leftover_removal(host: &Host) -> Result<Vec<Step>> {
+    let programs_dir = host.programs_dir();
+    let mut leftovers: Vec<PathBuf> = host
+        .list(programs_dir)?
         .iter()
         .filter(|name| is_leftover(&name.to_string_lossy()))
-        .map(|name| root.join(name))
+        .map(|name| programs_dir.join(name))
         .collect();
-    // Temporary names can also be beside the directories that a run makes first.
-    let above = root.parent().unwrap_or(root);
-    for dir in [above, root, &host.state()] {
+    // The directories that a run makes first have temporary names beside their final names.
+    let parent_dir = programs_dir.parent().unwrap_or(programs_dir);
+    for dir in [parent_dir, programs_dir, &host.state_dir()] {
         let Some(name) = dir.file_name() else {
             continue;
         };
         let names = [unfinished_name(name), discarded_name(name)];
         let paths = names.map(|name| dir.with_file_name(name));
-        left.extend(paths.into_iter().filter(|p| host.exists(p)));
+        leftovers.extend(paths.into_iter().filter(|path| host.exists(path)));
     }
-    left.sort();
-    left.dedup();
-    Ok(left
+    leftovers.sort();
+    leftovers.dedup();
+    Ok(leftovers
         .into_iter()
         .map(|path| Step::Discard { path })
         .collect())

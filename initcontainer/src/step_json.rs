@@ -3,33 +3,38 @@
 use runtime_config::Change;
 use serde_json::{Value, json};
 
-use crate::step::{Step, is_own};
+use crate::step::{Step, is_own_file};
 
 impl Step {
-    /// Builds a JSON object with `action`, `path`, and further keys that depend on the action. A
-    /// change of an engine's file has the key `diff`; a change of Boathook's own files has it only
-    /// if `verbose` is set.
-    pub fn to_json(&self, verbose: bool) -> Value {
+    /// Returns a JSON object with `action`, `path`, and further keys that depend on the action. The
+    /// object has the key `diff` for a change of an engine's file and, if `is_verbose` is set, also
+    /// for a change of one of Boathook's own files.
+    pub fn to_json(&self, is_verbose: bool) -> Value {
         let path = self.path();
         match self {
             Self::MakeTree { file, .. } => {
                 json!({ "action": "mkdir", "path": path, "files": [file.0] })
             }
-            Self::Stage { payload, to } => {
+            Self::Stage {
+                payload,
+                staging_dir,
+            } => {
                 let files: Vec<_> = payload
                     .files()
-                    .map(|f| to.join(f.dir).join(&f.name))
+                    .map(|file| staging_dir.join(file.dir).join(&file.name))
                     .collect();
                 json!({ "action": "copy", "path": path, "files": files })
             }
-            Self::Publish { from, .. } => {
-                json!({ "action": "rename", "path": path, "from": from })
+            Self::Publish { staging_dir, .. } => {
+                json!({ "action": "rename", "path": path, "from": staging_dir })
             }
             Self::SetLink {
-                after: Some(target),
+                new_target: Some(target),
                 ..
             } => json!({ "action": "link", "path": path, "target": target }),
-            Self::SetLink { after: None, .. } => json!({ "action": "unlink", "path": path }),
+            Self::SetLink {
+                new_target: None, ..
+            } => json!({ "action": "unlink", "path": path }),
             Self::Discard { .. } => json!({ "action": "remove", "path": path }),
             Self::Change(change) => {
                 let action = match change {
@@ -40,7 +45,7 @@ impl Step {
                 };
                 let mut step = json!({ "action": action, "path": path });
                 let is_file = matches!(change, Change::Write { .. } | Change::Remove { .. });
-                if is_file && (verbose || !is_own(path)) {
+                if is_file && (is_verbose || !is_own_file(path)) {
                     step["diff"] = change.to_string().into();
                 }
                 step

@@ -4,53 +4,59 @@ use std::io::{self, Write};
 use std::path::{Component, Path};
 
 use anyhow::Result;
-use runtime_config::{Error as HostError, Place};
+use runtime_config::{Error as HostError, HostEntry};
 
 use crate::manifest;
 use crate::payload::Payload;
 
-/// Copies a payload into a new directory, and flushes its files and directories to disk.
-pub(crate) fn copy_payload(payload: &Payload, to: &Place) -> Result<()> {
-    to.make_dir()?;
+/// Copies a payload into the new directory `target_dir`, and flushes its files and directories to
+/// disk.
+pub(crate) fn copy_payload(payload: &Payload, target_dir: &HostEntry) -> Result<()> {
+    target_dir.make_dir()?;
     for dir in payload.dirs() {
-        descend(to, dir)?.make_dir()?;
+        descend(target_dir, dir)?.make_dir()?;
     }
     for file in payload.files() {
         let mut source = file.open()?;
-        let place = descend(to, Path::new(file.dir))?.child(&file.name)?;
-        place.create(file.mode, |out| io::copy(&mut source, out).map(drop))?;
+        let entry = descend(target_dir, Path::new(file.dir))?.child(&file.name)?;
+        entry.create_file(file.mode, |copy| io::copy(&mut source, copy).map(drop))?;
     }
     for dir in payload.dirs() {
-        descend(to, dir)?.child(".")?.sync()?;
+        descend(target_dir, dir)?.child(".")?.sync_dir()?;
     }
-    Ok(to.child(".")?.sync()?)
+    Ok(target_dir.child(".")?.sync_dir()?)
 }
 
-/// Makes the directory `top` with one file. `file` is the path of the file relative to `top`; its
-/// directories are made too. Everything is flushed to disk.
-pub(crate) fn write_tree(top: &Place, file: &Path, text: &str) -> Result<()> {
-    top.make_dir()?;
-    let mut place = top.clone();
-    let mut made = vec![];
-    for name in file.components().filter_map(normal_name) {
-        if !made.is_empty() {
-            place.make_dir()?;
+/// Makes the directory `top_dir` with one file, and flushes both to disk. `path_in_tree` is the
+/// path of the file relative to `top_dir`. The directories of this path are made, too.
+pub(crate) fn write_tree(top_dir: &HostEntry, path_in_tree: &Path, text: &str) -> Result<()> {
+    top_dir.make_dir()?;
+    let mut entry = top_dir.clone();
+    let mut made_entries = vec![];
+    for name in path_in_tree.components().filter_map(get_normal_name) {
+        if !made_entries.is_empty() {
+            entry.make_dir()?;
         }
-        place = place.child(name)?;
-        made.push(place.clone());
+        entry = entry.child(name)?;
+        made_entries.push(entry.clone());
     }
-    place.create(manifest::MODE, |f| f.write_all(text.as_bytes()))?;
-    made.iter().rev().try_for_each(Place::sync)?;
+    entry.create_file(manifest::STATE_FILE_MODE, |file| {
+        file.write_all(text.as_bytes())
+    })?;
+    made_entries
+        .iter()
+        .rev()
+        .try_for_each(HostEntry::sync_dir)?;
     Ok(())
 }
 
-/// Returns the place of a relative path below `dir`. Links are not followed.
-fn descend(dir: &Place, path: &Path) -> Result<Place, HostError> {
-    let mut names = path.components().filter_map(normal_name);
-    names.try_fold(dir.clone(), |place, name| place.child(name))
+/// Returns the entry at a path relative to the directory `dir`. Symbolic links are not followed.
+fn descend(dir: &HostEntry, path: &Path) -> Result<HostEntry, HostError> {
+    let mut names = path.components().filter_map(get_normal_name);
+    names.try_fold(dir.clone(), |entry, name| entry.child(name))
 }
 
-fn normal_name(component: Component<'_>) -> Option<&std::ffi::OsStr> {
+fn get_normal_name(component: Component<'_>) -> Option<&std::ffi::OsStr> {
     match component {
         Component::Normal(name) => Some(name),
         _ => None,
@@ -58,46 +64,49 @@ fn normal_name(component: Component<'_>) -> Option<&std::ffi::OsStr> {
 }
 
 /// Returns whether a directory is an exact copy of a payload: each file has the right bytes and
-/// mode and belongs to this user, and there are no other files. An error counts as a difference.
-pub(crate) fn is_copy_of(top: &Place, payload: &Payload) -> bool {
+/// mode and belongs to this user, and there are no other files. If a file cannot be read, the
+/// directory is not a copy.
+pub(crate) fn is_copy_of(top_dir: &HostEntry, payload: &Payload) -> bool {
     let compare = || -> Result<bool, HostError> {
         let dirs = payload.dirs();
         // A listing also contains subdirectories, so they are added to the number of files.
-        let mut expected = dirs
+        let mut expected_names = dirs
             .iter()
             .filter(|dir| dir.components().count() > 1)
             .count();
-        expected += payload.files().count();
-        let mut listed = 0;
+        expected_names += payload.files().count();
+        let mut listed_names = 0;
         for dir in dirs {
-            let dir = descend(top, dir)?;
+            let dir = descend(top_dir, dir)?;
             if !is_own_with_mode(&dir, 0o40755)? {
                 return Ok(false);
             }
-            listed += dir.list()?.len();
+            listed_names += dir.list()?.len();
         }
         for file in payload.files() {
-            let copy = descend(top, Path::new(file.dir))?.child(&file.name)?;
+            let copy = descend(top_dir, Path::new(file.dir))?.child(&file.name)?;
             if !is_own_with_mode(&copy, 0o100_000 | file.mode)?
                 || !have_same_bytes(&mut copy.open_file()?, file.open()?)
             {
                 return Ok(false);
             }
         }
-        Ok(listed == expected && is_own_with_mode(top, 0o40755)?)
+        Ok(listed_names == expected_names && is_own_with_mode(top_dir, 0o40755)?)
     };
     compare().unwrap_or(false)
 }
 
-/// Returns whether the file at a place has the type and permissions `mode` (as in `st_mode`), and
-/// belongs to this user.
-fn is_own_with_mode(place: &Place, mode: u32) -> Result<bool, HostError> {
-    let own = nix::unistd::geteuid().as_raw();
-    let stat = place.stat()?;
-    Ok(stat.is_some_and(|stat| stat.st_mode == mode && stat.st_uid == own))
+/// Returns whether a file belongs to this user and has the type and permissions `mode`, in the form
+/// of `st_mode`.
+fn is_own_with_mode(entry: &HostEntry, mode: u32) -> Result<bool, HostError> {
+    let own_uid = nix::unistd::geteuid().as_raw();
+    let stat = entry.stat()?;
+    Ok(stat.is_some_and(|stat| stat.st_mode == mode && stat.st_uid == own_uid))
 }
 
-fn have_same_bytes(one: &mut impl io::Read, mut other: impl io::Read) -> bool {
-    let (mut left, mut right) = (Vec::new(), Vec::new());
-    one.read_to_end(&mut left).is_ok() && other.read_to_end(&mut right).is_ok() && left == right
+fn have_same_bytes(copy: &mut impl io::Read, mut source: impl io::Read) -> bool {
+    let (mut copied_bytes, mut source_bytes) = (Vec::new(), Vec::new());
+    copy.read_to_end(&mut copied_bytes).is_ok()
+        && source.read_to_end(&mut source_bytes).is_ok()
+        && copied_bytes == source_bytes
 }

@@ -1,8 +1,7 @@
 //! Plans a removal, which reverses the steps of an installation.
 //!
-//! The manifest is removed last. If a run is killed before that, the next run finds in the
-//! manifest what remains to be removed. If it is killed later, only unused files with temporary
-//! names remain.
+//! The manifest is removed last. If a run is killed before that, the next run finds the remaining
+//! files in the manifest. If a run is killed later, only unused files with temporary names remain.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,58 +10,60 @@ use anyhow::{Result, bail, ensure};
 use device_class::config::DIRECTORIES_PATH;
 use nix::sys::stat::FileStat;
 use runtime_config::{
-    Change, Engine, InstallationRecord, Place, Plan, scratch_path, scratch_place,
+    Change, Engine, HostEntry, InstallationRecord, Plan, scratch_entry, scratch_path,
 };
 
 use crate::claims;
 use crate::compatibility;
 use crate::host::Host;
 use crate::in_use;
-use crate::install::{current_version, installed_versions, refuse_unwritable, remove_link};
-use crate::layout::{DRIVER, LOCK, RUN, is_leftover, unfinished_name};
-use crate::manifest::{MODE, Manifest};
+use crate::install::{
+    find_current_version, list_installed_versions, plan_link_removal, refuse_unwritable,
+};
+use crate::layout::{DRA_DRIVER_DIR, LOCK_DIR_NAME, RUN_DIR, is_leftover, unfinished_name};
+use crate::manifest::{Manifest, STATE_FILE_MODE};
 use crate::services;
 use crate::specifications;
-use crate::step::{Step, discard_leftovers};
+use crate::step::{Step, plan_leftover_removal};
 
 /// The plan of a removal.
 #[derive(Debug)]
 pub struct Removal {
     pub steps: Vec<Step>,
-    /// The plan for each engine that was configured.
-    pub engines: Vec<Plan>,
-    /// The files that are kept, each with the reason.
-    pub kept: Vec<String>,
-    /// The names of the containers that cannot be started any more.
-    pub stranded: Vec<String>,
+    /// The plan of each engine that was configured.
+    pub engine_plans: Vec<Plan>,
+    /// The descriptions of the files that are kept: the path and the reason.
+    pub kept_files: Vec<String>,
+    /// The names of Docker's containers that cannot be started any more.
+    pub stranded_containers: Vec<String>,
 }
 
-/// Plans the removal. The configuration of the engines in `also` is reverted even if it has no
-/// record.
+/// Plans the removal. The configuration of the engines in `named_engines` is reverted even if the
+/// installation has no record of it.
 ///
 /// # Errors
 /// Fails if a file cannot be read. Without `force`, also fails if containers still need the
 /// wrapper runtime, if claims are prepared, or if an engine's configuration is not visible.
-pub fn plan(host: &Host, also: &[Engine], force: bool) -> Result<Removal> {
-    let ids = in_use::find_wrapped_containers(host)?;
+pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Removal> {
+    let container_ids = in_use::find_wrapped_containers(host)?;
     ensure!(
-        force || ids.is_empty(),
+        force || container_ids.is_empty(),
         "these containers were started by boathook-runtime and cannot be stopped without it: {}; \
          stop them first, or use --force",
-        list_ids(&ids)
+        format_ids(&container_ids)
     );
     let claims = claims::find_prepared_claims(host)?;
     ensure!(
         force || claims.is_empty(),
-        "the claims {} are prepared on this node (below {DRIVER}): delete their pods while \
+        "the claims {} are prepared on this node (below {DRA_DRIVER_DIR}): delete their pods while \
          boathook-dra runs, or use --force",
-        list_ids(&claims)
+        format_ids(&claims)
     );
     let mut steps = services::plan_removal(host)?;
-    let mut engines = Vec::new();
+    let mut engine_plans = Vec::new();
     for engine in Engine::ALL {
-        let record = InstallationRecord::load(host, &host.record(engine))?;
-        if record.is_none() && !also.contains(&engine) {
+        let record = InstallationRecord::load(host, &host.record_path(engine))?;
+        if record.is_none() && !named_engines.contains(&engine) {
             continue;
         }
         if !force
@@ -77,76 +78,88 @@ pub fn plan(host: &Host, also: &[Engine], force: bool) -> Result<Removal> {
                 path.display()
             );
         }
-        let now = engine.read(host, record.as_ref())?;
-        let plan = engine.plan_undo(&now, record.as_ref());
-        steps.extend(discard_scratch_files(host, record.as_ref())?);
+        let snapshot = engine.read(host, record.as_ref())?;
+        let plan = engine.plan_undo(&snapshot, record.as_ref());
+        steps.extend(plan_scratch_file_removal(host, record.as_ref())?);
         steps.extend(plan.changes.iter().cloned().map(Step::Change));
-        steps.extend(remove_file(host, &host.record(engine))?);
-        engines.push(plan);
+        steps.extend(plan_file_removal(host, &host.record_path(engine))?);
+        engine_plans.push(plan);
     }
     let manifest = Manifest::load(host)?.unwrap_or_default();
-    let mut kept = Vec::new();
-    let mut gone: BTreeSet<PathBuf> = removed_paths(&engines).map(Path::to_path_buf).collect();
-    gone.extend(steps.iter().map(|step| step.path().to_path_buf()));
+    let mut kept_files = Vec::new();
+    let mut removed_paths: BTreeSet<PathBuf> = find_removed_paths(&engine_plans)
+        .map(Path::to_path_buf)
+        .collect();
+    removed_paths.extend(steps.iter().map(|step| step.path().to_path_buf()));
     let config = &host.directories().config();
     // An installation that was killed while it wrote the configuration leaves a scratch file.
-    steps.extend(remove_file(host, &scratch_path(config))?);
-    gone.insert(scratch_path(config));
+    steps.extend(plan_file_removal(host, &scratch_path(config))?);
+    removed_paths.insert(scratch_path(config));
     if let (Some(_), Some(text)) = (&manifest.config, host.read(config)?) {
         if manifest.has_written(&text) {
-            steps.extend(remove_file(host, config)?);
-            gone.insert(config.to_path_buf());
+            steps.extend(plan_file_removal(host, config)?);
+            removed_paths.insert(config.to_path_buf());
         } else {
-            kept.push(format!("{}: it was edited", config.display()));
+            kept_files.push(format!("{}: it was edited", config.display()));
         }
     }
     for path in specifications::find_specifications(host)? {
-        steps.extend(remove_file(host, &path)?);
+        steps.extend(plan_file_removal(host, &path)?);
     }
     for link in &manifest.links {
         // An installation that was killed while it made the link leaves a temporary link.
         let name = unfinished_name(link.file_name().unwrap_or_default());
-        let half = link.with_file_name(name);
-        let before = host.read_link(&half)?;
-        let half = before.is_some().then_some(Step::SetLink {
-            link: half,
-            before,
-            after: None,
+        let temporary_link = link.with_file_name(name);
+        let old_target = host.read_link(&temporary_link)?;
+        let temporary_step = old_target.is_some().then_some(Step::SetLink {
+            link: temporary_link,
+            old_target,
+            new_target: None,
         });
-        for step in remove_link(host, link)?.into_iter().chain(half) {
-            gone.insert(step.path().to_path_buf());
+        for step in plan_link_removal(host, link)?
+            .into_iter()
+            .chain(temporary_step)
+        {
+            removed_paths.insert(step.path().to_path_buf());
             steps.push(step);
         }
     }
     for link in &manifest.compatibility_links {
-        let unfinished = link.with_file_name(unfinished_name(link.file_name().unwrap_or_default()));
-        for path in [link, &unfinished] {
-            if let Some(step) = compatibility::remove_link(host, path)? {
-                gone.insert(path.clone());
+        let temporary_link =
+            link.with_file_name(unfinished_name(link.file_name().unwrap_or_default()));
+        for path in [link, &temporary_link] {
+            if let Some(step) = compatibility::plan_link_removal(host, path)? {
+                removed_paths.insert(path.clone());
                 steps.push(step);
             }
         }
     }
-    let made = list_made_directories(host, &manifest);
-    let (below, dirs): (Vec<_>, Vec<_>) = made
+    let made_dirs = list_made_directories(host, &manifest);
+    // The program directory and its ancestors are removed at the end.
+    let (other_dirs, programs_dirs): (Vec<_>, Vec<_>) = made_dirs
         .iter()
         .rev()
-        .partition(|dir| !host.programs().starts_with(dir));
+        .partition(|dir| !host.programs_dir().starts_with(dir));
     let own_classes = host.directories().own_classes();
-    let own = host.list(&own_classes)?;
-    if !own.is_empty() {
-        let names: Vec<_> = own.iter().map(|file| file.to_string_lossy()).collect();
-        kept.push(format!(
+    let class_files = host.list(&own_classes)?;
+    if !class_files.is_empty() {
+        let names: Vec<_> = class_files
+            .iter()
+            .map(|file| file.to_string_lossy())
+            .collect();
+        kept_files.push(format!(
             "{}: it holds {}",
             own_classes.display(),
             names.join(", ")
         ));
     }
-    for dir in below {
+    for dir in other_dirs {
         let names = host.list(dir)?;
-        let others = names.iter().filter(|name| !gone.contains(&dir.join(name)));
-        if others.count() == 0 {
-            gone.insert(dir.clone());
+        let is_emptied = names
+            .iter()
+            .all(|name| removed_paths.contains(&dir.join(name)));
+        if is_emptied {
+            removed_paths.insert(dir.clone());
             let path = dir.clone();
             steps.extend(
                 host.exists(dir)
@@ -154,207 +167,226 @@ pub fn plan(host: &Host, also: &[Engine], force: bool) -> Result<Removal> {
             );
         }
     }
-    // These steps cannot be undone, but an installation needs nothing of what they remove. They
-    // come before the removal of the programs, without which undoing the earlier steps would be
-    // useless. `RUN` has the hook's log and other files that are kept until the next boot.
-    for dir in [RUN, DRIVER] {
-        steps.extend(discard_directory(host, Path::new(dir))?);
+    // The next steps cannot be undone, but an installation does not need the files that they
+    // remove. They come before the removal of the programs, without which undoing the earlier steps
+    // would be useless. `RUN_DIR` has the hook's log and other files that are kept until the next
+    // boot.
+    for dir in [RUN_DIR, DRA_DRIVER_DIR] {
+        steps.extend(plan_directory_removal(host, Path::new(dir))?);
     }
-    steps.extend(discard_leftovers(host)?);
-    let used_version = current_version(host)?;
-    if let Some(before) = used_version.clone() {
+    steps.extend(plan_leftover_removal(host)?);
+    let current_version = find_current_version(host)?;
+    if let Some(old_target) = current_version.clone() {
         steps.push(Step::SetLink {
-            link: host.current(),
-            before: Some(before),
-            after: None,
+            link: host.current_link(),
+            old_target: Some(old_target),
+            new_target: None,
         });
     }
-    let mut versions = installed_versions(host)?;
+    let mut versions = list_installed_versions(host)?;
     // The version in use is removed last, so that it survives most failures.
-    versions.sort_by_key(|name| used_version.as_deref() == Some(Path::new(name)));
+    versions.sort_by_key(|name| current_version.as_deref() == Some(Path::new(name)));
     steps.extend(versions.iter().map(|name| Step::Discard {
-        path: host.version(name),
+        path: host.version_dir(name),
     }));
-    let foreign = find_foreign_names(host, &versions)?;
-    if !foreign.is_empty() {
-        kept.push(format!(
+    let foreign_names = list_foreign_names(host, &versions)?;
+    if !foreign_names.is_empty() {
+        kept_files.push(format!(
             "{}: it holds {}",
-            host.programs().display(),
-            foreign.join(", ")
+            host.programs_dir().display(),
+            foreign_names.join(", ")
         ));
     }
-    let foreign_state = find_foreign_state(host)?;
+    let foreign_state = list_foreign_state_names(host)?;
     if foreign_state.is_empty() {
-        let last = find_last_directory(host, &dirs, foreign.is_empty())?;
-        steps.extend(last.map(|path| Step::Discard { path }));
+        let last_dir = find_last_directory(host, &programs_dirs, foreign_names.is_empty())?;
+        steps.extend(last_dir.map(|path| Step::Discard { path }));
     } else {
-        let state = host.state();
-        kept.push(format!(
+        let state_dir = host.state_dir();
+        kept_files.push(format!(
             "{}: it holds {}",
-            state.display(),
+            state_dir.display(),
             foreign_state.join(", ")
         ));
-        let given = host.directories().given_config();
-        steps.extend(remove_file(host, &given)?);
-        steps.extend(remove_file(host, &host.manifest())?);
+        let given_config = host.directories().given_config();
+        steps.extend(plan_file_removal(host, &given_config)?);
+        steps.extend(plan_file_removal(host, &host.manifest_path())?);
     }
     // This record is removed last, because the next run after a killed one needs it.
-    steps.extend(remove_file(host, Path::new(DIRECTORIES_PATH))?);
+    steps.extend(plan_file_removal(host, Path::new(DIRECTORIES_PATH))?);
     refuse_unwritable(host, &steps)?;
     Ok(Removal {
         steps,
-        stranded: in_use::find_docker_containers(host),
-        engines,
-        kept,
+        stranded_containers: in_use::find_docker_containers(host),
+        engine_plans,
+        kept_files,
     })
 }
 
-/// Returns the directories to remove if they are empty: those that the installation made, and
-/// Boathook's own, which a kubelet may have made earlier for a volume.
+/// Returns the directories that are removed if they are empty. These are the directories that the
+/// installation made, and Boathook's own ones, which a kubelet may have made earlier for a volume.
 fn list_made_directories(host: &Host, manifest: &Manifest) -> Vec<PathBuf> {
-    let mut made = manifest.made_dirs.clone();
+    let mut made_dirs = manifest.made_dirs.clone();
     let directories = host.directories();
     for dir in [
         directories.programs.clone(),
         directories.configuration.clone(),
         directories.own_classes(),
     ] {
-        if made.contains(&dir) || !host.is_dir(&dir) {
+        if made_dirs.contains(&dir) || !host.is_dir(&dir) {
             continue;
         }
-        // A mount point, such as a volume of this container, cannot be removed. Its device number
-        // differs from that of its parent.
-        let above = dir.parent().and_then(|above| host.stat(above));
-        let device = |stat: &FileStat| stat.st_dev;
-        if host.stat(&dir).as_ref().map(device) == above.as_ref().map(device) {
-            made.push(dir);
+        // A mount point, such as a volume of this container, cannot be removed. Its file system has
+        // another device number than that of its parent directory.
+        let parent_stat = dir.parent().and_then(|parent| host.stat(parent));
+        let device_number = |stat: &FileStat| stat.st_dev;
+        let dir_stat = host.stat(&dir);
+        if dir_stat.as_ref().map(device_number) == parent_stat.as_ref().map(device_number) {
+            made_dirs.push(dir);
         }
     }
     // Sorting puts each directory before its subdirectories.
-    made.sort();
-    made
+    made_dirs.sort();
+    made_dirs
 }
 
-/// Plans the removal of a directory with its content. If a file system is mounted in it, such as a
-/// volume of this container, or if it is on a read-only file system, only its removable entries
-/// are removed.
-fn discard_directory(host: &Host, dir: &Path) -> Result<Vec<Step>> {
+/// Plans the removal of a directory with its content. If the directory contains a mount point, such
+/// as a volume of this container, or is on a read-only file system, only its removable entries are
+/// removed.
+fn plan_directory_removal(host: &Host, dir: &Path) -> Result<Vec<Step>> {
     if !host.is_dir(dir) {
         return Ok(Vec::new());
     }
-    let place = host.entry(dir)?;
-    if can_be_removed(&place)? {
+    let entry = host.resolve_nofollow(dir)?;
+    if can_be_removed(&entry)? {
         return Ok(vec![Step::Discard { path: dir.into() }]);
     }
     let mut steps = Vec::new();
     for name in host.list(dir)? {
         let path = dir.join(name);
-        if can_be_removed(&host.entry(&path)?)? {
+        if can_be_removed(&host.resolve_nofollow(&path)?)? {
             steps.push(Step::Discard { path });
         }
     }
     Ok(steps)
 }
 
-/// Returns whether a file or directory can be removed with its content: its parent is writable,
-/// and nothing is mounted at it or below it.
-fn can_be_removed(place: &Place) -> Result<bool> {
-    Ok(place.check_writable().is_ok() && !place.contains_mount()?)
+/// Returns whether a file or directory can be removed with its content: its parent directory is
+/// writable, and the file or directory neither is nor contains a mount point.
+fn can_be_removed(entry: &HostEntry) -> Result<bool> {
+    Ok(entry.check_dir_writable().is_ok() && !entry.contains_mount()?)
 }
 
-/// Formats the first 16 ids, and how many others there are.
-fn list_ids(ids: &BTreeSet<String>) -> String {
-    const SHOWN: usize = 16;
-    let first: Vec<&str> = ids.iter().take(SHOWN).map(String::as_str).collect();
-    let more = match ids.len().saturating_sub(SHOWN) {
+/// Returns a text with the first 16 ids and the number of the other ones.
+fn format_ids(ids: &BTreeSet<String>) -> String {
+    const MAX_LISTED_IDS: usize = 16;
+    let listed_ids: Vec<&str> = ids
+        .iter()
+        .take(MAX_LISTED_IDS)
+        .map(String::as_str)
+        .collect();
+    let suffix = match ids.len().saturating_sub(MAX_LISTED_IDS) {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        count => format!(" and {count} more"),
     };
-    first.join(", ") + &more
+    listed_ids.join(", ") + &suffix
 }
 
 /// Returns the files and directories that the plans of the engines remove.
-fn removed_paths(engines: &[Plan]) -> impl Iterator<Item = &Path> {
-    let changes = engines.iter().flat_map(|plan| &plan.changes);
+fn find_removed_paths(engine_plans: &[Plan]) -> impl Iterator<Item = &Path> {
+    let changes = engine_plans.iter().flat_map(|plan| &plan.changes);
     changes
         .filter(|change| matches!(change, Change::Remove { .. } | Change::RemoveDir { .. }))
         .map(Change::path)
 }
 
-/// Returns the entries of the program directory that Boathook did not make.
-fn find_foreign_names(host: &Host, versions: &[String]) -> Result<Vec<String>> {
+/// Returns the names in the program directory that Boathook did not make.
+fn list_foreign_names(host: &Host, versions: &[String]) -> Result<Vec<String>> {
     let is_own = |name: &String| {
-        ["current", "state", LOCK].contains(&name.as_str())
+        ["current", "state", LOCK_DIR_NAME].contains(&name.as_str())
             || is_leftover(name)
             || versions.contains(name)
     };
     Ok(host
-        .list(host.programs())?
+        .list(host.programs_dir())?
         .iter()
         .map(|name| name.to_string_lossy().into_owned())
         .filter(|name| !is_own(name))
         .collect())
 }
 
-/// Returns the names in the directory with the records that Boathook did not make.
-fn find_foreign_state(host: &Host) -> Result<Vec<String>> {
-    let records = Engine::ALL.map(|engine| host.record(engine));
-    let own = [host.manifest(), host.directories().given_config()];
-    let own = records.into_iter().chain(own);
-    let own: Vec<PathBuf> = own.flat_map(|path| [scratch_path(&path), path]).collect();
-    let names = host.list(&host.state())?;
-    let foreign = names
+/// Returns the names in the state directory that Boathook did not make.
+fn list_foreign_state_names(host: &Host) -> Result<Vec<String>> {
+    let records = Engine::ALL.map(|engine| host.record_path(engine));
+    let own_paths: Vec<PathBuf> = records
+        .into_iter()
+        .chain([host.manifest_path(), host.directories().given_config()])
+        .flat_map(|path| [scratch_path(&path), path])
+        .collect();
+    let names = host.list(&host.state_dir())?;
+    let foreign_names = names
         .iter()
-        .filter(|name| !own.contains(&host.state().join(name)));
-    Ok(foreign
+        .filter(|name| !own_paths.contains(&host.state_dir().join(name)));
+    Ok(foreign_names
         .map(|name| name.to_string_lossy().into_owned())
         .collect())
 }
 
-/// Returns the directory whose removal is the last step: the outermost directory that the
-/// installation made and that has nothing else. If the program directory existed before or has
-/// other entries, this is the state directory.
-fn find_last_directory(host: &Host, made: &[&PathBuf], alone: bool) -> Result<Option<PathBuf>> {
+/// Returns the directory whose removal is the last step. This is the outermost directory of
+/// `made_dirs` that contains only files of the installation. `made_dirs` are the program directory
+/// and its ancestors, innermost first, as far as the installation made them. If the program
+/// directory existed before or `is_programs_dir_own` is not set, because it has files of others,
+/// the state directory is returned.
+fn find_last_directory(
+    host: &Host,
+    made_dirs: &[&PathBuf],
+    is_programs_dir_own: bool,
+) -> Result<Option<PathBuf>> {
     let mut outermost = None;
-    for dir in made.iter().filter(|_| alone) {
-        let inner = outermost.as_deref().unwrap_or(host.programs());
-        let alone = host.list(dir)?.iter().all(|name| {
-            dir.as_path() == host.programs() || Some(name.as_os_str()) == inner.file_name()
+    for dir in made_dirs.iter().filter(|_| is_programs_dir_own) {
+        let inner_dir = outermost.as_deref().unwrap_or(host.programs_dir());
+        let has_only_own_files = host.list(dir)?.iter().all(|name| {
+            dir.as_path() == host.programs_dir() || Some(name.as_os_str()) == inner_dir.file_name()
         });
-        if !alone || !can_be_removed(&host.entry(dir)?)? {
+        if !has_only_own_files || !can_be_removed(&host.resolve_nofollow(dir)?)? {
             break;
         }
         outermost = Some(dir.to_path_buf());
     }
-    let dir = outermost.unwrap_or_else(|| host.state());
+    let dir = outermost.unwrap_or_else(|| host.state_dir());
     Ok(host.exists(&dir).then_some(dir))
 }
 
 /// Plans the removal of the plugin's file with node labels. This step comes first, so that no pod
 /// is scheduled to a node that is losing its devices.
-pub fn remove_labels(host: &Host, file: &Path) -> Result<Option<Step>> {
-    remove_file(host, file)
+pub fn plan_label_removal(host: &Host, file: &Path) -> Result<Option<Step>> {
+    plan_file_removal(host, file)
 }
 
-fn remove_file(host: &Host, path: &Path) -> Result<Option<Step>> {
+/// Plans the removal of a file. A missing file needs no step.
+fn plan_file_removal(host: &Host, path: &Path) -> Result<Option<Step>> {
     let text = host.read(path)?;
-    Ok(Change::rewrite(path, text.as_deref(), None, MODE).map(Step::Change))
+    Ok(Change::rewrite(path, text.as_deref(), None, STATE_FILE_MODE).map(Step::Change))
 }
 
-/// Plans the removal of scratch files that a run left when it was killed while it wrote an
-/// engine's file.
-fn discard_scratch_files(host: &Host, record: Option<&InstallationRecord>) -> Result<Vec<Step>> {
+/// Plans the removal of the scratch files of an engine's files. A run that was killed while it
+/// wrote such a file leaves the scratch file.
+fn plan_scratch_file_removal(
+    host: &Host,
+    record: Option<&InstallationRecord>,
+) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
-    for path in record.iter().flat_map(|r| r.paths()) {
-        // If the engine's file is a link, its scratch file is beside the target of the link. If
-        // its directory does not exist, there is none.
-        let Ok(place) = host.place(path) else {
+    for path in record.iter().flat_map(|record| record.paths()) {
+        // If the engine's file is a link, its scratch file is beside the target of the link. If the
+        // directory of the file does not exist, there is no scratch file.
+        let Ok(entry) = host.resolve(path) else {
             continue;
         };
-        let scratch = scratch_place(&place);
-        let shown = scratch.shown();
-        if let (Some(_), Ok(relative)) = (scratch.stat()?, shown.strip_prefix(host.as_path())) {
-            let path = Path::new("/").join(relative);
+        let scratch = scratch_entry(&entry);
+        let path_with_root = scratch.display_path();
+        if let (Some(_), Ok(path)) = (scratch.stat()?, path_with_root.strip_prefix(host.as_path()))
+        {
+            let path = Path::new("/").join(path);
             steps.push(Step::Discard { path });
         }
     }

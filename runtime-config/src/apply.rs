@@ -1,4 +1,4 @@
-//! Makes the changes of a plan on the host. All decisions were made when the plan was computed.
+//! Applies the changes of a plan to the host. All decisions were made when the plan was computed.
 
 use std::io::{self, Write};
 use std::os::unix::fs::fchown;
@@ -8,7 +8,7 @@ use nix::fcntl::RenameFlags;
 
 use crate::change::Change;
 use crate::error::Error;
-use crate::host::{HostRoot, Place};
+use crate::host::{HostEntry, HostRoot};
 
 impl Change {
     /// Makes the change.
@@ -24,24 +24,24 @@ impl Change {
         if matches!(self, Self::RemoveDir { path } if !host.exists(path)) {
             return Ok(());
         }
-        // An administrator may have replaced an engine's file by a link, which is followed. A link at
-        // the path of a file that only Boathook writes is not followed.
-        let place = if is_own(self.path()) {
-            host.entry(self.path())?
+        // An administrator may have replaced an engine's file by a symbolic link, which is
+        // followed. A link at the path of a file that only Boathook writes is not followed.
+        let entry = if is_own_file(self.path()) {
+            host.resolve_nofollow(self.path())?
         } else {
-            host.place(self.path())?
+            host.resolve(self.path())?
         };
-        if !self.make(&place)? {
+        if !self.make_unsynced(&entry)? {
             return Ok(());
         }
-        place.sync().inspect_err(|_| {
+        entry.sync_dir().inspect_err(|_| {
             // A change that could not be flushed to disk is undone. A second failure is ignored,
             // because the first one is reported.
-            let _ = self.inverse().make(&place);
+            let _ = self.inverse().make_unsynced(&entry);
         })
     }
 
-    /// Undoes the change after [`Self::apply`].
+    /// Undoes a change that [`Self::apply`] has made.
     pub fn undo(&self, host: &HostRoot) -> Result<(), Error> {
         // `apply` does not remove a directory that is in use, so there is nothing to undo.
         if matches!(self, Self::RemoveDir { path } if host.exists(path)) {
@@ -50,80 +50,90 @@ impl Change {
         self.inverse().apply(host)
     }
 
-    /// Makes the change without flushing the directory to disk. Returns `false` if nothing was
-    /// changed, because a directory to remove is in use or missing.
-    fn make(&self, place: &Place) -> Result<bool, Error> {
+    /// Makes the change without flushing the directory to disk. Returns `false` if the change is
+    /// the removal of a directory that is in use or missing, so that nothing was changed.
+    fn make_unsynced(&self, entry: &HostEntry) -> Result<bool, Error> {
         match self {
-            // A directory that appeared after the plan was made belongs to somebody else. It
-            // must neither be recorded as made nor be removed later.
-            Self::MakeDir { .. } => place.make_dir().map(|()| true),
-            Self::RemoveDir { .. } => remove_dir(place),
+            // A directory that appeared after the plan was made belongs to somebody else, so this
+            // is an error. The record must not list such a directory, because an undo would remove
+            // it.
+            Self::MakeDir { .. } => entry.make_dir().map(|()| true),
+            Self::RemoveDir { .. } => remove_unused_dir(entry),
             Self::Write {
-                before,
-                after,
+                old_text,
+                new_text,
                 mode,
                 ..
-            } => write(place, before.as_deref(), after, *mode),
-            Self::Remove { before, .. } => {
-                check_text(place, Some(before))?;
-                place.remove_file()?;
+            } => write_file(entry, old_text.as_deref(), new_text, *mode),
+            Self::Remove { old_text, .. } => {
+                check_text(entry, Some(old_text))?;
+                entry.remove_file()?;
                 Ok(true)
             }
         }
     }
 }
 
-/// Returns whether only Boathook writes the file. Such a file is a drop-in or a record, and a name in
-/// its path contains `boathook`.
-fn is_own(path: &Path) -> bool {
+/// Returns whether only Boathook writes the file. Such a file is a drop-in or a record, and a
+/// component of its path contains `boathook`.
+fn is_own_file(path: &Path) -> bool {
     let mut names = path.iter().map(|name| name.to_string_lossy());
     names.any(|name| name.contains("boathook"))
 }
 
-fn check_text(place: &Place, text: Option<&str>) -> Result<(), Error> {
-    if place.read()?.as_deref() == text {
+/// Returns an error if the file does not have this text. For the text `None` the file must not
+/// exist.
+fn check_text(entry: &HostEntry, text: Option<&str>) -> Result<(), Error> {
+    if entry.read()?.as_deref() == text {
         return Ok(());
     }
     Err(Error::Other(format!(
         "{} changed after the plan was made; nothing was written to it, plan again",
-        place.shown().display()
+        entry.display_path().display()
     )))
 }
 
-fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<bool, Error> {
-    check_text(place, before)?;
-    let new = scratch_place(place);
-    new.remove_all()?;
-    let result = write_scratch_file(place, &new, after, mode)
-        .and_then(|()| check_text(place, before))
-        .and_then(|()| new.rename(place, RenameFlags::empty()));
+fn write_file(
+    entry: &HostEntry,
+    old_text: Option<&str>,
+    new_text: &str,
+    mode: u32,
+) -> Result<bool, Error> {
+    check_text(entry, old_text)?;
+    let scratch = scratch_entry(entry);
+    scratch.remove_all()?;
+    let result = write_scratch_file(entry, &scratch, new_text, mode)
+        .and_then(|()| check_text(entry, old_text))
+        .and_then(|()| scratch.rename(entry, RenameFlags::empty()));
     if result.is_err() {
         // A second failure is ignored, because the first one is reported.
-        let _ = new.remove_file();
+        let _ = scratch.remove_file();
     }
     result.map(|()| true)
 }
 
-/// Returns the path of the scratch file for the file at `at`. The new text is written to the scratch
-/// file, which is then renamed to `at`.
+/// Returns the path of the scratch file for the file `path`. The new text is written to the scratch
+/// file, which is then renamed to `path`.
 ///
-/// The scratch file is in the same directory. For a file in a `.d` directory it is in the directory
-/// above, because some engines (CRI-O) read every file in a `.d` directory, whatever its name.
-pub fn scratch_path(at: &Path) -> PathBuf {
-    let dir = at.parent().unwrap_or(at);
-    let dir = match dir.parent().filter(|_| is_drop_in_dir(dir)) {
-        Some(above) => above,
+/// The scratch file is in the directory of the file. If that is a `.d` directory, the scratch file
+/// is in its parent directory, because some engines (CRI-O) read every file in a `.d` directory,
+/// whatever its name.
+pub fn scratch_path(path: &Path) -> PathBuf {
+    let dir = path.parent().unwrap_or(path);
+    let scratch_dir = match dir.parent().filter(|_| is_drop_in_dir(dir)) {
+        Some(parent) => parent,
         None => dir,
     };
-    dir.join(scratch_name(at))
+    scratch_dir.join(scratch_name(path))
 }
 
-/// Returns the same as [`scratch_path`] for a path that is resolved already.
-pub fn scratch_place(place: &Place) -> Place {
-    let name = scratch_name(Path::new(place.name()));
-    match place.parent() {
+/// Returns the entry of the scratch file for the file `entry`. Its directory follows the same rule
+/// as in [`scratch_path`].
+pub fn scratch_entry(entry: &HostEntry) -> HostEntry {
+    let name = scratch_name(Path::new(entry.name()));
+    match entry.parent() {
         Some(dir) if is_drop_in_dir(Path::new(dir.name())) => dir.sibling(name),
-        _ => place.sibling(name),
+        _ => entry.sibling(name),
     }
 }
 
@@ -131,32 +141,40 @@ fn is_drop_in_dir(dir: &Path) -> bool {
     dir.extension().is_some_and(|extension| extension == "d")
 }
 
-fn scratch_name(at: &Path) -> String {
-    let name = at.file_name().unwrap_or_default().to_string_lossy();
+fn scratch_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     format!(".{name}.boathook-new")
 }
 
-/// Writes the text to a scratch file with the mode and owner of the file that
-/// it will replace.
-fn write_scratch_file(place: &Place, new: &Place, text: &str, mode: u32) -> Result<(), Error> {
-    let old = place.stat()?;
-    let mode = old.as_ref().map_or(mode, |stat| stat.st_mode & 0o7777);
-    new.create(mode, |file| {
+/// Writes the text to the scratch file, and sets the mode and owner of the file that it will
+/// replace. `new_mode` is the mode if there is no such file.
+fn write_scratch_file(
+    entry: &HostEntry,
+    scratch: &HostEntry,
+    text: &str,
+    new_mode: u32,
+) -> Result<(), Error> {
+    let old_stat = entry.stat()?;
+    let mode = old_stat
+        .as_ref()
+        .map_or(new_mode, |stat| stat.st_mode & 0o7777);
+    scratch.create_file(mode, |file| {
         file.write_all(text.as_bytes())?;
-        let Some(old) = &old else {
+        let Some(old_stat) = &old_stat else {
             return Ok(());
         };
-        let now = nix::sys::stat::fstat(&*file)?;
-        if (now.st_uid, now.st_gid) == (old.st_uid, old.st_gid) {
+        let scratch_stat = nix::sys::stat::fstat(&*file)?;
+        if (scratch_stat.st_uid, scratch_stat.st_gid) == (old_stat.st_uid, old_stat.st_gid) {
             return Ok(());
         }
-        fchown(&*file, Some(old.st_uid), Some(old.st_gid))
+        fchown(&*file, Some(old_stat.st_uid), Some(old_stat.st_gid))
     })
 }
 
-fn remove_dir(place: &Place) -> Result<bool, Error> {
+/// Removes an empty directory. Returns `false` if the directory is in use or missing.
+fn remove_unused_dir(entry: &HostEntry) -> Result<bool, Error> {
     use io::ErrorKind::{DirectoryNotEmpty, NotFound, ResourceBusy};
-    let Err(error) = place.remove_dir() else {
+    let Err(error) = entry.remove_dir() else {
         return Ok(true);
     };
     match error.kind() {

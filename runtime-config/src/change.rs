@@ -1,29 +1,29 @@
-//! One atomic change of the host's file system.
+//! An atomic change of one file or directory of the host.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use similar::TextDiff;
 
-/// A change of one file or directory. It is made completely or not at all.
+/// A change of one file or directory, which is made completely or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Make a directory with mode 0755.
     MakeDir { path: PathBuf },
-    /// Replace or create a file atomically, if its content is still `before`.
+    /// Replace or create a file atomically, if its content is still `old_text`.
     Write {
         path: PathBuf,
         /// The text that the file must have before the change. `None` means that the file must not
         /// exist.
-        before: Option<String>,
-        after: String,
+        old_text: Option<String>,
+        new_text: String,
         /// The mode of a new file. An existing file keeps its mode and owner.
         mode: u32,
     },
-    /// Remove a file, if its content is still `before`.
+    /// Remove a file, if its content is still `old_text`.
     Remove {
         path: PathBuf,
-        before: String,
+        old_text: String,
         /// The mode of the file, with which an undo creates it again.
         mode: u32,
     },
@@ -41,24 +41,31 @@ impl Change {
         }
     }
 
-    /// Returns the change of a file from the text `before` to `after`, where `None` means that the
-    /// file does not exist. Returns `None` if the texts are equal. `mode` is the mode of a new file.
+    /// Returns the change of a file from `old_text` to `new_text`. The text `None` means that the
+    /// file does not exist. Returns `None` if the texts are equal. `mode` is the mode of a new
+    /// file.
     pub fn rewrite(
         path: &Path,
-        before: Option<&str>,
-        after: Option<&str>,
+        old_text: Option<&str>,
+        new_text: Option<&str>,
         mode: u32,
     ) -> Option<Self> {
         let path = path.into();
-        let before = before.map(str::to_owned);
-        match (before, after) {
-            (before, Some(after)) if before.as_deref() != Some(after) => Some(Self::Write {
+        let old_text = old_text.map(str::to_owned);
+        match (old_text, new_text) {
+            (old_text, Some(new_text)) if old_text.as_deref() != Some(new_text) => {
+                Some(Self::Write {
+                    path,
+                    old_text,
+                    new_text: new_text.to_owned(),
+                    mode,
+                })
+            }
+            (Some(old_text), None) => Some(Self::Remove {
                 path,
-                before,
-                after: after.to_owned(),
+                old_text,
                 mode,
             }),
-            (Some(before), None) => Some(Self::Remove { path, before, mode }),
             _ => None,
         }
     }
@@ -71,29 +78,33 @@ impl Change {
             Self::RemoveDir { path } => Self::MakeDir { path },
             Self::Write {
                 path,
-                before: None,
-                after,
+                old_text: None,
+                new_text,
                 mode,
             } => Self::Remove {
                 path,
-                before: after,
+                old_text: new_text,
                 mode,
             },
             Self::Write {
                 path,
-                before: Some(before),
-                after,
+                old_text: Some(old_text),
+                new_text,
                 mode,
             } => Self::Write {
                 path,
-                before: Some(after),
-                after: before,
+                old_text: Some(new_text),
+                new_text: old_text,
                 mode,
             },
-            Self::Remove { path, before, mode } => Self::Write {
+            Self::Remove {
                 path,
-                before: None,
-                after: before,
+                old_text,
+                mode,
+            } => Self::Write {
+                path,
+                old_text: None,
+                new_text: old_text,
                 mode,
             },
         }
@@ -104,16 +115,18 @@ impl Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.path().display().to_string();
-        let (before, after) = match self {
+        let (old_text, new_text) = match self {
             Self::MakeDir { .. } => return writeln!(f, "mkdir {name}"),
             Self::RemoveDir { .. } => return writeln!(f, "rmdir {name}"),
-            Self::Write { before, after, .. } => (before.as_deref(), Some(after.as_str())),
-            Self::Remove { before, .. } => (Some(before.as_str()), None),
+            Self::Write {
+                old_text, new_text, ..
+            } => (old_text.as_deref(), Some(new_text.as_str())),
+            Self::Remove { old_text, .. } => (Some(old_text.as_str()), None),
         };
         let label = |text: Option<&str>| text.map_or("/dev/null", |_| &name).to_owned();
-        TextDiff::from_lines(before.unwrap_or_default(), after.unwrap_or_default())
+        TextDiff::from_lines(old_text.unwrap_or_default(), new_text.unwrap_or_default())
             .unified_diff()
-            .header(&label(before), &label(after))
+            .header(&label(old_text), &label(new_text))
             .fmt(f)
     }
 }
@@ -126,8 +139,8 @@ mod tests {
     fn a_change_reads_as_a_diff() {
         let change = Change::Write {
             path: "/etc/x.toml".into(),
-            before: Some("a = 1\n".into()),
-            after: "a = 1\nb = 2\n".into(),
+            old_text: Some("a = 1\n".into()),
+            new_text: "a = 1\nb = 2\n".into(),
             mode: 0o644,
         };
         let diff = "--- /etc/x.toml\n+++ /etc/x.toml\n@@ -1 +1,2 @@\n a = 1\n+b = 2\n";

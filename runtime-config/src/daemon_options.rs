@@ -1,93 +1,97 @@
-//! Finds the options with which a host starts an engine's daemon. They may be in the systemd unit, in
-//! the variables of the init script, or in the command line of a running process.
+//! Finds the options with which a host starts an engine's daemon. They may be in the systemd unit,
+//! in the variables of the init script, or in the command line of a running process.
 
 use std::path::{Path, PathBuf};
 
 use crate::host::HostRoot;
-use crate::processes::{find_processes, option_values};
+use crate::processes::{find_option_values, find_processes};
 use crate::unit;
 
-/// A daemon whose command line is searched.
+/// A daemon of an engine, with the files that may have its command line.
 #[derive(Debug)]
 pub(crate) struct Daemon {
+    /// The name of the daemon's program.
     pub(crate) program: &'static str,
     pub(crate) unit: &'static str,
     /// The script with which a host without systemd starts the daemon.
     pub(crate) init_script: &'static str,
     /// The files in which distributions set the variables of the init script.
     pub(crate) variable_files: &'static [&'static str],
-    /// The names of the option that names the configuration file, and the usual file. A daemon
-    /// with another configuration file is not the one that Boathook configures.
-    pub(crate) config: (&'static [&'static str], &'static str),
+    /// The names of the option that sets the configuration file.
+    pub(crate) config_options: &'static [&'static str],
+    /// The path of the usual configuration file. A daemon with another configuration file is not
+    /// the one that Boathook configures.
+    pub(crate) config_path: &'static str,
 }
 
 /// An option of a daemon, and where it is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DaemonOption {
     pub(crate) value: String,
-    /// The file or the process in which the option was found, for messages.
+    /// A description of the file or process that sets the option, for messages.
     pub(crate) source: String,
 }
 
 impl Daemon {
-    /// Returns the value of `option` from the first source that sets it for a daemon with the
-    /// usual configuration file: first unit or variable files, then processes of root. A file
-    /// that cannot be read counts as empty.
+    /// Returns the value of `option` for a daemon with the usual configuration file. The unit or
+    /// the variable files are searched first, and then the processes of root. A file that cannot be
+    /// read counts as empty.
     pub(crate) fn find_option(&self, host: &HostRoot, option: &str) -> Option<DaemonOption> {
-        self.find_option_beside(host, option, self.config.1)
+        self.find_option_with_config(host, option, self.config_path)
     }
 
     /// Returns the value of `option` as [`Self::find_option`] does, but for a daemon whose
-    /// configuration file is `config`.
-    pub(crate) fn find_option_beside(
+    /// configuration file is `config_path`.
+    pub(crate) fn find_option_with_config(
         &self,
         host: &HostRoot,
         option: &str,
-        config: &str,
+        config_path: &str,
     ) -> Option<DaemonOption> {
-        let lines = self.lines_of_files(host).into_iter();
-        lines
-            .chain(self.lines_of_processes(host))
+        let command_lines = self.read_command_lines(host).into_iter();
+        command_lines
+            .chain(self.find_process_command_lines(host))
             .find_map(|(source, words)| {
-                let mut configs = option_values(&words, self.config.0);
-                let value = option_values(&words, &[option]).last()?.to_owned();
-                configs
-                    .all(|other| other == config)
+                let mut paths = find_option_values(&words, self.config_options);
+                let value = find_option_values(&words, &[option]).last()?.to_owned();
+                paths
+                    .all(|path| path == config_path)
                     .then_some(DaemonOption { value, source })
             })
     }
 
-    /// Returns the configuration file of the daemon: that of the unit, or of the init script's
-    /// variables. On a host without them it is that of the processes of root, unless one of them
-    /// reads the usual file.
-    pub(crate) fn find_config_file(&self, host: &HostRoot) -> String {
-        let find_config_option = |(_, words): &(String, Vec<String>)| {
-            let file = option_values(words, self.config.0).last()?.to_owned();
-            file.starts_with('/').then_some(file)
+    /// Returns the path of the daemon's configuration file, as the unit or the variables of the
+    /// init script set it. On a host that has neither, the processes of root are searched. If one
+    /// of them reads the usual file, that file is returned.
+    pub(crate) fn find_config_path(&self, host: &HostRoot) -> String {
+        let find_configured_path = |(_, words): &(String, Vec<String>)| {
+            let path = find_option_values(words, self.config_options)
+                .last()?
+                .to_owned();
+            path.starts_with('/').then_some(path)
         };
-        let usual_file = || self.config.1.to_owned();
-        let file_in_unit = self
-            .lines_of_files(host)
+        let path_in_files = self
+            .read_command_lines(host)
             .iter()
-            .find_map(find_config_option);
-        if file_in_unit.is_some() || unit::exists(host, self.unit) {
-            return file_in_unit.unwrap_or_else(usual_file);
+            .find_map(find_configured_path);
+        if path_in_files.is_some() || unit::has_unit(host, self.unit) {
+            return path_in_files.unwrap_or_else(|| self.config_path.to_owned());
         }
-        let files_of_processes: Option<Vec<String>> = self
-            .lines_of_processes(host)
+        let paths_of_processes: Option<Vec<String>> = self
+            .find_process_command_lines(host)
             .iter()
-            .map(find_config_option)
+            .map(find_configured_path)
             .collect();
-        files_of_processes
-            .and_then(|files| files.into_iter().next())
-            .unwrap_or_else(usual_file)
+        paths_of_processes
+            .and_then(|paths| paths.into_iter().next())
+            .unwrap_or_else(|| self.config_path.to_owned())
     }
 
-    /// Returns the words of the command lines in the unit, or in the variables of the init script,
-    /// each with its file.
-    fn lines_of_files(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
-        let mut lines = unit::command_lines(host, self.unit);
-        if !unit::exists(host, self.unit) && host.exists(Path::new(self.init_script)) {
+    /// Returns the words of each command line in the unit, or in the variables of the init script,
+    /// with the path of the file.
+    fn read_command_lines(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
+        let mut lines = unit::find_command_lines(host, self.unit);
+        if !unit::has_unit(host, self.unit) && host.exists(Path::new(self.init_script)) {
             for file in self.variable_files {
                 let text = host.read(Path::new(file)).ok().flatten();
                 let variables = unit::parse_variables(&text.unwrap_or_default()).into_iter();
@@ -106,9 +110,9 @@ impl Daemon {
             .collect()
     }
 
-    /// Returns the arguments of the daemon's processes that root runs, each with a description of the
-    /// process for messages.
-    fn lines_of_processes(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
+    /// Returns the arguments of each process of the daemon that root runs, with a description of
+    /// the process for messages.
+    fn find_process_command_lines(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
         find_processes(host, |program| program == self.program)
             .into_iter()
             .filter(|process| process.uid == 0)

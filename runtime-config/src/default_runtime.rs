@@ -2,9 +2,9 @@
 //! requests.
 //!
 //! `boathook-runtime` calls runc, crun or youki unless config.toml names another program. An
-//! engine's default runtime may isolate containers better than these, for example by a virtual
-//! machine. Such isolation must not be lost: `boathook-runtime` calls the former default
-//! runtime, or the plan is refused.
+//! engine's default runtime may isolate containers better than these programs, for example by a
+//! virtual machine. Such isolation must not be lost. Therefore `boathook-runtime` calls the former
+//! default runtime, or planning fails.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::facts::{Engine, RUNTIMES};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
 
-/// The runtime of containers for which no runtime is named.
+/// The default runtime of an engine, which it uses for containers that name no runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DefaultRuntime {
     /// The runtime's name in the engine's configuration.
@@ -21,7 +21,7 @@ pub(crate) struct DefaultRuntime {
     pub(crate) kind: RuntimeKind,
 }
 
-/// The form in which an engine calls a runtime.
+/// The kind of a runtime, which is the way in which the engine calls it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuntimeKind {
     /// The engine calls a program with the command line of an OCI runtime. The value is an absolute
@@ -43,12 +43,12 @@ pub struct ReplacedRuntime {
 }
 
 impl DefaultRuntime {
-    /// Returns runc by its name. The engine searches it in its PATH, as `boathook-runtime` does.
-    pub(crate) fn runc() -> Self {
-        Self::program("runc", "runc")
+    /// Returns runc by its name. The engine searches runc in its PATH, as `boathook-runtime` does.
+    pub(crate) fn new_runc() -> Self {
+        Self::new_program("runc", "runc")
     }
 
-    pub(crate) fn program(name: &str, program: impl Into<PathBuf>) -> Self {
+    pub(crate) fn new_program(name: &str, program: impl Into<PathBuf>) -> Self {
         Self {
             name: name.to_owned(),
             kind: RuntimeKind::Program(program.into()),
@@ -62,55 +62,65 @@ impl DefaultRuntime {
         }
     }
 
-    /// Returns the runtime that `boathook-runtime` has to call so that containers are as isolated
-    /// as before. Returns `None` if the engine continues to call the program of its default
-    /// runtime by itself.
+    /// Returns the runtime that `boathook-runtime` has to call in place of this default runtime, so
+    /// that containers are as isolated as before. Returns `None` if the engine still calls the
+    /// program of its default runtime directly.
     ///
     /// # Errors
     /// Fails if `boathook-runtime` can call no program that isolates containers as the default
     /// runtime does.
-    pub(crate) fn replace(
+    pub(crate) fn plan_replacement(
         &self,
         engine: Engine,
-        base: &Snapshot,
+        snapshot: &Snapshot,
         options: &Options,
     ) -> Result<Option<ReplacedRuntime>, Error> {
         let program = match &self.kind {
             RuntimeKind::Other(description) => {
-                return Err(self.refuse(engine, description, None));
+                return Err(self.new_isolation_error(engine, description, None));
             }
             RuntimeKind::Program(program) => program,
         };
-        // A handler with a base specification calls the hook from there, so it keeps the
-        // program of the default handler.
-        if options.base_spec.is_some() && engine.has_base_spec() {
+        // With a base specification, containerd calls the hook from the specification. Therefore
+        // the handler keeps the program of the default handler.
+        if options.base_spec.is_some() && engine.supports_base_spec() {
             return Ok(None);
         }
-        let is_like_runc = is_like_runc(program);
-        let called = match &options.real_runtime {
-            Some(configured) if is_like_runc || is_same(program, configured) => {
+        let isolates_like_runc = isolates_like_runc(program);
+        let called_program = match &options.real_runtime {
+            Some(configured) if isolates_like_runc || is_same_program(program, configured) => {
                 Some(configured.as_path())
             }
             None if program == Path::new("runc") => None,
-            None if is_like_runc && base.find_program(program).is_some() => {
-                base.find_program(program)
+            None if isolates_like_runc && snapshot.find_program(program).is_some() => {
+                snapshot.find_program(program)
             }
-            _ => return Err(self.refuse(engine, &program.to_string_lossy(), Some(program))),
+            _ => {
+                let description = program.to_string_lossy();
+                return Err(self.new_isolation_error(engine, &description, Some(program)));
+            }
         };
         Ok(Some(ReplacedRuntime {
             name: self.name.clone(),
-            program: called.map(Path::to_path_buf),
+            program: called_program.map(Path::to_path_buf),
         }))
     }
 
-    fn refuse(&self, engine: Engine, description: &str, program: Option<&Path>) -> Error {
+    /// Returns the error that the default runtime cannot be replaced without a loss of isolation.
+    /// `program` is the runtime's program, if `boathook-runtime` could call it.
+    fn new_isolation_error(
+        &self,
+        engine: Engine,
+        description: &str,
+        program: Option<&Path>,
+    ) -> Error {
         let name = &self.name;
-        let shown = if description == name {
+        let runtime = if description == name {
             name.clone()
         } else {
             format!("{name} ({description})")
         };
-        let keep_advice = program.map(|program| {
+        let advice = program.map(|program| {
             let path = if program.is_absolute() {
                 program.display().to_string()
             } else {
@@ -122,25 +132,25 @@ impl DefaultRuntime {
             )
         });
         Error::Other(format!(
-            "{engine}: the default runtime is {shown}, and with --set-default containers would be \
+            "{engine}: the default runtime is {runtime}, and with --set-default containers would be \
              started by another runtime, which may isolate them less: leave --set-default out, and \
              name the runtime boathook for containers with devices; or make runc the default \
              runtime first{}",
-            keep_advice.unwrap_or_default()
+            advice.unwrap_or_default()
         ))
     }
 }
 
-/// Returns whether the program is runc, crun or youki by its name. These three isolate
+/// Returns whether the program is runc, crun or youki by its name. These three runtimes isolate
 /// containers in the same way, by namespaces and cgroups.
-fn is_like_runc(program: &Path) -> bool {
+fn isolates_like_runc(program: &Path) -> bool {
     let name = program.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| RUNTIMES.contains(&name))
 }
 
-/// Returns whether the engine's `program`, a path or a name, is the program `configured`. A
-/// name is compared with the last component of `configured`.
-fn is_same(program: &Path, configured: &Path) -> bool {
+/// Returns whether `program`, a path or a name in an engine's configuration, is the program at the
+/// path `configured`. A name is compared with the last component of the path.
+fn is_same_program(program: &Path, configured: &Path) -> bool {
     if program.is_absolute() {
         program == configured
     } else {
@@ -148,42 +158,48 @@ fn is_same(program: &Path, configured: &Path) -> bool {
     }
 }
 
-/// Refuses a default runtime that is set in the file `path` if the engine reads this file after
-/// Boathook's drop-in `own`. The engine would use the later setting.
-pub(crate) fn refuse_later(own: &Path, path: &Path, line: usize) -> Result<(), Error> {
-    if path.parent() == own.parent() && path > own {
+/// Returns an error if the engine reads the file `path`, which sets a default runtime, after
+/// Boathook's file `own_drop_in`. The engine would use the later setting.
+pub(crate) fn refuse_later_setting(
+    own_drop_in: &Path,
+    path: &Path,
+    line: usize,
+) -> Result<(), Error> {
+    if path.parent() == own_drop_in.parent() && path > own_drop_in {
         let problem = format!(
             "this default runtime has precedence over that of {}, which is read before: take it \
              out, or leave --set-default out",
-            own.display()
+            own_drop_in.display()
         );
         return Err(Error::new_at_line(path, line, problem));
     }
     Ok(())
 }
 
-/// Returns the one program that `boathook-runtime` has to call for the engines of all plans.
-/// `None` means the runc that `boathook-runtime` finds in its PATH.
+/// Returns the program that `boathook-runtime` has to call in place of the replaced default
+/// runtimes of all engines. `None` means the runc that `boathook-runtime` finds in its PATH.
 ///
 /// # Errors
 /// Fails if the engines need different programs, because `boathook-runtime` has one setting for
 /// all of them.
-pub fn common_runtime<'p>(
-    replaced: impl Iterator<Item = (Engine, &'p ReplacedRuntime)> + Clone,
+pub fn find_common_runtime<'p>(
+    replaced_runtimes: impl Iterator<Item = (Engine, &'p ReplacedRuntime)> + Clone,
 ) -> Result<Option<&'p Path>, Error> {
     let is_runc = |path: &Path| path.file_name() == Some("runc".as_ref());
-    let mut programs = replaced.clone();
-    let wanted = programs.find_map(|(_, replaced)| replaced.program.as_deref());
-    let all_agree = replaced
+    let common_program = replaced_runtimes
         .clone()
-        .all(|(_, runtime)| match runtime.program.as_deref() {
-            Some(program) => Some(program) == wanted,
-            None => wanted.is_none_or(is_runc),
-        });
-    if all_agree {
-        return Ok(wanted);
+        .find_map(|(_, runtime)| runtime.program.as_deref());
+    let is_common =
+        replaced_runtimes
+            .clone()
+            .all(|(_, runtime)| match runtime.program.as_deref() {
+                Some(program) => Some(program) == common_program,
+                None => common_program.is_none_or(is_runc),
+            });
+    if is_common {
+        return Ok(common_program);
     }
-    let programs: Vec<String> = replaced
+    let programs: Vec<String> = replaced_runtimes
         .map(|(engine, runtime)| {
             let program = runtime.program.as_deref().unwrap_or(Path::new("runc"));
             format!("{engine} {}", program.display())

@@ -17,18 +17,18 @@ use crate::options::Options;
 use crate::record::{InstallationRecord, RecordedFile};
 use crate::snapshot::Snapshot;
 
-pub(crate) use api::{Runtimes, socket_of_daemon};
+pub(crate) use api::{Runtimes, find_daemon_socket};
 
-const DAEMON_JSON: &str = "/etc/docker/daemon.json";
+const DAEMON_JSON_PATH: &str = "/etc/docker/daemon.json";
 
 /// The byte order mark, which some editors write at the beginning of a file and dockerd skips.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// The runtime that dockerd has without any configuration, as JSON.
-const BUILT_IN: &str = "\"runc\"";
+/// The default runtime of dockerd without any configuration, as a JSON string.
+const BUILT_IN_RUNTIME_JSON: &str = "\"runc\"";
 
-/// The file name of Boathook's runtime. A runtime in daemon.json is Boathook's if its program has this
-/// name.
+/// The file name of Boathook's runtime. A runtime in daemon.json is Boathook's if its program has
+/// this name.
 const RUNTIME_PROGRAM: &str = "boathook-runtime";
 
 /// The settings that decide what the default runtime is (dockerd(8)).
@@ -41,7 +41,7 @@ const RUNTIME_SETTINGS: [&str; 5] = [
 ];
 
 /// The names of the built-in runtime, which is containerd's shim of runc.
-const BUILT_IN_NAMES: [&str; 4] = [
+const BUILT_IN_RUNTIME_NAMES: [&str; 4] = [
     "",
     "runc",
     "io.containerd.runc.v2",
@@ -57,119 +57,127 @@ const DAEMON: Daemon = Daemon {
         "/etc/conf.d/docker",
         "/etc/sysconfig/docker",
     ],
-    config: (&["--config-file"], DAEMON_JSON),
+    config_options: &["--config-file"],
+    config_path: DAEMON_JSON_PATH,
 };
 
-const DEFAULT_OPTION: &str = "--default-runtime";
+const DEFAULT_RUNTIME_OPTION: &str = "--default-runtime";
 
 /// The program of Docker's snap.
-const SNAP: &str = "/snap/docker/current/bin/dockerd";
+const SNAP_PROGRAM_PATH: &str = "/snap/docker/current/bin/dockerd";
 
-pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
-    let file = DAEMON.find_config_file(host);
-    let option = DAEMON.find_option_beside(host, DEFAULT_OPTION, &file);
+/// Reads the daemon.json on which a plan for Docker depends into the snapshot.
+pub(crate) fn read_files(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
+    let config_path = DAEMON.find_config_path(host);
+    let option = DAEMON.find_option_with_config(host, DEFAULT_RUNTIME_OPTION, &config_path);
     snapshot.set_default_runtime_option(option);
-    snapshot.set_docker_config(PathBuf::from(&file));
-    snapshot.read(host, Path::new(&file)).map(drop)
+    snapshot.set_docker_config_path(PathBuf::from(&config_path));
+    snapshot.read(host, Path::new(&config_path)).map(drop)
 }
 
-/// Returns the daemon.json that dockerd reads: that of its option `--config-file`, or the usual
-/// one.
-pub fn find_docker_config(host: &HostRoot) -> PathBuf {
-    DAEMON.find_config_file(host).into()
+/// Returns the path of the daemon.json that dockerd reads. Its option `--config-file` may set a
+/// path other than the usual one.
+pub fn find_docker_config_path(host: &HostRoot) -> PathBuf {
+    DAEMON.find_config_path(host).into()
 }
 
-/// Returns the program of Docker's snap, if the host has no other Docker. The snap's confinement
-/// lets it execute no program of the host.
+/// Returns the program of Docker's snap, if the host has no other Docker. Because of its
+/// confinement the snap cannot execute programs of the host, so it cannot call Boathook.
 pub fn find_docker_snap(host: &HostRoot) -> Option<PathBuf> {
-    let mut others = PROGRAM_DIRECTORIES
+    let mut other_programs = PROGRAM_DIRECTORIES
         .iter()
         .map(|dir| Path::new(dir).join(DAEMON.program));
-    let snap = Path::new(SNAP);
-    (host.exists(snap) && !others.any(|other| host.exists(&other))).then(|| snap.to_owned())
+    let snap = Path::new(SNAP_PROGRAM_PATH);
+    (host.exists(snap) && !other_programs.any(|path| host.exists(&path))).then(|| snap.to_owned())
 }
 
-/// Returns the path of the snapshot's daemon.json.
-fn config_path(base: &Snapshot) -> &Path {
-    base.docker_config().unwrap_or(Path::new(DAEMON_JSON))
+/// Returns the path of the daemon.json in the snapshot.
+fn get_config_path(snapshot: &Snapshot) -> &Path {
+    snapshot
+        .docker_config_path()
+        .unwrap_or(Path::new(DAEMON_JSON_PATH))
 }
 
-/// Returns the runtime of containers for which no runtime is named.
+/// Returns the default runtime, which the engine uses for containers that name no runtime.
 ///
 /// # Errors
 /// Fails if dockerd has a default runtime on its command line, because dockerd does not start if
 /// daemon.json has one too. Also fails if dockerd may read a key of daemon.json differently from
 /// this function.
-pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> {
-    if let Some(DaemonOption { value, source }) = base.default_runtime_option() {
+pub(crate) fn find_default_runtime(snapshot: &Snapshot) -> Result<DefaultRuntime, Error> {
+    if let Some(DaemonOption { value, source }) = snapshot.default_runtime_option() {
         return Err(Error::Other(format!(
-            "docker: dockerd has {DEFAULT_OPTION}={value} in {source}, and does not start if \
+            "docker: dockerd has {DEFAULT_RUNTIME_OPTION}={value} in {source}, and does not start if \
              {} has a default runtime too: take the option out and restart docker, or leave \
              --set-default out",
-            config_path(base).display()
+            get_config_path(snapshot).display()
         )));
     }
-    let path = config_path(base);
-    let (_, text) = config_text(base);
+    let path = get_config_path(snapshot);
+    let (_, text) = get_config_text(snapshot);
     json_text::check_object(path, text)?;
     key_case::check_json(path, text, &RUNTIME_SETTINGS)?;
-    let json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
-    let name = json["default-runtime"].as_str().unwrap_or_default();
-    let entry = &json["runtimes"][name];
+    let daemon_json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let name = daemon_json["default-runtime"].as_str().unwrap_or_default();
+    let entry = &daemon_json["runtimes"][name];
     if entry.is_null() {
-        return Ok(if BUILT_IN_NAMES.contains(&name) {
-            DefaultRuntime::runc()
+        return Ok(if BUILT_IN_RUNTIME_NAMES.contains(&name) {
+            DefaultRuntime::new_runc()
         } else {
             DefaultRuntime::new_other(name, "a runtime that daemon.json does not describe")
         });
     }
-    let string = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    let (program, shim) = (string(&entry["path"]), string(&entry["runtimeType"]));
-    let shim_program = string(&entry["options"]["BinaryName"]);
+    let to_string = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let (program, shim) = (to_string(&entry["path"]), to_string(&entry["runtimeType"]));
+    let shim_program = to_string(&entry["options"]["BinaryName"]);
     Ok(match (program.as_str(), shim.as_str()) {
-        (_, shim) if !BUILT_IN_NAMES.contains(&shim) => DefaultRuntime::new_other(name, shim),
+        (_, shim) if !BUILT_IN_RUNTIME_NAMES.contains(&shim) => {
+            DefaultRuntime::new_other(name, shim)
+        }
         ("", "") if name != "runc" => {
             DefaultRuntime::new_other(name, "an entry without path and runtimeType")
         }
-        ("", _) if shim_program.is_empty() => DefaultRuntime::program(name, "runc"),
-        ("", _) => DefaultRuntime::program(name, shim_program),
-        (program, _) => DefaultRuntime::program(name, program),
+        ("", _) if shim_program.is_empty() => DefaultRuntime::new_program(name, "runc"),
+        ("", _) => DefaultRuntime::new_program(name, shim_program),
+        (program, _) => DefaultRuntime::new_program(name, program),
     })
 }
 
+/// Returns the path and the new text of daemon.json, which an installation writes.
 pub(crate) fn plan_files(
-    base: &Snapshot,
+    snapshot: &Snapshot,
     options: &Options,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
-    let path = config_path(base);
-    let (mark, text) = config_text(base);
+    let path = get_config_path(snapshot);
+    let (mark, text) = get_config_text(snapshot);
     json_text::check_object(path, text)?;
     for name in options.names() {
         if json_text::find(text, &["runtimes", name]).is_some() {
-            let line = json_text::line_at(text, &["runtimes", name]);
-            return Err(Error::name_taken(path, line, name));
+            let line = json_text::find_line_of_value(text, &["runtimes", name]);
+            return Err(Error::new_name_conflict(path, line, name));
         }
     }
     let runtime = json_text::quote(&options.runtime.to_string_lossy());
-    let arguments = inherited_arguments(text, options);
+    let arguments = format_inherited_arguments(text, options);
     let entry = format!("{{ \"path\": {runtime}{arguments} }}");
     let mut text = text.to_owned();
     for name in options.names() {
-        text = with_runtime(path, &text, name, &entry)?;
+        text = add_runtime(path, &text, name, &entry)?;
     }
     if options.set_default {
-        let whole = json_text::find(&text, &[]).unwrap_or_default();
-        text = json_text::set(&text, whole, "default-runtime", &json_text::quote(HANDLER));
+        let top_object = json_text::find(&text, &[]).unwrap_or_default();
+        let value = json_text::quote(HANDLER);
+        text = json_text::set(&text, top_object, "default-runtime", &value);
     }
     json_text::check_object(path, &text)?;
     Ok(vec![(path.into(), mark.to_owned() + &text)])
 }
 
-/// Returns the arguments of the default runtime, which `boathook-runtime` gets if it replaces the
-/// default runtime.
-fn inherited_arguments(text: &str, options: &Options) -> String {
-    let default = json_text::find(text, &["default-runtime"]);
-    let name = default.and_then(|value| serde_json::from_str::<String>(&text[value]).ok());
+/// Returns the JSON text with the arguments of the present default runtime, which an entry for
+/// `boathook-runtime` needs if it replaces the default runtime. Otherwise the text is empty.
+fn format_inherited_arguments(text: &str, options: &Options) -> String {
+    let default_runtime = json_text::find(text, &["default-runtime"]);
+    let name = default_runtime.and_then(|value| serde_json::from_str::<String>(&text[value]).ok());
     let arguments = name
         .filter(|_| options.set_default)
         .and_then(|name| json_text::find(text, &["runtimes", &name, "runtimeArgs"]))
@@ -182,76 +190,88 @@ fn inherited_arguments(text: &str, options: &Options) -> String {
     arguments.map_or_else(String::new, |list| format!(", \"runtimeArgs\": {list}"))
 }
 
-/// Returns the byte order mark of daemon.json, or an empty text, and the JSON text after it. A blank
-/// file counts as an empty object, as for dockerd.
-fn config_text(base: &Snapshot) -> (&str, &str) {
-    let (mark, text) = split_mark(base.text(config_path(base)).unwrap_or_default());
+/// Returns the byte order mark of daemon.json, or an empty text, and the JSON text after it. A
+/// blank file counts as an empty object, as for dockerd.
+fn get_config_text(snapshot: &Snapshot) -> (&str, &str) {
+    let (mark, text) =
+        split_byte_order_mark(snapshot.text(get_config_path(snapshot)).unwrap_or_default());
     (mark, if text.trim().is_empty() { "{}\n" } else { text })
 }
 
 /// Splits a text into the byte order mark, or an empty text, and the rest.
-pub(crate) fn split_mark(text: &str) -> (&str, &str) {
+pub(crate) fn split_byte_order_mark(text: &str) -> (&str, &str) {
     let rest = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     text.split_at(text.len() - rest.len())
 }
 
 /// Returns whether two texts have the same JSON content. The formatting may differ.
-pub(crate) fn is_same(one: &str, other: &str) -> bool {
-    let value = |text| serde_json::from_str::<serde_json::Value>(split_mark(text).1).ok();
-    value(one).is_some_and(|one| Some(one) == value(other))
+pub(crate) fn has_same_json(text: &str, other_text: &str) -> bool {
+    let parse =
+        |text| serde_json::from_str::<serde_json::Value>(split_byte_order_mark(text).1).ok();
+    parse(text).is_some_and(|value| Some(value) == parse(other_text))
 }
 
-fn with_runtime(path: &Path, text: &str, name: &str, entry: &str) -> Result<String, Error> {
-    let whole = json_text::find(text, &[]).unwrap_or_default();
+/// Adds an entry for the runtime `name` to the daemon.json `text`. `entry` is a JSON object.
+fn add_runtime(path: &Path, text: &str, name: &str, entry: &str) -> Result<String, Error> {
+    let top_object = json_text::find(text, &[]).unwrap_or_default();
     let Some(runtimes) = json_text::find(text, &["runtimes"]) else {
         let object = format!("{{\n        {}: {entry}\n    }}", json_text::quote(name));
-        return Ok(json_text::set(text, whole, "runtimes", &object));
+        return Ok(json_text::set(text, top_object, "runtimes", &object));
     };
     if !text[runtimes.clone()].starts_with('{') {
-        let line = json_text::line_at(text, &["runtimes"]);
+        let line = json_text::find_line_of_value(text, &["runtimes"]);
         let problem = "\"runtimes\" is not an object; make it one, or take it out";
         return Err(Error::new_at_line(path, line, problem));
     }
     Ok(json_text::set(text, runtimes, name, entry))
 }
 
-/// Returns the path and the text of the daemon.json that makes a running dockerd drop Boathook's
-/// runtime at a reload. dockerd ignores absent keys at a reload, so the text has both `runtimes` and
-/// `default-runtime`. After the reload the file from `base`, without Boathook's parts, replaces it.
-pub(crate) fn release_file(base: &Snapshot) -> Result<(PathBuf, String), Error> {
-    let path = config_path(base);
-    let (mark, text) = config_text(base);
+/// Returns the path and the text of a daemon.json that makes a running dockerd drop Boathook's
+/// runtime at a reload. dockerd ignores absent keys at a reload, so the text has both `runtimes`
+/// and `default-runtime`. After the reload, the administrator's daemon.json replaces this one.
+pub(crate) fn plan_release_file(snapshot: &Snapshot) -> Result<(PathBuf, String), Error> {
+    let path = get_config_path(snapshot);
+    let (mark, text) = get_config_text(snapshot);
     json_text::check_object(path, text)?;
     let mut text = text.to_owned();
-    for (key, value) in [("runtimes", "{}"), ("default-runtime", BUILT_IN)] {
+    for (key, value) in [
+        ("runtimes", "{}"),
+        ("default-runtime", BUILT_IN_RUNTIME_JSON),
+    ] {
         if json_text::find(&text, &[key]).is_none() {
-            let whole = json_text::find(&text, &[]).unwrap_or_default();
-            text = json_text::set(&text, whole, key, value);
+            let top_object = json_text::find(&text, &[]).unwrap_or_default();
+            text = json_text::set(&text, top_object, key, value);
         }
     }
     Ok((path.into(), mark.to_owned() + &text))
 }
 
-/// Returns whether a running daemon has loaded Boathook's runtime as it is in the record.
+/// Returns whether a running daemon has loaded Boathook's runtimes as the recorded daemon.json
+/// describes them. `runtimes` are those of the daemon.
 pub(crate) fn is_loaded(runtimes: &Runtimes, record: &InstallationRecord) -> bool {
-    let text = record.files.first().and_then(|file| file.written.first());
-    let wanted: serde_json::Value = text
-        .and_then(|text| serde_json::from_str(split_mark(text).1).ok())
+    let text = record
+        .files
+        .first()
+        .and_then(|file| file.written_texts.first());
+    let recorded_json: serde_json::Value = text
+        .and_then(|text| serde_json::from_str(split_byte_order_mark(text).1).ok())
         .unwrap_or_default();
-    let default = wanted["default-runtime"].as_str() == Some(HANDLER);
-    let mut own = own_runtimes(&wanted).peekable();
-    own.peek().is_some()
-        && own.all(|(name, path)| {
-            let of_daemon = runtimes.path(name);
-            runtimes.is_listed(name) && of_daemon.is_none_or(|of_daemon| of_daemon == path)
+    let is_default = recorded_json["default-runtime"].as_str() == Some(HANDLER);
+    let mut own_runtimes = find_own_runtimes(&recorded_json).peekable();
+    own_runtimes.peek().is_some()
+        && own_runtimes.all(|(name, path)| {
+            let daemon_path = runtimes.get_path(name);
+            runtimes.is_listed(name) && daemon_path.is_none_or(|daemon_path| daemon_path == path)
         })
-        && runtimes.is_default() == default
+        && runtimes.is_boathook_default() == is_default
 }
 
 /// Returns the names of the runtimes in a daemon.json whose program is `boathook-runtime`, each
 /// with the program's path.
-pub(crate) fn own_runtimes(daemon: &serde_json::Value) -> impl Iterator<Item = (&str, &str)> {
-    let runtimes = daemon["runtimes"].as_object().into_iter().flatten();
+pub(crate) fn find_own_runtimes(
+    daemon_json: &serde_json::Value,
+) -> impl Iterator<Item = (&str, &str)> {
+    let runtimes = daemon_json["runtimes"].as_object().into_iter().flatten();
     runtimes.filter_map(|(name, entry)| {
         let path = entry["path"].as_str()?;
         Path::new(path)
@@ -261,24 +281,24 @@ pub(crate) fn own_runtimes(daemon: &serde_json::Value) -> impl Iterator<Item = (
 }
 
 /// Removes Boathook's entries from a daemon.json that somebody has changed since the
-/// installation, or that no record describes. The default runtime becomes that of the recorded
+/// installation, or that no record describes. The default runtime is reset to that of the recorded
 /// text from before the installation.
 ///
-/// JSON has no comments for marks. Therefore an object that becomes empty stays. Without a record
-/// the former default runtime is not known, and every entry that has no more than the path of
-/// `boathook-runtime` counts as Boathook's.
-pub(crate) fn strip(text: &str, recorded: Option<&RecordedFile>) -> String {
-    let (mark, text) = split_mark(text);
-    let before = recorded.and_then(|file| file.before.as_deref());
-    let (_, before) = split_mark(before.unwrap_or_default());
-    mark.to_owned() + &strip_object(text, before, recorded)
+/// JSON has no comments by which Boathook's objects could be recognized. Therefore an object that
+/// becomes empty is kept. Without a record the former default runtime is not known. Then every
+/// entry that has only the path of `boathook-runtime` is removed as Boathook's.
+pub(crate) fn remove_own_entries(text: &str, recorded_file: Option<&RecordedFile>) -> String {
+    let (mark, text) = split_byte_order_mark(text);
+    let old_text = recorded_file.and_then(|file| file.old_text.as_deref());
+    let (_, old_text) = split_byte_order_mark(old_text.unwrap_or_default());
+    mark.to_owned() + &remove_from_object(text, old_text, recorded_file)
 }
 
-fn strip_object(text: &str, before: &str, recorded: Option<&RecordedFile>) -> String {
-    if json_text::check_object(Path::new(DAEMON_JSON), text).is_err() {
+fn remove_from_object(text: &str, old_text: &str, recorded_file: Option<&RecordedFile>) -> String {
+    if json_text::check_object(Path::new(DAEMON_JSON_PATH), text).is_err() {
         return text.to_owned();
     }
-    let names = installed_names(text, before, recorded);
+    let names = find_installed_names(text, old_text, recorded_file);
     if names.is_empty() {
         return text.to_owned();
     }
@@ -288,38 +308,44 @@ fn strip_object(text: &str, before: &str, recorded: Option<&RecordedFile>) -> St
             text = json_text::remove(&text, runtimes, &name);
         }
     }
-    let default = json_text::find(&text, &["default-runtime"]);
-    let replaced = json_text::find(before, &["default-runtime"]).map(|value| &before[value]);
-    match (default, json_text::find(&text, &[])) {
-        (Some(value), Some(whole)) if text[value.clone()] == json_text::quote(HANDLER) => {
-            match replaced {
-                Some(replaced) => json_text::set(&text, whole, "default-runtime", replaced),
-                None => json_text::remove(&text, whole, "default-runtime"),
+    let default_runtime = json_text::find(&text, &["default-runtime"]);
+    let old_default = json_text::find(old_text, &["default-runtime"]).map(|value| &old_text[value]);
+    match (default_runtime, json_text::find(&text, &[])) {
+        (Some(value), Some(top_object)) if text[value.clone()] == json_text::quote(HANDLER) => {
+            match old_default {
+                Some(value) => json_text::set(&text, top_object, "default-runtime", value),
+                None => json_text::remove(&text, top_object, "default-runtime"),
             }
         }
         _ => text,
     }
 }
 
-/// Returns the names of the runtimes in `text` that an installation wrote.
-fn installed_names(text: &str, before: &str, recorded: Option<&RecordedFile>) -> Vec<String> {
+/// Returns the names of the runtimes in the daemon.json `text` that an installation wrote.
+/// `old_text` is the text from before the installation.
+fn find_installed_names(
+    text: &str,
+    old_text: &str,
+    recorded_file: Option<&RecordedFile>,
+) -> Vec<String> {
     let parse =
         |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap_or_default() };
-    let now = parse(text);
-    let is_installed = |name: &str| match recorded {
+    let daemon_json = parse(text);
+    let is_installed = |name: &str| match recorded_file {
         _ if name == HANDLER => true,
         Some(file) => {
-            let mut written = file.written.iter();
-            let writes = |text: &String| !parse(split_mark(text).1)["runtimes"][name].is_null();
-            parse(before)["runtimes"][name].is_null() && written.any(writes)
+            let has_runtime =
+                |text: &str| !parse(split_byte_order_mark(text).1)["runtimes"][name].is_null();
+            !has_runtime(old_text) && file.written_texts.iter().any(|text| has_runtime(text))
         }
         None => {
-            let entry = now["runtimes"][name].as_object();
+            let entry = daemon_json["runtimes"][name].as_object();
             entry.is_some_and(|entry| entry.len() == 1)
         }
     };
-    let own = own_runtimes(&now).map(|(name, _)| name);
-    own.filter(|name| is_installed(name))
+    find_own_runtimes(&daemon_json)
+        .map(|(name, _)| name)
+        .filter(|name| is_installed(name))
         .map(str::to_owned)
         .collect()
 }

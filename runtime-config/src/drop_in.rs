@@ -19,8 +19,8 @@ pub(crate) fn read_dir(
 ) -> Result<(), Error> {
     for name in host.list(dir)? {
         let path = dir.join(&name);
-        let hidden = name.as_encoded_bytes().starts_with(b".");
-        if hidden || !name.as_encoded_bytes().ends_with(suffix.as_bytes()) {
+        let is_hidden = name.as_encoded_bytes().starts_with(b".");
+        if is_hidden || !name.as_encoded_bytes().ends_with(suffix.as_bytes()) {
             continue;
         }
         if !host.is_dir(&path) {
@@ -30,16 +30,20 @@ pub(crate) fn read_dir(
     Ok(())
 }
 
-/// Returns the files of a snapshot in the order in which an engine reads them: the files of
-/// `mains` in their order, and then the files of the directory `dir` sorted by name.
-pub(crate) fn in_order(base: &Snapshot, mains: &[&str], dir: impl AsRef<Path>) -> Vec<PathBuf> {
-    let mains = mains
+/// Returns the files of a snapshot in the order in which an engine reads them: first `main_files`,
+/// and then the files in the drop-in directory `dir`, sorted by name. Missing files are left out.
+pub(crate) fn list_in_load_order(
+    snapshot: &Snapshot,
+    main_files: &[&str],
+    dir: impl AsRef<Path>,
+) -> Vec<PathBuf> {
+    let main_files = main_files
         .iter()
         .map(PathBuf::from)
-        .filter(|p| base.text(p).is_some());
-    let drop_ins = base
-        .present()
+        .filter(|path| snapshot.text(path).is_some());
+    let drop_ins = snapshot
+        .existing_files()
         .map(|(path, _)| path)
-        .filter(|p| p.parent() == Some(dir.as_ref()));
-    mains.chain(drop_ins.map(Path::to_path_buf)).collect()
+        .filter(|path| path.parent() == Some(dir.as_ref()));
+    main_files.chain(drop_ins.map(Path::to_path_buf)).collect()
 }

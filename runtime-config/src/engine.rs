@@ -24,94 +24,98 @@ enum ConfigFiles {
 impl Engine {
     fn config_files(self) -> ConfigFiles {
         match self {
-            Self::K3s => ConfigFiles::Containerd(&containerd::K3S),
-            Self::Rke2 => ConfigFiles::Containerd(&containerd::RKE2),
-            Self::K0s => ConfigFiles::Containerd(&containerd::K0S),
-            Self::Microk8s => ConfigFiles::Containerd(&containerd::MICROK8S),
-            Self::Containerd => ConfigFiles::Containerd(&containerd::PLAIN),
+            Self::K3s => ConfigFiles::Containerd(&containerd::K3S_LAYOUT),
+            Self::Rke2 => ConfigFiles::Containerd(&containerd::RKE2_LAYOUT),
+            Self::K0s => ConfigFiles::Containerd(&containerd::K0S_LAYOUT),
+            Self::Microk8s => ConfigFiles::Containerd(&containerd::MICROK8S_LAYOUT),
+            Self::Containerd => ConfigFiles::Containerd(&containerd::CONTAINERD_LAYOUT),
             Self::Crio => ConfigFiles::Crio,
             Self::Docker => ConfigFiles::Docker,
             Self::Podman => ConfigFiles::Podman,
         }
     }
 
-    /// Returns a file that proves that the engine is installed or running on this host: its program,
-    /// or the socket of its daemon. A configuration directory proves nothing, because it may be left
-    /// over from an engine that was removed.
+    /// Returns a file that proves that the engine is installed or running on this host: its
+    /// program, or the socket of its daemon. A configuration directory proves nothing, because it
+    /// may be left over from an engine that was removed.
     pub fn detect(self, host: &HostRoot) -> Option<PathBuf> {
         let facts = self.facts();
-        let dirs = PROGRAM_DIRECTORIES.iter().chain(facts.own_directories);
-        let programs = dirs.flat_map(|dir| facts.programs.iter().map(|p| Path::new(dir).join(p)));
-        // A socket path that two engines share does not identify either of them.
-        let others = Self::ALL.into_iter().filter(|other| *other != self);
-        let is_shared = others
+        let dirs = PROGRAM_DIRECTORIES.iter().chain(facts.extra_program_dirs);
+        let programs =
+            dirs.flat_map(|dir| facts.programs.iter().map(|name| Path::new(dir).join(name)));
+        // A socket path that two engines have in common does not identify either of them.
+        let other_engines = Self::ALL.into_iter().filter(|engine| *engine != self);
+        let is_socket_ambiguous = other_engines
             .map(Self::facts)
-            .any(|other| other.liveness == facts.liveness);
+            .any(|engine| engine.liveness == facts.liveness);
         let program = programs.into_iter().find(|path| host.exists(path));
         program.or_else(|| match facts.liveness {
-            Liveness::Socket(path) if !is_shared => {
+            Liveness::Socket(path) if !is_socket_ambiguous => {
                 Some(PathBuf::from(path)).filter(|path| host.exists(path))
             }
-            Liveness::DockerApi => docker::socket_of_daemon(host),
+            Liveness::DockerApi => docker::find_daemon_socket(host),
             Liveness::Socket(_) | Liveness::NoDaemon => None,
         })
     }
 
-    /// Reads every file that a plan for this engine depends on.
+    /// Reads all files on which a plan for this engine depends into a snapshot.
     ///
     /// # Errors
-    /// Fails if a file cannot be read. A file that does not parse is read; the plan reports it.
+    /// Fails if a file cannot be read. A file that does not parse is not an error here, because the
+    /// plan reports it.
     pub fn read(
         self,
         host: &HostRoot,
         record: Option<&InstallationRecord>,
     ) -> Result<Snapshot, Error> {
         let mut snapshot = Snapshot::default();
-        for path in record.iter().flat_map(|r| r.paths()) {
+        for path in record.iter().flat_map(|record| record.paths()) {
             snapshot.read(host, path)?;
         }
         for name in RUNTIMES {
-            snapshot.look_for_program(host, Path::new(name));
+            snapshot.search_program(host, Path::new(name));
         }
         match self.config_files() {
-            ConfigFiles::Containerd(layout) => containerd::read(layout, host, &mut snapshot)?,
-            ConfigFiles::Crio => crio::read(host, &mut snapshot)?,
-            ConfigFiles::Docker => docker::read(host, &mut snapshot)?,
-            ConfigFiles::Podman => podman::read(host, &mut snapshot)?,
+            ConfigFiles::Containerd(layout) => containerd::read_files(layout, host, &mut snapshot)?,
+            ConfigFiles::Crio => crio::read_files(host, &mut snapshot)?,
+            ConfigFiles::Docker => docker::read_files(host, &mut snapshot)?,
+            ConfigFiles::Podman => podman::read_files(host, &mut snapshot)?,
         }
         Ok(snapshot)
     }
 
-    /// Returns the runtime of containers for which no runtime is named.
+    /// Returns the default runtime, which the engine uses for containers that name no runtime.
     ///
     /// # Errors
     /// Fails if a file does not parse, or if a setting or an option has precedence over the file
     /// in which Boathook sets the default runtime.
-    pub(crate) fn default_runtime(self, base: &Snapshot) -> Result<DefaultRuntime, Error> {
+    pub(crate) fn find_default_runtime(self, snapshot: &Snapshot) -> Result<DefaultRuntime, Error> {
         match self.config_files() {
-            ConfigFiles::Containerd(layout) => containerd::default_runtime(layout, base),
-            ConfigFiles::Crio => crio::default_runtime(base),
-            ConfigFiles::Docker => docker::default_runtime(base),
-            ConfigFiles::Podman => podman::default_runtime(base),
+            ConfigFiles::Containerd(layout) => containerd::find_default_runtime(layout, snapshot),
+            ConfigFiles::Crio => crio::find_default_runtime(snapshot),
+            ConfigFiles::Docker => docker::find_default_runtime(snapshot),
+            ConfigFiles::Podman => podman::find_default_runtime(snapshot),
         }
     }
 
-    /// Returns whether [`Options::base_spec`] applies to this engine.
-    pub(crate) fn has_base_spec(self) -> bool {
+    /// Returns whether the engine's configuration can have a base OCI specification
+    /// ([`Options::base_spec`]).
+    pub(crate) fn supports_base_spec(self) -> bool {
         matches!(self.config_files(), ConfigFiles::Containerd(_))
     }
 
-    /// Returns the desired files of the engine, in the order in which they are written.
+    /// Returns the files that an installation writes for this engine, each as its path and text, in
+    /// the order in which they are written.
     pub(crate) fn plan_files(
         self,
-        base: &Snapshot,
+        snapshot: &Snapshot,
         options: &Options,
     ) -> Result<Vec<(PathBuf, String)>, Error> {
         match self.config_files() {
-            ConfigFiles::Containerd(layout) => containerd::plan_files(layout, base, options),
-            ConfigFiles::Crio => crio::plan_files(base, options),
-            ConfigFiles::Docker => docker::plan_files(base, options),
-            ConfigFiles::Podman => podman::plan_files(base, options),
+            ConfigFiles::Containerd(layout) => containerd::plan_files(layout, snapshot, options),
+            ConfigFiles::Crio => crio::plan_files(snapshot, options),
+            ConfigFiles::Docker => docker::plan_files(snapshot, options),
+            ConfigFiles::Podman => podman::plan_files(snapshot, options),
         }
     }
 }
@@ -129,10 +133,10 @@ impl FromStr for Engine {
         let name = if name == "cri-o" { "crio" } else { name };
         Self::ALL
             .into_iter()
-            .find(|e| e.name() == name)
+            .find(|engine| engine.name() == name)
             .ok_or_else(|| {
-                let known = Self::ALL.map(Self::name).join(", ");
-                Error::Other(format!("unknown engine \"{name}\"; one of {known}"))
+                let known_names = Self::ALL.map(Self::name).join(", ");
+                Error::Other(format!("unknown engine \"{name}\"; one of {known_names}"))
             })
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 /// file, the line if it is known, and what the administrator can do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused an operation on a file.
-    #[error("cannot {action} {path}: {cause}{}", advice(cause))]
+    /// A system call on a file failed.
+    #[error("cannot {action} {path}: {cause}{}", format_advice(cause))]
     Io {
         /// The operation, as a verb: "read", "write", "rename".
         action: &'static str,
@@ -18,7 +18,8 @@ pub enum Error {
         /// source, which would be printed a second time.
         cause: io::Error,
     },
-    /// A line of a configuration file prevents the change. The file is not changed.
+    /// The change is not possible because of a line in a configuration file. The file is not
+    /// changed.
     #[error("{path}:{line}: {problem}")]
     Line {
         path: PathBuf,
@@ -27,7 +28,8 @@ pub enum Error {
         /// The problem, and what to do about it.
         problem: String,
     },
-    /// containerd's CRI plugin is disabled, so this containerd runs no Kubernetes pods.
+    /// The configuration disables containerd's CRI plugin, so this containerd runs no Kubernetes
+    /// pods.
     #[error(
         "{path}:{line}: the CRI plugin is disabled, so no pod runs on this containerd; \
          remove it from disabled_plugins, or leave this engine out"
@@ -49,7 +51,7 @@ impl Error {
         }
     }
 
-    /// Returns the kind of the system call's error. Returns `None` for an error of another cause.
+    /// Returns the kind of the I/O error. Returns `None` for an error with another cause.
     pub fn kind(&self) -> Option<io::ErrorKind> {
         match self {
             Self::Io { cause, .. } => Some(cause.kind()),
@@ -65,15 +67,15 @@ impl Error {
         }
     }
 
-    /// Returns the error for a file that does not parse.
-    pub(crate) fn syntax(path: &Path, line: usize, message: &str) -> Self {
+    /// Returns the error for a configuration file that does not parse.
+    pub(crate) fn new_syntax_error(path: &Path, line: usize, message: &str) -> Self {
         let advice = "repair the file (it was not changed) and try again";
         Self::new_at_line(path, line, format!("{message}; {advice}"))
     }
 
     /// Returns the error for a runtime that has one of Boathook's names, but was not installed by
     /// Boathook.
-    pub(crate) fn name_taken(path: &Path, line: usize, name: &str) -> Self {
+    pub(crate) fn new_name_conflict(path: &Path, line: usize, name: &str) -> Self {
         let problem = format!(
             "there is a runtime named \"{name}\" that this program did not install; remove or \
              rename it and try again"
@@ -81,7 +83,8 @@ impl Error {
         Self::new_at_line(path, line, problem)
     }
 
-    pub(crate) fn not_a_file(path: &Path) -> Self {
+    /// Returns the error for a path that is not that of a regular file.
+    pub(crate) fn new_not_regular_file(path: &Path) -> Self {
         Self::Other(format!(
             "{} is not a regular file; move it away and try again",
             path.display()
@@ -89,8 +92,9 @@ impl Error {
     }
 }
 
-/// Returns the advice for an error that installations often have, or an empty text.
-fn advice(error: &io::Error) -> &'static str {
+/// Returns what an administrator can do about an error that is frequent in installations. The text
+/// is empty for other errors.
+fn format_advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => "; mount the host's file system writable",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room and try again",

@@ -1,8 +1,8 @@
-//! The table of the supported engines: the paths of their programs and bundles, and the way in which
-//! they read their configurations.
+//! The table of the supported engines: the paths of their programs and bundles, and the way in
+//! which they read their configurations.
 //!
-//! To support another engine, add it to the enum. The compiler then reports the other places that
-//! have to be changed.
+//! To support another engine, add it to the enum [`Engine`]. The compiler then reports the other
+//! code that has to be changed.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub enum Engine {
 pub enum Reload {
     /// The engine reads its configuration at each start of a container.
     NotNeeded,
-    /// The units of this list that are running are restarted. Containers continue to run.
+    /// systemd restarts those of the units that are running. Containers continue to run.
     Restart(&'static [&'static str]),
     /// The unit is reloaded, which sends SIGHUP to the process in the pid file.
     Hangup {
@@ -53,19 +53,19 @@ pub enum Liveness {
     DockerApi,
 }
 
-/// The facts about one engine.
-pub struct Facts {
+/// The fixed properties of an engine: its name, paths, and ways to reload it.
+pub struct EngineFacts {
     /// The engine's name on the command line.
     pub name: &'static str,
-    /// The engine's programs. A host with the engine has at least one of them.
+    /// The names of the engine's programs. A host with the engine has at least one of them.
     pub programs: &'static [&'static str],
-    /// The directories, in addition to [`PROGRAM_DIRECTORIES`], that contain the programs.
-    pub own_directories: &'static [&'static str],
-    /// The default directories of the engine's bundles. `*` matches any one name.
+    /// Further directories that may contain the programs, in addition to [`PROGRAM_DIRECTORIES`].
+    pub extra_program_dirs: &'static [&'static str],
+    /// The default paths of the engine's bundles, as patterns. `*` matches any one component.
     pub bundles: &'static [&'static str],
     pub reload: Reload,
     /// A command that starts a container with devices. `None` means that a pod is needed.
-    pub example: Option<&'static str>,
+    pub example_command: Option<&'static str>,
     pub liveness: Liveness,
 }
 
@@ -74,18 +74,18 @@ pub const HANDLER: &str = "boathook";
 
 /// The pattern of the container annotations that containerd copies to the OCI specification.
 ///
-/// The pattern is written only to `container_annotations`. With `pod_annotations` the author of a
-/// pod could set the same annotations.
+/// The pattern is written only to the setting `container_annotations`. If it were in
+/// `pod_annotations`, the author of a pod could set these annotations.
 pub const ANNOTATIONS: &str = "devices.boathook.dev/*";
 
 /// The path of the hook after an installation. `current` is a link to the installed version, so
 /// the path stays the same at an upgrade.
 pub const INSTALLED_HOOK: &str = "/opt/boathook/current/bin/boathook-hook";
 
-/// The time that an engine gives the hook, in seconds. Without a limit a hook that hangs would
-/// block its container for ever. The time is longer than the preparation of devices may take
-/// (`[prepare]` of a class), and shorter than the 120 s that the kubelet gives a container's
-/// start.
+/// The time limit in seconds that engines set for the hook. Without a limit a hook that hangs would
+/// block its container for ever. The limit is longer than the preparation of devices may take
+/// (`[prepare]` of a class), and shorter than the kubelet's limit of 120 s for the start of a
+/// container.
 pub const HOOK_TIMEOUT: u32 = 110;
 
 /// The environment that engines set for the hook. It is not empty, because runc would replace an
@@ -109,7 +109,7 @@ pub const PROGRAM_DIRECTORIES: [&str; 8] = [
 pub fn program_directories() -> impl Iterator<Item = &'static str> {
     let own = Engine::ALL
         .iter()
-        .flat_map(|engine| engine.facts().own_directories);
+        .flat_map(|engine| engine.facts().extra_program_dirs);
     PROGRAM_DIRECTORIES.iter().chain(own).copied()
 }
 
@@ -129,89 +129,89 @@ impl Engine {
         Self::Podman,
     ];
 
-    pub const fn facts(self) -> &'static Facts {
+    pub const fn facts(self) -> &'static EngineFacts {
         match self {
-            Self::K3s => &Facts {
+            Self::K3s => &EngineFacts {
                 name: "k3s",
                 programs: &["k3s"],
-                own_directories: &["/var/lib/rancher/k3s/data/current/bin"],
+                extra_program_dirs: &["/var/lib/rancher/k3s/data/current/bin"],
                 bundles: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Restart(&["k3s.service", "k3s-agent.service"]),
-                example: None,
+                example_command: None,
                 liveness: Liveness::Socket("/run/k3s/containerd/containerd.sock"),
             },
-            Self::Rke2 => &Facts {
+            Self::Rke2 => &EngineFacts {
                 name: "rke2",
                 programs: &["rke2"],
-                own_directories: &["/opt/rke2/bin", "/var/lib/rancher/rke2/bin"],
+                extra_program_dirs: &["/opt/rke2/bin", "/var/lib/rancher/rke2/bin"],
                 bundles: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Restart(&["rke2-server.service", "rke2-agent.service"]),
-                example: None,
+                example_command: None,
                 liveness: Liveness::Socket("/run/k3s/containerd/containerd.sock"),
             },
-            Self::K0s => &Facts {
+            Self::K0s => &EngineFacts {
                 name: "k0s",
                 programs: &["k0s"],
-                own_directories: &["/var/lib/k0s/bin"],
+                extra_program_dirs: &["/var/lib/k0s/bin"],
                 bundles: &["/run/k0s/containerd/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Restart(&["k0sworker.service", "k0scontroller.service"]),
-                example: None,
+                example_command: None,
                 liveness: Liveness::Socket("/run/k0s/containerd.sock"),
             },
-            Self::Microk8s => &Facts {
+            Self::Microk8s => &EngineFacts {
                 name: "microk8s",
                 programs: &["microk8s"],
-                own_directories: &[],
+                extra_program_dirs: &[],
                 bundles: &[
                     "/var/snap/microk8s/common/run/containerd/io.containerd.runtime.v2.task/*/*",
                 ],
                 reload: Reload::Restart(&["snap.microk8s.daemon-containerd.service"]),
-                example: None,
+                example_command: None,
                 liveness: Liveness::Socket("/var/snap/microk8s/common/run/containerd.sock"),
             },
-            Self::Containerd => &Facts {
+            Self::Containerd => &EngineFacts {
                 name: "containerd",
                 programs: &["containerd"],
-                own_directories: &[],
+                extra_program_dirs: &[],
                 bundles: &["/run/containerd/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Restart(&["containerd.service"]),
-                example: None,
+                example_command: None,
                 liveness: Liveness::Socket("/run/containerd/containerd.sock"),
             },
-            Self::Crio => &Facts {
+            Self::Crio => &EngineFacts {
                 name: "crio",
                 programs: &["crio"],
-                own_directories: &[],
+                extra_program_dirs: &[],
                 bundles: &[
                     "/run/containers/storage/overlay-containers/*/userdata",
                     "/var/lib/containers/storage/overlay-containers/*/userdata",
                 ],
                 reload: Reload::Restart(&["crio.service"]),
-                example: None,
+                example_command: None,
                 liveness: Liveness::Socket("/run/crio/crio.sock"),
             },
-            Self::Docker => &Facts {
+            Self::Docker => &EngineFacts {
                 name: "docker",
                 programs: &["dockerd"],
-                own_directories: &[],
+                extra_program_dirs: &[],
                 bundles: &["/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Hangup {
                     unit: "docker.service",
                     pid_file: "/run/docker.pid",
                 },
-                example: Some("docker run --rm --runtime boathook -e VARIABLE=all IMAGE"),
+                example_command: Some("docker run --rm --runtime boathook -e VARIABLE=all IMAGE"),
                 liveness: Liveness::DockerApi,
             },
-            Self::Podman => &Facts {
+            Self::Podman => &EngineFacts {
                 name: "podman",
                 programs: &["podman"],
-                own_directories: &[],
+                extra_program_dirs: &[],
                 bundles: &[
                     "/run/containers/storage/overlay-containers/*/userdata",
                     "/var/lib/containers/storage/overlay-containers/*/userdata",
                 ],
                 reload: Reload::NotNeeded,
-                example: Some("podman run --rm -e VARIABLE=all IMAGE"),
+                example_command: Some("podman run --rm -e VARIABLE=all IMAGE"),
                 liveness: Liveness::NoDaemon,
             },
         }

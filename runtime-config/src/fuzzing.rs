@@ -8,14 +8,14 @@ use crate::options::Options;
 use crate::plan::Plan;
 use crate::snapshot::Snapshot;
 
-/// Plans an installation for an engine whose main configuration file has the text `text`, and
-/// checks that the result parses, that a second installation changes nothing, and that an undo,
-/// with and without a record, restores the text.
+/// Plans an installation for an engine whose main configuration file has the text `text`. Panics
+/// unless the result parses, a second installation changes nothing, and an undo, with and without a
+/// record, restores the text.
 pub fn install_and_undo(engine: Engine, text: &str) {
-    let mut original = Snapshot::default();
-    original.set(Path::new(main_file(engine)), Some(text.to_owned()));
-    // Text with Boathook's name looks like an earlier installation. It would be removed first, so
-    // the undo would not restore it.
+    let mut original_snapshot = Snapshot::default();
+    original_snapshot.set_text(Path::new(main_file_path(engine)), Some(text.to_owned()));
+    // A text with Boathook's name looks like an earlier installation. The plan would remove that
+    // text first, and the undo would not restore it.
     if text.contains("boathook") {
         return;
     }
@@ -28,13 +28,13 @@ pub fn install_and_undo(engine: Engine, text: &str) {
             more_names: Vec::new(),
             base_spec: None,
         };
-        let Ok(plan) = engine.plan_install(&original, None, &options) else {
+        let Ok(plan) = engine.plan_install(&original_snapshot, None, &options) else {
             continue;
         };
         let record = plan.record.as_ref();
-        let installed = apply_plan(&original, &plan);
-        for (path, text) in installed.present() {
-            let valid = match path.extension().and_then(|extension| extension.to_str()) {
+        let installed_snapshot = apply_plan(&original_snapshot, &plan);
+        for (path, text) in installed_snapshot.existing_files() {
+            let is_valid = match path.extension().and_then(|extension| extension.to_str()) {
                 Some("json") => {
                     serde_json::from_str::<serde_json::Value>(text.trim_start_matches('\u{feff}'))
                         .is_ok()
@@ -42,22 +42,32 @@ pub fn install_and_undo(engine: Engine, text: &str) {
                 Some("toml" | "conf") => toml_edit::Document::parse(text).is_ok(),
                 _ => true,
             };
-            assert!(valid, "{}: {text:?}", path.display());
+            assert!(is_valid, "{}: {text:?}", path.display());
         }
-        let again = engine.plan_install(&installed, record, &options);
-        assert!(again.unwrap_or_else(|error| panic!("{error}")).is_empty());
-        let undone = apply_plan(&installed, &engine.plan_undo(&installed, record));
-        assert_equal_files(&undone, &original);
-        // JSON has no comments for marks, so an undo without a record is not exact (see
-        // `docker::strip`).
+        let second_plan = engine.plan_install(&installed_snapshot, record, &options);
+        assert!(
+            second_plan
+                .unwrap_or_else(|error| panic!("{error}"))
+                .is_empty()
+        );
+        let undone_snapshot = apply_plan(
+            &installed_snapshot,
+            &engine.plan_undo(&installed_snapshot, record),
+        );
+        assert_equal_files(&undone_snapshot, &original_snapshot);
+        // In JSON, Boathook's parts have no marker comments, so an undo without a record is not
+        // exact (see `docker::remove_own_entries`).
         if engine != Engine::Docker {
-            let undone = apply_plan(&installed, &engine.plan_undo(&installed, None));
-            assert_equal_files(&undone, &original);
+            let undone_snapshot = apply_plan(
+                &installed_snapshot,
+                &engine.plan_undo(&installed_snapshot, None),
+            );
+            assert_equal_files(&undone_snapshot, &original_snapshot);
         }
     }
 }
 
-fn main_file(engine: Engine) -> &'static str {
+fn main_file_path(engine: Engine) -> &'static str {
     match engine {
         Engine::Containerd => "/etc/containerd/config.toml",
         Engine::Microk8s => "/var/snap/microk8s/current/args/containerd-template.toml",
@@ -70,22 +80,22 @@ fn main_file(engine: Engine) -> &'static str {
     }
 }
 
-fn apply_plan(files: &Snapshot, plan: &Plan) -> Snapshot {
-    let mut files = files.clone();
+fn apply_plan(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
+    let mut files = snapshot.clone();
     for change in &plan.changes {
         match change {
             Change::Write {
                 path,
-                before,
-                after,
+                old_text,
+                new_text,
                 ..
             } => {
-                assert_eq!(files.text(path), before.as_deref());
-                files.set(path, Some(after.clone()));
+                assert_eq!(files.text(path), old_text.as_deref());
+                files.set_text(path, Some(new_text.clone()));
             }
-            Change::Remove { path, before, .. } => {
-                assert_eq!(files.text(path), Some(before.as_str()));
-                files.set(path, None);
+            Change::Remove { path, old_text, .. } => {
+                assert_eq!(files.text(path), Some(old_text.as_str()));
+                files.set_text(path, None);
             }
             Change::MakeDir { .. } | Change::RemoveDir { .. } => {}
         }
@@ -93,7 +103,8 @@ fn apply_plan(files: &Snapshot, plan: &Plan) -> Snapshot {
     files
 }
 
-fn assert_equal_files(now: &Snapshot, then: &Snapshot) {
-    let (now, then): (Vec<_>, Vec<_>) = (now.present().collect(), then.present().collect());
-    assert_eq!(now, then);
+fn assert_equal_files(snapshot: &Snapshot, expected: &Snapshot) {
+    let files: Vec<_> = snapshot.existing_files().collect();
+    let expected_files: Vec<_> = expected.existing_files().collect();
+    assert_eq!(files, expected_files);
 }

@@ -1,24 +1,29 @@
-//! Checks JSON texts, and reports mistakes as errors of this crate. The crate [`json_text`] edits the
-//! texts.
+//! Checks the JSON texts of configuration files, and reports syntax errors as errors of this crate.
+//! The crate [`json_text`] edits the texts.
 
 use std::path::Path;
 
 pub(crate) use json_text::{find, members, quote, remove, set};
 
 use crate::error::Error;
-use crate::toml_text::line_of;
+use crate::toml_text::find_line_number;
 
+/// Returns an error unless the text of the file `path` is a JSON object.
 pub(crate) fn check_object(path: &Path, text: &str) -> Result<(), Error> {
     match serde_json::from_str::<serde_json::Value>(text) {
         Ok(value) if value.is_object() => Ok(()),
-        Ok(_) => Err(Error::syntax(path, 1, "not a JSON object")),
-        Err(e) => Err(Error::syntax(path, e.line().max(1), &e.to_string())),
+        Ok(_) => Err(Error::new_syntax_error(path, 1, "not a JSON object")),
+        Err(error) => Err(Error::new_syntax_error(
+            path,
+            error.line().max(1),
+            &error.to_string(),
+        )),
     }
 }
 
-/// Returns the number of the line at which the value under `keys` begins, counted from 1.
-pub(crate) fn line_at(text: &str, keys: &[&str]) -> usize {
-    line_of(text, find(text, keys).map_or(0, |value| value.start))
+/// Returns the number of the line, counted from 1, at which the value to which `keys` lead begins.
+pub(crate) fn find_line_of_value(text: &str, keys: &[&str]) -> usize {
+    find_line_number(text, find(text, keys).map_or(0, |value| value.start))
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! Refuses configuration files with keys whose case differs from that of the engine's documentation.
+//! Refuses configuration files with keys whose case differs from that of the engine's
+//! documentation.
 //!
 //! The engines' parsers ignore the case of keys: Go's encoding/json (Docker), BurntSushi/toml
 //! (podman, CRI-O) and go-toml (containerd; its version 1 accepts only some spellings). This crate
-//! compares keys exactly, so it would overlook a key in another case. Such a key could set a default
-//! runtime that isolates containers better than runc, and `--set-default` would lose that isolation.
-//! The same check finds two keys that differ only in case, because the parsers disagree about which
-//! of them counts.
+//! compares keys exactly, so it would overlook a key in another case. Such a key could set a
+//! default runtime that isolates containers better than runc, and `--set-default` would lose that
+//! isolation. The same check finds two keys that differ only in case, because the parsers disagree
+//! about which of the two has effect.
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,89 +15,97 @@ use toml_edit::{Document, Item, TableLike};
 
 use crate::error::Error;
 use crate::json_text;
-use crate::toml_text::line_of;
+use crate::toml_text::find_line_number;
 
 /// The wildcard for one key in the path of a setting, such as `runtimes.*.path`.
-const ANY: &str = "*";
+const ANY_KEY: &str = "*";
 
 /// A key that an engine may read differently from this crate: its case differs from the
 /// documentation, or the key occurs twice.
 struct UnclearKey {
-    found: String,
-    documented: &'static str,
-    /// The position in the text, in bytes.
+    found_key: String,
+    documented_key: &'static str,
+    /// The position of the key in the text, in bytes.
     offset: usize,
 }
 
 impl UnclearKey {
-    fn refuse(&self, path: &Path, text: &str) -> Error {
+    /// Returns the error for the file `path`, whose text has the key.
+    fn to_error(&self, path: &Path, text: &str) -> Error {
         let Self {
-            found, documented, ..
+            found_key,
+            documented_key,
+            ..
         } = self;
-        let problem = if found == documented {
-            format!("the key \"{found}\" is there twice: take one out")
+        let problem = if found_key == documented_key {
+            format!("the key \"{found_key}\" is there twice: take one out")
         } else {
-            format!("the engine may read the key \"{found}\" as \"{documented}\": write it so")
+            format!(
+                "the engine may read the key \"{found_key}\" as \"{documented_key}\": write it so"
+            )
         };
-        let line = line_of(text, self.offset);
+        let line = find_line_number(text, self.offset);
         Error::new_at_line(path, line, problem + ", or leave --set-default out")
     }
 }
 
-/// Refuses a TOML file with a key that equals one of `settings` only if case is ignored.
+/// Returns an error if a TOML file has a key that equals a key of `settings` only if case is
+/// ignored.
 pub(crate) fn check_toml(
     path: &Path,
     text: &str,
     doc: &Document<&str>,
     settings: &[&'static str],
 ) -> Result<(), Error> {
-    let unclear = settings
+    let unclear_key = settings
         .iter()
         .find_map(|setting| find_in_table(doc.as_item(), setting));
-    unclear.map_or(Ok(()), |key| Err(key.refuse(path, text)))
+    unclear_key.map_or(Ok(()), |key| Err(key.to_error(path, text)))
 }
 
-/// Refuses a JSON file with a key that equals one of `settings` only if case is ignored, or with
-/// a key of `settings` that occurs twice. Go's encoding/json merges objects under equal keys,
-/// and this crate reads only one of them.
+/// Returns an error if a JSON file has a key that equals a key of `settings` only if case is
+/// ignored, or if a key of `settings` occurs twice. Go's encoding/json merges the objects of equal
+/// keys, and this crate reads only one of the objects.
 pub(crate) fn check_json(path: &Path, text: &str, settings: &[&'static str]) -> Result<(), Error> {
-    let whole = json_text::find(text, &[]).unwrap_or_default();
-    let unclear = settings
+    let top_object = json_text::find(text, &[]).unwrap_or_default();
+    let unclear_key = settings
         .iter()
-        .find_map(|setting| find_in_object(text, whole.clone(), setting));
-    unclear.map_or(Ok(()), |key| Err(key.refuse(path, text)))
+        .find_map(|setting| find_in_object(text, top_object.clone(), setting));
+    unclear_key.map_or(Ok(()), |key| Err(key.to_error(path, text)))
 }
 
 fn find_in_table(item: &Item, setting: &'static str) -> Option<UnclearKey> {
-    let (documented, rest) = split_first_key(setting)?;
+    let (documented_key, inner_setting) = split_first_key(setting)?;
     let table: &dyn TableLike = item.as_table_like()?;
-    table.iter().find_map(|(found, inner)| {
-        if documented == ANY || found == documented {
-            return find_in_table(inner, rest);
+    table.iter().find_map(|(found_key, value)| {
+        if documented_key == ANY_KEY || found_key == documented_key {
+            return find_in_table(value, inner_setting);
         }
-        let span = table.get_key_value(found).and_then(|(key, _)| key.span());
-        is_same_ignoring_case(found, documented).then(|| UnclearKey {
-            found: found.to_owned(),
-            documented,
+        let span = table
+            .get_key_value(found_key)
+            .and_then(|(key, _)| key.span());
+        equals_ignoring_case(found_key, documented_key).then(|| UnclearKey {
+            found_key: found_key.to_owned(),
+            documented_key,
             offset: span.map_or(0, |span| span.start),
         })
     })
 }
 
 fn find_in_object(text: &str, object: Range<usize>, setting: &'static str) -> Option<UnclearKey> {
-    let (documented, rest) = split_first_key(setting)?;
-    let mut seen = false;
-    for (found, value) in json_text::members(text, object) {
-        let is_exact = found == documented;
-        if documented == ANY || is_exact && !seen {
-            seen = true;
-            if let Some(unclear) = find_in_object(text, value, rest) {
-                return Some(unclear);
+    let (documented_key, inner_setting) = split_first_key(setting)?;
+    let mut is_seen = false;
+    for (found_key, value) in json_text::members(text, object) {
+        let is_exact = found_key == documented_key;
+        if documented_key == ANY_KEY || is_exact && !is_seen {
+            is_seen = true;
+            if let Some(unclear_key) = find_in_object(text, value, inner_setting) {
+                return Some(unclear_key);
             }
-        } else if is_same_ignoring_case(&found, documented) {
+        } else if equals_ignoring_case(&found_key, documented_key) {
             return Some(UnclearKey {
-                found,
-                documented,
+                found_key,
+                documented_key,
                 offset: value.start,
             });
         }
@@ -107,13 +116,14 @@ fn find_in_object(text: &str, object: Range<usize>, setting: &'static str) -> Op
 /// Splits the path of a setting into its first key and the rest, which is empty after the last
 /// key. Returns `None` for an empty path.
 fn split_first_key(setting: &'static str) -> Option<(&'static str, &'static str)> {
-    let split = setting.split_once('.').unwrap_or((setting, ""));
-    (!setting.is_empty()).then_some(split)
+    let key_and_rest = setting.split_once('.').unwrap_or((setting, ""));
+    (!setting.is_empty()).then_some(key_and_rest)
 }
 
-/// Compares two keys as Go's `strings.EqualFold` does. The `documented` key is ASCII. Two
-/// characters outside of ASCII fold to ASCII letters: U+017F to `s` and U+212A to `k`.
-fn is_same_ignoring_case(found: &str, documented: &str) -> bool {
-    let found = found.replace('\u{17f}', "s").replace('\u{212a}', "k");
-    found.eq_ignore_ascii_case(documented)
+/// Compares two keys as Go's `strings.EqualFold` does. `documented_key` is ASCII. Two characters
+/// outside of ASCII equal ASCII letters if case is ignored: U+017F equals `s`, and U+212A equals
+/// `k`.
+fn equals_ignoring_case(found_key: &str, documented_key: &str) -> bool {
+    let ascii_key = found_key.replace('\u{17f}', "s").replace('\u{212a}', "k");
+    ascii_key.eq_ignore_ascii_case(documented_key)
 }

@@ -73,22 +73,22 @@ mod unit;
 mod versions;
 
 #[cfg(feature = "configure")]
-pub use apply::{scratch_path, scratch_place};
+pub use apply::{scratch_entry, scratch_path};
 #[cfg(feature = "configure")]
 pub use change::Change;
 #[cfg(feature = "configure")]
-pub use default_runtime::{ReplacedRuntime, common_runtime};
+pub use default_runtime::{ReplacedRuntime, find_common_runtime};
 #[cfg(feature = "configure")]
 #[cfg(feature = "configure")]
-pub use docker::{find_docker_config, find_docker_snap};
+pub use docker::{find_docker_config_path, find_docker_snap};
 #[cfg(feature = "configure")]
 pub use error::Error;
 pub use facts::{
-    ANNOTATIONS, Engine, Facts, HANDLER, HOOK_ENV, HOOK_TIMEOUT, INSTALLED_HOOK, Liveness,
+    ANNOTATIONS, Engine, EngineFacts, HANDLER, HOOK_ENV, HOOK_TIMEOUT, INSTALLED_HOOK, Liveness,
     PROGRAM_DIRECTORIES, RUNTIMES, Reload, program_directories,
 };
 #[cfg(feature = "configure")]
-pub use host::{HostRoot, Place};
+pub use host::{HostEntry, HostRoot};
 #[cfg(feature = "configure")]
 pub use options::Options;
 #[cfg(feature = "configure")]
@@ -101,8 +101,8 @@ pub use record::InstallationRecord;
 pub use snapshot::Snapshot;
 #[cfg(feature = "configure")]
 pub use state::{
-    LoadState, RuntimeUse, find_load_state, find_runtime_use, is_running, reload, run_systemctl,
-    wait,
+    LoadState, RuntimeUse, find_load_state, find_runtime_use, is_running, reload_engine,
+    run_systemctl, wait_for_reload,
 };
 pub use versions::{
     OtherVersion, PACKAGED_VERSION, RunningProgram, compare_versions, find_running_programs,

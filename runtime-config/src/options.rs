@@ -11,13 +11,13 @@ pub struct Options {
     pub hook: PathBuf,
     /// The absolute path of the wrapper, `boathook-runtime`, on the host.
     pub runtime: PathBuf,
-    /// More names for Boathook's runtime, such as those of a vendor's runtime. Each becomes a
-    /// runtime or handler of its own beside [`HANDLER`](crate::HANDLER).
+    /// Further names of Boathook's runtime, such as the name of a vendor's runtime. For each name
+    /// the engine gets a runtime or handler, beside [`HANDLER`].
     pub more_names: Vec<String>,
     /// Whether Boathook's handler becomes the engine's default, so that pods and containers
     /// that name no runtime use it too.
     pub set_default: bool,
-    /// The program that `boathook-runtime` calls, if config.toml names one.
+    /// The path of the program that `boathook-runtime` calls, if config.toml sets one.
     pub real_runtime: Option<PathBuf>,
     /// For containerd only: the text of an OCI specification (the output of `ctr oci spec`).
     /// The hook is added to it, and containerd uses it as `base_runtime_spec`. The handler then
@@ -26,9 +26,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns all names of Boathook's runtime, the usual one first.
+    /// Returns all names of Boathook's runtime, first the usual one ([`HANDLER`]).
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let more = self.more_names.iter().map(String::as_str);
-        std::iter::once(HANDLER).chain(more)
+        let more_names = self.more_names.iter().map(String::as_str);
+        std::iter::once(HANDLER).chain(more_names)
     }
 }

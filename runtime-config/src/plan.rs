@@ -1,5 +1,5 @@
-//! Plans how an installation changes the files of one engine, and how an undo restores them. A plan is
-//! a pure function of the files, the record of an earlier installation, and the options.
+//! Plans how an installation changes the files of one engine, and how an undo restores them. A plan
+//! is a pure function of the files, the record of an earlier installation, and the options.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::facts::Engine;
 use crate::options::Options;
 use crate::record::{InstallationRecord, RecordedFile};
 use crate::snapshot::Snapshot;
-use crate::toml_text::{self, OWN_STEM};
+use crate::toml_text::{self, OWN_FILE_STEM};
 
 /// The mode of a configuration file that an installation creates.
 const NEW_FILE_MODE: u32 = 0o644;
@@ -28,13 +28,14 @@ pub struct Plan {
     /// The record that an undo needs. It must be on disk before the first change, so that an
     /// interrupted installation can be undone. `None` means that the changes are an undo.
     pub record: Option<InstallationRecord>,
-    /// The default runtime that `boathook-runtime` replaces. `None` means that the default
-    /// runtime stays, or that the engine calls its program as before.
-    pub replaced: Option<ReplacedRuntime>,
+    /// The default runtime that `boathook-runtime` replaces. `None` means that the default runtime
+    /// is not changed, or that its program is called as before.
+    pub replaced_runtime: Option<ReplacedRuntime>,
 }
 
 impl Plan {
-    /// Returns whether the engine's files already are as the options require.
+    /// Returns whether the plan has no changes, because the engine's files already have the planned
+    /// texts.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
@@ -50,179 +51,212 @@ impl fmt::Display for Plan {
 }
 
 impl Engine {
-    /// Plans the changes that make the engine call the hook. After the plan was carried out, a
-    /// second plan with the same options has no changes.
+    /// Plans the changes that make the engine call the hook. After the plan was executed, a second
+    /// plan with the same options has no changes.
     ///
     /// # Errors
     /// Fails if a file does not parse, if another runtime has Boathook's name, or if the default
     /// runtime cannot be replaced without a loss of isolation.
     pub fn plan_install(
         self,
-        now: &Snapshot,
+        current: &Snapshot,
         record: Option<&InstallationRecord>,
         options: &Options,
     ) -> Result<Plan, Error> {
-        let base = remove_installation(now, record);
-        let wanted = self.plan_files(&base, options)?;
-        let replaced = if options.set_default {
-            self.default_runtime(&base)?.replace(self, &base, options)?
+        let original = remove_installation(current, record);
+        let files = self.plan_files(&original, options)?;
+        let replaced_runtime = if options.set_default {
+            self.find_default_runtime(&original)?
+                .plan_replacement(self, &original, options)?
         } else {
             None
         };
         let mut changes = Vec::new();
-        let mut next = InstallationRecord::new(self);
-        next.made_dirs = record.map(|r| r.made_dirs.clone()).unwrap_or_default();
-        for (path, text) in &wanted {
+        let mut new_record = InstallationRecord::new(self);
+        new_record.made_dirs = record
+            .map(|record| record.made_dirs.clone())
+            .unwrap_or_default();
+        for (path, text) in &files {
             // The administrator may have formatted daemon.json again after an earlier
             // installation. The same content in another format is not rewritten.
-            let text = match now.text(path) {
-                Some(current) if self == Self::Docker && docker::is_same(current, text) => current,
+            let text = match current.text(path) {
+                Some(current_text)
+                    if self == Self::Docker && docker::has_same_json(current_text, text) =>
+                {
+                    current_text
+                }
                 _ => text,
             };
-            for dir in now.missing_dirs(path) {
+            for dir in current.missing_dirs(path) {
                 let change = Change::MakeDir { path: dir.clone() };
                 if !changes.contains(&change) {
                     changes.push(change);
                 }
-                if !next.made_dirs.contains(dir) {
-                    next.made_dirs.push(dir.clone());
+                if !new_record.made_dirs.contains(dir) {
+                    new_record.made_dirs.push(dir.clone());
                 }
             }
-            changes.extend(rewrite(path, now.text(path), Some(text)));
-            next.files.push(RecordedFile {
+            changes.extend(rewrite(path, current.text(path), Some(text)));
+            new_record.files.push(RecordedFile {
                 path: path.clone(),
-                before: base.text(path).map(str::to_owned),
-                written: written_texts(path, text, now, record),
+                old_text: original.text(path).map(str::to_owned),
+                written_texts: collect_written_texts(path, text, current, record),
             });
         }
-        for file in record.iter().flat_map(|r| &r.files) {
-            if !wanted.iter().any(|(path, _)| *path == file.path) {
+        for file in record.iter().flat_map(|record| &record.files) {
+            if !files.iter().any(|(path, _)| *path == file.path) {
                 changes.extend(rewrite(
                     &file.path,
-                    now.text(&file.path),
-                    base.text(&file.path),
+                    current.text(&file.path),
+                    original.text(&file.path),
                 ));
             }
         }
         Ok(Plan {
             engine: self,
             changes,
-            record: Some(next),
-            replaced,
+            record: Some(new_record),
+            replaced_runtime,
         })
     }
 
-    /// Plans an intermediate change, before [`Engine::plan_undo`] restores the user's file, with
-    /// which the running engine drops Boathook's runtime at a reload. Returns `None` for all
-    /// engines except Docker: they need no intermediate change.
+    /// Plans an intermediate change after which the running engine drops Boathook's runtime at a
+    /// reload. It comes before the changes of [`Engine::plan_undo`]. Returns `None` for all engines
+    /// except Docker, because the others need no intermediate change.
     pub fn plan_release(
         self,
-        now: &Snapshot,
+        current: &Snapshot,
         record: Option<&InstallationRecord>,
     ) -> Result<Option<Plan>, Error> {
         if self != Self::Docker {
             return Ok(None);
         }
-        let base = remove_installation(now, record);
-        let (path, text) = docker::release_file(&base)?;
-        let mut next = record
+        let original = remove_installation(current, record);
+        let (path, text) = docker::plan_release_file(&original)?;
+        let mut new_record = record
             .cloned()
             .unwrap_or_else(|| InstallationRecord::new(self));
-        match next.files.iter_mut().find(|file| file.path == path) {
-            Some(file) => file.written.push(text.clone()),
-            None => next.files.push(RecordedFile {
-                before: base.text(&path).map(str::to_owned),
-                written: vec![text.clone()],
+        match new_record.files.iter_mut().find(|file| file.path == path) {
+            Some(file) => file.written_texts.push(text.clone()),
+            None => new_record.files.push(RecordedFile {
+                old_text: original.text(&path).map(str::to_owned),
+                written_texts: vec![text.clone()],
                 path: path.clone(),
             }),
         }
         Ok(Some(Plan {
             engine: self,
-            changes: rewrite(&path, now.text(&path), Some(&text))
+            changes: rewrite(&path, current.text(&path), Some(&text))
                 .into_iter()
                 .collect(),
-            record: Some(next),
-            replaced: None,
+            record: Some(new_record),
+            replaced_runtime: None,
         }))
     }
 
     /// Plans the changes that undo an installation. Without a record, Boathook's parts are found
-    /// by file names and marks.
-    pub fn plan_undo(self, now: &Snapshot, record: Option<&InstallationRecord>) -> Plan {
-        let base = remove_installation(now, record);
+    /// by file names and marker comments.
+    pub fn plan_undo(self, current: &Snapshot, record: Option<&InstallationRecord>) -> Plan {
+        let original = remove_installation(current, record);
         // The file that was written last is undone first, so that a reference is removed before
         // the file to which it refers.
-        let recorded = record.iter().flat_map(|r| r.paths()).map(Path::to_path_buf);
-        let mut order: Vec<PathBuf> = recorded.collect();
-        order.reverse();
-        let recorded: BTreeSet<_> = order.iter().cloned().collect();
-        order.extend(
-            now.writable()
-                .map(Path::to_path_buf)
-                .filter(|path| !recorded.contains(path)),
-        );
-        let files = order
+        let mut ordered_paths: Vec<PathBuf> = record
             .iter()
-            .filter_map(|path| rewrite(path, now.text(path), base.text(path)));
-        let made_dirs = record.map_or(&[][..], |r| &r.made_dirs);
-        let dirs = made_dirs
+            .flat_map(|record| record.paths())
+            .map(Path::to_path_buf)
+            .collect();
+        ordered_paths.reverse();
+        let recorded_paths: BTreeSet<_> = ordered_paths.iter().cloned().collect();
+        ordered_paths.extend(
+            current
+                .writable_paths()
+                .map(Path::to_path_buf)
+                .filter(|path| !recorded_paths.contains(path)),
+        );
+        let file_changes = ordered_paths
+            .iter()
+            .filter_map(|path| rewrite(path, current.text(path), original.text(path)));
+        let made_dirs = record.map_or(&[][..], |record| &record.made_dirs);
+        let dir_changes = made_dirs
             .iter()
             .rev()
             .map(|path| Change::RemoveDir { path: path.clone() });
         Plan {
             engine: self,
-            changes: files.chain(dirs).collect(),
+            changes: file_changes.chain(dir_changes).collect(),
             record: None,
-            replaced: None,
+            replaced_runtime: None,
         }
     }
 }
 
 /// Returns the snapshot as it would be without Boathook's installation.
 ///
-/// If a file has a text that the record contains, the recorded text from before the installation
-/// is used. In other files Boathook's parts are found by file names and marks.
-fn remove_installation(now: &Snapshot, record: Option<&InstallationRecord>) -> Snapshot {
-    let mut base = now.clone();
-    // A file that the engine generates contains Boathook's parts too, but the engine replaces it
-    // at the next start. It stays as it is.
-    for (path, text) in now.present().filter(|(path, _)| !now.is_generated(path)) {
-        let recorded = record.and_then(|r| r.file(path));
-        let text = match recorded {
-            Some(file) if file.written.iter().any(|w| w == text) => file.before.clone(),
-            _ if is_own_file(path) => None,
-            _ if path.extension().is_some_and(|e| e == "json") => {
-                Some(docker::strip(text, recorded))
+/// If a file has a text that an installation wrote, according to the record, the snapshot gets the
+/// recorded text from before the installation. From other files Boathook's parts are removed, which
+/// are found by file names and marker comments.
+fn remove_installation(current: &Snapshot, record: Option<&InstallationRecord>) -> Snapshot {
+    let mut original = current.clone();
+    // A generated file contains Boathook's parts, too. The snapshot keeps the text of this file,
+    // because the engine generates the file again at its next start.
+    for (path, text) in current
+        .existing_files()
+        .filter(|(path, _)| !current.is_generated(path))
+    {
+        let recorded_file = record.and_then(|record| record.find_file(path));
+        let text = match recorded_file {
+            Some(file)
+                if file
+                    .written_texts
+                    .iter()
+                    .any(|written_text| written_text == text) =>
+            {
+                file.old_text.clone()
             }
-            _ => toml_text::strip(text),
+            _ if is_own_file(path) => None,
+            _ if path
+                .extension()
+                .is_some_and(|extension| extension == "json") =>
+            {
+                Some(docker::remove_own_entries(text, recorded_file))
+            }
+            _ => toml_text::strip_edits(text),
         };
-        base.set(path, text);
+        original.set_text(path, text);
     }
-    base
+    original
 }
 
-/// Returns whether only Boathook writes the file, by the file's name.
+/// Returns whether only Boathook writes the file, according to its name.
 fn is_own_file(path: &Path) -> bool {
-    path.file_stem().is_some_and(|stem| stem == OWN_STEM)
+    path.file_stem().is_some_and(|stem| stem == OWN_FILE_STEM)
 }
 
-/// Returns the texts that the record has to contain for a file: the new text, and the present
-/// text if an earlier installation wrote it. The file still has the present text if the process
-/// is interrupted after it has written the record.
-fn written_texts(
+/// Returns the texts that the record has to contain for a file: the new text, and the current text
+/// if an earlier installation wrote it. If the process is killed after it has written the record,
+/// the file still has its current text.
+fn collect_written_texts(
     path: &Path,
     text: &str,
-    now: &Snapshot,
+    current: &Snapshot,
     record: Option<&InstallationRecord>,
 ) -> Vec<String> {
-    let replaced = record
-        .and_then(|r| r.file(path))
-        .zip(now.text(path))
-        .filter(|(file, current)| file.written.iter().any(|w| w == current) && *current != text)
-        .map(|(_, current)| current.to_owned());
-    std::iter::once(text.to_owned()).chain(replaced).collect()
+    let replaced_text = record
+        .and_then(|record| record.find_file(path))
+        .zip(current.text(path))
+        .filter(|(file, current_text)| {
+            *current_text != text
+                && file
+                    .written_texts
+                    .iter()
+                    .any(|written_text| written_text == current_text)
+        })
+        .map(|(_, current_text)| current_text.to_owned());
+    std::iter::once(text.to_owned())
+        .chain(replaced_text)
+        .collect()
 }
 
-fn rewrite(path: &Path, before: Option<&str>, after: Option<&str>) -> Option<Change> {
-    Change::rewrite(path, before, after, NEW_FILE_MODE)
+fn rewrite(path: &Path, old_text: Option<&str>, new_text: Option<&str>) -> Option<Change> {
+    Change::rewrite(path, old_text, new_text, NEW_FILE_MODE)
 }

@@ -9,14 +9,14 @@ use std::path::Path;
 
 use nix::sys::stat::FileStat;
 
-use crate::host::{HostRoot, Place};
+use crate::host::{HostEntry, HostRoot};
 
 /// The maximum number of processes that are examined: the kernel's limit for process ids on 64-bit
 /// systems.
 const MAX_PROCESSES: usize = 1 << 22;
-/// The maximum number of bytes that are read of a file in /proc. A command line may have megabytes.
-/// The rest of it is ignored.
-const MAX_TEXT: u64 = 64 << 10;
+/// The maximum number of bytes that are read of a file in /proc. The rest of a longer file is
+/// ignored, because a command line may have megabytes.
+const MAX_PROC_FILE_BYTES: u64 = 64 << 10;
 
 /// A process of the host.
 #[derive(Debug, Clone)]
@@ -30,28 +30,29 @@ pub struct Process {
 }
 
 impl Process {
-    /// Returns the first value of an option, given as `--name VALUE` or `--name=VALUE`.
-    pub fn option(&self, names: &[&str]) -> Option<&str> {
-        self.options(names).next()
+    /// Returns the first value of an option on the command line (`--name VALUE` or `--name=VALUE`).
+    /// `names` are the names of the option.
+    pub fn find_option(&self, names: &[&str]) -> Option<&str> {
+        self.find_options(names).next()
     }
 
-    /// Returns every value of an option that may be repeated. If the option has one letter, such
-    /// as `-H`, an address may also follow without a blank (`-Hunix://…`).
-    pub(crate) fn options(&self, names: &[&str]) -> impl Iterator<Item = &str> {
-        option_values(self.arguments.get(1..).unwrap_or_default(), names)
+    /// Returns every value of an option that may be repeated on the command line. An address may
+    /// also follow a name of one letter without a blank (`-Hunix://…`).
+    pub(crate) fn find_options(&self, names: &[&str]) -> impl Iterator<Item = &str> {
+        find_option_values(self.arguments.get(1..).unwrap_or_default(), names)
     }
 
-    /// Opens the parent of the process's working directory, in the mount namespace of that
-    /// process. Returns `None` if the process has ended or the directory may not be opened.
-    pub fn above_working_dir(&self, host: &HostRoot) -> Option<HostRoot> {
-        let link = host.reach(&Path::new("/proc").join(self.pid.to_string()).join("cwd"))?;
-        HostRoot::open(link.through_handle().join("..")).ok()
+    /// Opens the parent of the process's working directory, in the mount namespace of the process.
+    /// Returns `None` if the process has ended or this process may not open the directory.
+    pub fn open_parent_of_working_dir(&self, host: &HostRoot) -> Option<HostRoot> {
+        let link = host.find_entry(&Path::new("/proc").join(self.pid.to_string()).join("cwd"))?;
+        HostRoot::open(link.proc_fd_path().join("..")).ok()
     }
 }
 
-/// Returns every value of an option in `arguments`, in the forms that [`Process::options`]
-/// describes. `names` are the option's names.
-pub(crate) fn option_values<'a>(
+/// Returns every value of an option in `arguments`, in the forms that [`Process::find_options`]
+/// accepts. `names` are the names of the option.
+pub(crate) fn find_option_values<'a>(
     arguments: &'a [String],
     names: &[&str],
 ) -> impl Iterator<Item = &'a str> {
@@ -71,83 +72,90 @@ pub(crate) fn option_values<'a>(
     })
 }
 
-/// Lists the processes whose program name `is_wanted` accepts. The list is empty if the host's
-/// /proc is not visible.
-pub fn find_processes(host: &HostRoot, is_wanted: impl Fn(&str) -> bool) -> Vec<Process> {
+/// Returns the processes whose program has a name for which `matches_name` returns `true`. There
+/// are none if the host's /proc is not visible.
+pub fn find_processes(host: &HostRoot, matches_name: impl Fn(&str) -> bool) -> Vec<Process> {
     let proc = Path::new("/proc");
-    let (names, place) = (host.list(proc).unwrap_or_default(), host.reach(proc));
+    let (names, proc_entry) = (host.list(proc).unwrap_or_default(), host.find_entry(proc));
     let pids = names.iter().filter_map(|name| name.to_str()?.parse().ok());
     pids.take(MAX_PROCESSES)
-        .filter_map(|pid| read_process(host, place.as_ref()?, pid, &is_wanted))
+        .filter_map(|pid| read_process(host, proc_entry.as_ref()?, pid, &matches_name))
         .collect()
 }
 
-/// Reads one process. Returns `None` if the process has ended, its program is not wanted, or its
-/// name cannot be trusted.
+/// Reads one process. Returns `None` if the process has ended, if `matches_name` returns `false`
+/// for the name of its program, or if this name cannot be trusted.
 fn read_process(
     host: &HostRoot,
-    proc: &Place,
+    proc: &HostEntry,
     pid: u32,
-    is_wanted: &impl Fn(&str) -> bool,
+    matches_name: &impl Fn(&str) -> bool,
 ) -> Option<Process> {
     let exe = proc.child(pid.to_string()).ok()?.child("exe").ok()?;
     let status = read_text(&exe.sibling("status"))?;
-    let ids = |key| {
+    let parse_ids = |key| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
         let ids = line.split_whitespace().map(|id| id.parse().ok());
         ids.collect::<Option<Vec<u32>>>()
     };
-    let uids = ids("Uid:")?;
+    let uids = parse_ids("Uid:")?;
     // A process in a container has a second process id, in the container's pid namespace.
-    let is_in_container = ids("NSpid:").is_some_and(|pids| pids.len() > 1);
+    let is_in_container = parse_ids("NSpid:").is_some_and(|pids| pids.len() > 1);
     let program = if !is_in_container && uids.iter().all(|uid| *uid == 0) {
-        name_of_file(&exe).or_else(|| Some(read_text(&exe.sibling("comm"))?.trim_end().to_owned()))
+        read_program_name(&exe)
+            .or_else(|| Some(read_text(&exe.sibling("comm"))?.trim_end().to_owned()))
     } else {
-        // The path is that in the process's mount namespace, where a user can mount another file
-        // at a path of the host. Therefore the file itself is compared with the host's file.
-        name_of_file(&exe).filter(|_| is_file_of_host(host, &exe))
+        // The path of the executable is that in the mount namespace of the process, where a user
+        // can mount another file at a path of the host. Therefore the executable itself is compared
+        // with the host's file.
+        read_program_name(&exe).filter(|_| is_host_executable(host, &exe))
     };
-    let program = program.filter(|program| is_wanted(program))?;
-    let line = read_text(&exe.sibling("cmdline"))?;
+    let program = program.filter(|program| matches_name(program))?;
+    let command_line = read_text(&exe.sibling("cmdline"))?;
     Some(Process {
         pid,
         uid: *uids.first()?,
         program,
-        arguments: line.split_terminator('\0').map(str::to_owned).collect(),
+        arguments: command_line
+            .split_terminator('\0')
+            .map(str::to_owned)
+            .collect(),
     })
 }
 
 /// The suffix that the kernel adds to the path of a removed executable. An upgrade removes the
 /// executable of a running process.
-const REMOVED: &str = " (deleted)";
+const REMOVED_SUFFIX: &str = " (deleted)";
 
-/// Returns the file name of the executable. Returns `None` for a kernel thread, and if this
-/// process may not read the link.
-fn name_of_file(exe: &Place) -> Option<String> {
+/// Returns the file name of the executable to which the link `exe` leads. Returns `None` for a
+/// kernel thread, and if this process may not read the link.
+fn read_program_name(exe: &HostEntry) -> Option<String> {
     let path = exe.read_link().ok()?;
     let name = path.file_name()?.to_str()?;
-    Some(name.strip_suffix(REMOVED).unwrap_or(name).to_owned())
+    Some(name.strip_suffix(REMOVED_SUFFIX).unwrap_or(name).to_owned())
 }
 
-/// Returns whether the executable of a process is the host's file at the same path, and only
-/// root can change that path. A removed executable of root counts as the host's file.
-fn is_file_of_host(host: &HostRoot, exe: &Place) -> bool {
+/// Returns whether the executable of a process is the host's file at the same path, which only root
+/// can change. An executable of root that was removed is accepted, too.
+fn is_host_executable(host: &HostRoot, exe: &HostEntry) -> bool {
     let (Ok(path), Ok(executable)) = (exe.read_link(), exe.stat_target()) else {
         return false;
     };
     let Some(text) = path.to_str().filter(|_| executable.st_uid == 0) else {
         return false;
     };
-    let path = Path::new(text.strip_suffix(REMOVED).unwrap_or(text));
+    let path = Path::new(text.strip_suffix(REMOVED_SUFFIX).unwrap_or(text));
     let is_executable =
         |file: FileStat| (file.st_dev, file.st_ino) == (executable.st_dev, executable.st_ino);
     host.check_private(path).is_ok()
         && (executable.st_nlink == 0 || host.stat(path).is_some_and(is_executable))
 }
 
-fn read_text(file: &Place) -> Option<String> {
+fn read_text(file: &HostEntry) -> Option<String> {
     let mut bytes = Vec::new();
     let file = file.open_file().ok()?;
-    file.take(MAX_TEXT).read_to_end(&mut bytes).ok()?;
+    file.take(MAX_PROC_FILE_BYTES)
+        .read_to_end(&mut bytes)
+        .ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -11,8 +11,9 @@ use crate::host::HostRoot;
 
 /// The files that an installation changed, with their texts before and after.
 ///
-/// An undo restores the former text of a file that still has the text of the installation. From a
-/// file that the administrator has changed since, only the parts with Boathook's marks are removed.
+/// If a file still has the text of the installation, an undo restores its former text. If the
+/// administrator has changed the file since, only the parts with Boathook's marker comments are
+/// removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstallationRecord {
@@ -31,23 +32,27 @@ pub struct InstallationRecord {
 pub(crate) struct RecordedFile {
     pub(crate) path: PathBuf,
     /// The text before the installation. `None` means that the file did not exist.
-    pub(crate) before: Option<String>,
+    #[serde(rename = "before")]
+    pub(crate) old_text: Option<String>,
     /// The texts that the file may have from an installation: first the newest text, then the
     /// text that it replaces. The record is written before the file, so both are possible.
-    pub(crate) written: Vec<String>,
+    #[serde(rename = "written")]
+    pub(crate) written_texts: Vec<String>,
 }
 
 impl InstallationRecord {
     const FORMAT: u32 = 1;
 
-    /// Returns the first recorded file whose directory is missing although it existed before the
-    /// installation. Either the engine was removed from the host, or the directory is not mounted in
-    /// this container. In the second case an undo would not find the file and leave it changed.
+    /// Returns the first recorded file whose directory existed before the installation and is
+    /// missing now. Either the engine was removed from the host, or the directory is not mounted in
+    /// this container. In the second case an undo would not find the file, and would leave it
+    /// changed.
     pub fn find_unreachable_file(&self, host: &HostRoot) -> Option<&Path> {
         self.paths().find(|path| {
             let mut dirs = path.ancestors().skip(1);
-            let former_dir = dirs.find(|dir| !self.made_dirs.iter().any(|made| made == dir));
-            former_dir.is_some_and(|dir| !host.exists(dir))
+            let existing_dir =
+                dirs.find(|dir| !self.made_dirs.iter().any(|made_dir| made_dir == dir));
+            existing_dir.is_some_and(|dir| !host.exists(dir))
         })
     }
 
@@ -62,22 +67,22 @@ impl InstallationRecord {
 
     /// Returns the paths of the files that the installation wrote.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.files.iter().map(|f| f.path.as_path())
+        self.files.iter().map(|file| file.path.as_path())
     }
 
-    /// Returns the files whose text is no longer the newest recorded text.
-    pub fn verify(&self, host: &HostRoot) -> Result<Vec<&Path>, Error> {
-        let mut changed = Vec::new();
+    /// Returns the paths of the files that no longer have the newest recorded text.
+    pub fn find_changed_files(&self, host: &HostRoot) -> Result<Vec<&Path>, Error> {
+        let mut changed_files = Vec::new();
         for file in &self.files {
-            if host.read(&file.path)?.as_ref() != file.written.first() {
-                changed.push(file.path.as_path());
+            if host.read(&file.path)?.as_ref() != file.written_texts.first() {
+                changed_files.push(file.path.as_path());
             }
         }
-        Ok(changed)
+        Ok(changed_files)
     }
 
-    pub(crate) fn file(&self, path: &Path) -> Option<&RecordedFile> {
-        self.files.iter().find(|f| f.path == path)
+    pub(crate) fn find_file(&self, path: &Path) -> Option<&RecordedFile> {
+        self.files.iter().find(|file| file.path == path)
     }
 
     /// Reads the record at `path`. Returns `None` if the file does not exist.
@@ -88,22 +93,23 @@ impl InstallationRecord {
         let Some(text) = host.read(path)? else {
             return Ok(None);
         };
-        let invalid = |message: String| {
+        let new_error = |message: String| {
             Error::Other(format!(
                 "the installation record {} is not valid: {message}; restore it from a backup, or \
                  remove it to undo without it",
                 path.display()
             ))
         };
-        let record: Self = serde_json::from_str(&text).map_err(|e| invalid(e.to_string()))?;
+        let record: Self =
+            serde_json::from_str(&text).map_err(|error| new_error(error.to_string()))?;
         if record.format != Self::FORMAT {
-            return Err(invalid(format!("format {} is not known", record.format)));
+            return Err(new_error(format!("format {} is not known", record.format)));
         }
         Ok(Some(record))
     }
 
     pub fn to_text(&self) -> String {
-        // The record contains only strings, numbers and lists, so serialising it cannot fail.
+        // The fallback is never used, because strings, numbers and lists can always be serialized.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }

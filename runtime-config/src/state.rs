@@ -1,4 +1,4 @@
-//! Checks whether a running engine has read its configuration, and makes it read it.
+//! Checks whether a running engine has read its configuration, and makes a running engine read it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,21 +17,22 @@ use crate::host::HostRoot;
 use crate::processes::find_processes;
 use crate::record::InstallationRecord;
 
-/// The time within which an engine has to read its configuration after a reload.
+/// The time within which an engine has to read its configuration after a reload. After that time
+/// the reload has failed.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time between two checks of whether an engine has read its configuration after a reload.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The maximum size, in bytes, of a file with a process id or with the name of a program.
-const MAX_PID_FILE: u64 = 4096;
+/// The maximum size of a file with a process id or with the name of a program.
+const MAX_PID_FILE_BYTES: u64 = 4096;
 
-/// Whether a running engine has read its configuration.
+/// The state of an engine's configuration: whether the running engine has read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadState {
     /// The engine is running with this configuration.
-    Yes,
+    Loaded,
     /// The engine is running, but was started before the configuration was written.
-    No,
+    NotLoaded,
     /// The engine is not running. It reads the configuration when it starts.
     NotRunning,
 }
@@ -43,22 +44,25 @@ pub enum LoadState {
 /// queried.
 pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRecord) -> LoadState {
     match engine.facts().liveness {
-        Liveness::NoDaemon => LoadState::Yes,
+        Liveness::NoDaemon => LoadState::Loaded,
         Liveness::DockerApi => match Runtimes::from_daemon(host) {
             None => LoadState::NotRunning,
-            Some(runtimes) if docker::is_loaded(&runtimes, record) => LoadState::Yes,
-            Some(_) => LoadState::No,
+            Some(runtimes) if docker::is_loaded(&runtimes, record) => LoadState::Loaded,
+            Some(_) => LoadState::NotLoaded,
         },
         Liveness::Socket(socket) => {
-            let socket = socket_of_daemon(host, engine, socket);
-            let Some(started) = socket.and_then(|socket| last_change(host, &socket)) else {
+            let socket = find_daemon_socket(host, engine, socket);
+            let Some(start_time) = socket.and_then(|socket| get_change_time(host, &socket)) else {
                 return LoadState::NotRunning;
             };
-            let written = record.paths().filter_map(|p| last_change(host, p)).max();
-            if written.is_some_and(|w| w > started) {
-                LoadState::No
+            let write_time = record
+                .paths()
+                .filter_map(|path| get_change_time(host, path))
+                .max();
+            if write_time.is_some_and(|time| time > start_time) {
+                LoadState::NotLoaded
             } else {
-                LoadState::Yes
+                LoadState::Loaded
             }
         }
     }
@@ -69,41 +73,42 @@ pub fn is_running(host: &HostRoot, engine: Engine) -> bool {
     match engine.facts().liveness {
         Liveness::NoDaemon => false,
         Liveness::DockerApi => Runtimes::from_daemon(host).is_some(),
-        Liveness::Socket(socket) => socket_of_daemon(host, engine, socket).is_some(),
+        Liveness::Socket(socket) => find_daemon_socket(host, engine, socket).is_some(),
     }
 }
 
-/// Returns the socket of the engine's daemon. If the default path does not exist, the path is
-/// taken from the command line of a running daemon, which must belong to root and read the
-/// engine's usual configuration.
-fn socket_of_daemon(host: &HostRoot, engine: Engine, default: &str) -> Option<PathBuf> {
-    let default = PathBuf::from(default);
-    if host.exists(&default) {
-        return Some(default);
+/// Returns the path of the socket of the engine's daemon. If the default path does not exist, the
+/// command line of a running daemon is searched for the path. That daemon must belong to root and
+/// read the engine's usual configuration.
+fn find_daemon_socket(host: &HostRoot, engine: Engine, default_path: &str) -> Option<PathBuf> {
+    let default_path = PathBuf::from(default_path);
+    if host.exists(&default_path) {
+        return Some(default_path);
     }
     let usual_dir = Path::new("/etc").join(engine.name());
     let processes = find_processes(host, |program| program == engine.name());
     let mut daemons = processes.iter().filter(|process| {
-        let config = process.option(&["-c", "--config"]);
+        let config = process.find_option(&["-c", "--config"]);
         process.uid == 0 && config.is_none_or(|config| Path::new(config).starts_with(&usual_dir))
     });
     daemons.find_map(|daemon| {
-        let socket = daemon.option(&["-a", "--address", "--listen"])?;
+        let socket = daemon.find_option(&["-a", "--address", "--listen"])?;
         let socket = PathBuf::from(socket.strip_prefix("unix://").unwrap_or(socket));
         host.exists(&socket).then_some(socket)
     })
 }
 
-/// Returns the time of the last change of a file, in seconds and nanoseconds.
-fn last_change(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
+/// Returns the time of the last change of a file (`st_ctime`), in seconds and nanoseconds.
+fn get_change_time(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
     let stat = host.stat(path)?;
     Some((stat.st_ctime, stat.st_ctime_nsec))
 }
 
-/// The use that a running engine still has for a runtime whose program is to be removed.
+/// The use that a running engine can make of Boathook's runtime, whose program is about to be
+/// removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeUse {
-    /// The engine has no use for the runtime that a restart would have to end.
+    /// The engine does not have the runtime, or forgets it without a restart.
     Nothing,
     /// Containers can name the runtime.
     Runtime,
@@ -111,14 +116,14 @@ pub enum RuntimeUse {
     DefaultRuntime,
 }
 
-/// Returns the use that a running Docker still has for the runtime. Docker ignores absent keys at
-/// a reload, so it keeps a runtime that was removed from its configuration until a restart.
+/// Returns the use that a running Docker can make of Boathook's runtime. Docker ignores absent keys
+/// at a reload, so it keeps a runtime that was removed from its configuration until a restart.
 pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
     if engine.facts().liveness != Liveness::DockerApi {
         return RuntimeUse::Nothing;
     }
     match Runtimes::from_daemon(host) {
-        Some(runtimes) if runtimes.is_default() => RuntimeUse::DefaultRuntime,
+        Some(runtimes) if runtimes.is_boathook_default() => RuntimeUse::DefaultRuntime,
         Some(runtimes) if runtimes.is_listed(HANDLER) => RuntimeUse::Runtime,
         _ => RuntimeUse::Nothing,
     }
@@ -128,7 +133,7 @@ pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
 ///
 /// # Errors
 /// Fails after 20 seconds.
-pub fn wait(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result<(), Error> {
+pub fn wait_for_reload(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result<(), Error> {
     let start = Instant::now();
     while !is_reloaded() {
         if start.elapsed() > RELOAD_TIMEOUT {
@@ -143,7 +148,7 @@ pub fn wait(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result<(), Error>
     Ok(())
 }
 
-/// Makes a running engine read its configuration, by systemctl if the host runs systemd, and
+/// Makes a running engine read its configuration: by systemctl if the host runs systemd, and
 /// otherwise by a signal. Returns a description of the action for messages.
 ///
 /// The root directory of this process must be the host's (see chroot(2)), because systemctl is
@@ -151,12 +156,12 @@ pub fn wait(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result<(), Error>
 ///
 /// # Errors
 /// Fails if systemctl fails, or if the host has no systemd and the engine has no signal for it.
-pub fn reload(engine: Engine) -> Result<String, Error> {
-    let systemd = Path::new("/run/systemd/system").is_dir();
+pub fn reload_engine(engine: Engine) -> Result<String, Error> {
+    let has_systemd = Path::new("/run/systemd/system").is_dir();
     match engine.facts().reload {
         Reload::NotNeeded => Ok(format!("{engine} reads its configuration at each start")),
-        Reload::Restart(units) if systemd => run_systemctl("try-restart", units),
-        Reload::Hangup { unit, .. } if systemd => run_systemctl("reload", &[unit]),
+        Reload::Restart(units) if has_systemd => run_systemctl("try-restart", units),
+        Reload::Hangup { unit, .. } if has_systemd => run_systemctl("reload", &[unit]),
         Reload::Hangup { pid_file, .. } => send_hangup(Path::new(pid_file)),
         Reload::Restart(_) => Err(Error::Io {
             action: "restart the engine by",
@@ -166,13 +171,14 @@ pub fn reload(engine: Engine) -> Result<String, Error> {
     }
 }
 
-/// Runs the host's systemctl, in whose root directory this process must be. Returns the command.
+/// Runs systemctl, and returns the command line. The root directory of this process must be the
+/// host's.
 ///
 /// # Errors
 /// Fails with the message of systemctl.
 pub fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
     let command = format!("systemctl {verb} {}", units.join(" "));
-    let failed = Error::io("run", Path::new("systemctl"));
+    let to_error = Error::io("run", Path::new("systemctl"));
     let output = Command::new("systemctl")
         .arg(verb)
         .args(units)
@@ -182,25 +188,28 @@ pub fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
         Ok(output) if output.status.success() => Ok(command),
         Ok(output) => {
             let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(failed(std::io::Error::other(format!(
+            Err(to_error(std::io::Error::other(format!(
                 "{command}: {message}"
             ))))
         }
-        Err(e) => Err(failed(e)),
+        Err(error) => Err(to_error(error)),
     }
 }
 
-/// Sends SIGHUP to the dockerd process whose pid is in a file. Returns a description for messages.
+/// Sends SIGHUP to the dockerd process whose pid is in the pid file. Returns a description of this
+/// action for messages.
 fn send_hangup(pid_file: &Path) -> Result<String, Error> {
-    let text = read_regular_text(pid_file, MAX_PID_FILE).map_err(Error::io("read", pid_file))?;
-    let wrong = || Error::io("use", pid_file)(std::io::ErrorKind::InvalidData.into());
-    let pid: i32 = text.trim().parse().map_err(|_| wrong())?;
+    let text =
+        read_regular_text(pid_file, MAX_PID_FILE_BYTES).map_err(Error::io("read", pid_file))?;
+    let new_error = || Error::io("use", pid_file)(std::io::ErrorKind::InvalidData.into());
+    let pid: i32 = text.trim().parse().map_err(|_| new_error())?;
     // The pid file may be left over from a daemon that has ended, and another process may have its
     // pid now. Therefore the signal is sent only if the process has the daemon's name.
-    let comm = format!("/proc/{pid}/comm");
-    let name = read_regular_text(Path::new(&comm), MAX_PID_FILE).map_err(|_| wrong())?;
+    let comm_path = format!("/proc/{pid}/comm");
+    let name =
+        read_regular_text(Path::new(&comm_path), MAX_PID_FILE_BYTES).map_err(|_| new_error())?;
     if pid <= 1 || name.trim() != "dockerd" {
-        return Err(wrong());
+        return Err(new_error());
     }
     kill(Pid::from_raw(pid), Signal::SIGHUP)
         .map_err(|e| Error::io("signal the process in", pid_file)(e.into()))?;

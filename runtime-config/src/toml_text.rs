@@ -1,10 +1,10 @@
 //! Edits TOML texts without changing any other byte. An edit can be undone without a record of the
 //! former text.
 //!
-//! Whole tables are added as one block between two marked lines. A single key in a user's table is
-//! added as a line with a mark at its end, and the line that it replaces stays below it as a comment.
-//! An element that was added to a list is recognised by its file name. [`strip`] undoes all these
-//! edits: `strip(edit(text)) == text`.
+//! Whole tables are added as one block between two marker comments. A single key in a user's table
+//! is added as a line with a marker comment at its end. The line that it replaces is kept below it
+//! as a comment. An element that was added to a list is recognized by its file name.
+//! [`strip_edits`] undoes all these edits: `strip_edits(edit(text)) == text`.
 
 mod edit;
 mod strip;
@@ -17,64 +17,65 @@ use toml_edit::{Document, Item, TomlError};
 use crate::error::Error;
 use crate::snapshot::Snapshot;
 
-pub(crate) use edit::{add_to_list, append_block, insert_line, set_key, whole_file};
-pub(crate) use strip::strip;
+pub(crate) use edit::{add_to_list, append_block, format_own_file, insert_line, set_key};
+pub(crate) use strip::strip_edits;
 
-/// The first line of a block in a file that existed before.
-const BEGIN: &str = "# boathook: begin (written by boathook-init, which also removes it)";
+/// The first line of a block in a file that existed before the installation.
+const BLOCK_BEGIN: &str = "# boathook: begin (written by boathook-init, which also removes it)";
 /// The first line of the block in a file that Boathook created.
-const BEGIN_FILE: &str =
+const FILE_BLOCK_BEGIN: &str =
     "# boathook: begin of file (written by boathook-init, which also removes it)";
 /// The last line of a block.
-const END: &str = "# boathook: end";
-/// The mark at the end of a single line that Boathook added.
-const ADDED: &str = " # boathook: added";
-/// The prefix that turns a line, which Boathook's line replaces, into a comment.
-const WAS: &str = "# boathook: was: ";
+const BLOCK_END: &str = "# boathook: end";
+/// The marker comment at the end of a single line that Boathook added.
+const ADDED_LINE_SUFFIX: &str = " # boathook: added";
+/// The prefix that makes a comment of a line that Boathook's line replaces.
+const REPLACED_LINE_PREFIX: &str = "# boathook: was: ";
 
-/// The base name, without extension, of every configuration file that only Boathook writes.
-pub(crate) const OWN_STEM: &str = "99-boathook";
+/// The file name, without the extension, of every configuration file that only Boathook writes.
+pub(crate) const OWN_FILE_STEM: &str = "99-boathook";
 
-pub(crate) fn parse<'t>(path: &Path, text: &'t str) -> Result<Document<&'t str>, Error> {
+/// Parses the text of the TOML file `path`. A syntax error has the number of its line.
+pub(crate) fn parse_document<'t>(path: &Path, text: &'t str) -> Result<Document<&'t str>, Error> {
     Document::parse(text).map_err(|error| {
-        let (line, message) = line_and_message(text, &error);
-        Error::syntax(path, line, &message)
+        let (line, message) = describe_parse_error(text, &error);
+        Error::new_syntax_error(path, line, &message)
     })
 }
 
 /// Returns the number of the line at which a text does not parse, and the parser's message.
-pub(crate) fn line_and_message(text: &str, error: &TomlError) -> (usize, String) {
-    let line = line_of(text, error.span().map_or(0, |span| span.start));
+pub(crate) fn describe_parse_error(text: &str, error: &TomlError) -> (usize, String) {
+    let line = find_line_number(text, error.span().map_or(0, |span| span.start));
     (line, error.message().replace('\n', ", "))
 }
 
-/// Returns the item at a path of nested tables.
-pub(crate) fn item_at<'d>(doc: &'d Document<&str>, path: &[&str]) -> Option<&'d Item> {
-    let mut names = path.iter();
-    names.try_fold(doc.as_item(), |item, name| item.get(name))
+/// Returns the item to which `keys` lead through nested tables.
+pub(crate) fn get_item<'d>(doc: &'d Document<&str>, keys: &[&str]) -> Option<&'d Item> {
+    let mut keys = keys.iter();
+    keys.try_fold(doc.as_item(), |item, key| item.get(key))
 }
 
-/// Fails if a file has the runtime `name` in the table `runtimes`.
-pub(crate) fn refuse_runtime(
-    base: &Snapshot,
-    files: &[PathBuf],
-    runtimes: &[&str],
+/// Returns an error if one of `config_files` has the runtime `name` in the table `table_path`.
+pub(crate) fn refuse_existing_runtime(
+    snapshot: &Snapshot,
+    config_files: &[PathBuf],
+    table_path: &[&str],
     name: &str,
 ) -> Result<(), Error> {
-    for path in files {
-        let text = base.text(path).unwrap_or_default();
-        let doc = parse(path, text)?;
-        let table = item_at(&doc, runtimes).and_then(Item::as_table_like);
+    for path in config_files {
+        let text = snapshot.text(path).unwrap_or_default();
+        let doc = parse_document(path, text)?;
+        let table = get_item(&doc, table_path).and_then(Item::as_table_like);
         if let Some((key, _)) = table.and_then(|table| table.get_key_value(name)) {
-            let line = line_of(text, key.span().map_or(0, |span| span.start));
-            return Err(Error::name_taken(path, line, name));
+            let line = find_line_number(text, key.span().map_or(0, |span| span.start));
+            return Err(Error::new_name_conflict(path, line, name));
         }
     }
     Ok(())
 }
 
 /// Returns the number of the line at a byte offset, counted from 1.
-pub(crate) fn line_of(text: &str, offset: usize) -> usize {
+pub(crate) fn find_line_number(text: &str, offset: usize) -> usize {
     let end = offset.min(text.len());
     1 + text.as_bytes()[..end]
         .iter()
@@ -83,7 +84,7 @@ pub(crate) fn line_of(text: &str, offset: usize) -> usize {
 }
 
 /// Returns the range of the line at a byte offset, including its newline if there is one.
-fn line_around(text: &str, offset: usize) -> Range<usize> {
+fn find_line_range(text: &str, offset: usize) -> Range<usize> {
     let start = text[..offset].rfind('\n').map_or(0, |n| n + 1);
     let end = text[offset..]
         .find('\n')
@@ -106,7 +107,9 @@ mod tests {
 
     #[test]
     fn syntax_errors_name_the_line() {
-        let error = parse(&file(), "a = 1\nb = \n").unwrap_err().to_string();
+        let error = parse_document(&file(), "a = 1\nb = \n")
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("/etc/config.toml:2: "), "{error}");
     }
 
@@ -138,37 +141,40 @@ mod tests {
             edited = with_key.unwrap_or(edited);
             edited = append_block(&edited, "[ours]\na = 1\n");
             assert_ne!(&edited, text);
-            assert_eq!(strip(&edited).as_deref(), Some(*text), "{edited}");
+            assert_eq!(strip_edits(&edited).as_deref(), Some(*text), "{edited}");
         }
     }
 
     #[test]
     fn stripping_a_file_of_boathook_leaves_nothing() {
-        assert_eq!(strip(&whole_file("version = 2\n")), None);
-        let kept = format!("{}# mine\n", whole_file("version = 2\n"));
-        assert_eq!(strip(&kept).as_deref(), Some("# mine\n"));
+        assert_eq!(strip_edits(&format_own_file("version = 2\n")), None);
+        let kept = format!("{}# mine\n", format_own_file("version = 2\n"));
+        assert_eq!(strip_edits(&kept).as_deref(), Some("# mine\n"));
     }
 
     #[test]
     fn text_of_the_user_around_a_block_is_kept() {
         let edited = append_block("a = 1", "b = 2\n") + "c = 3\n";
-        assert_eq!(strip(&edited).as_deref(), Some("a = 1\nc = 3\n"));
+        assert_eq!(strip_edits(&edited).as_deref(), Some("a = 1\nc = 3\n"));
         let widened = "imports = [\"/c/99-boathook.toml\", \"/mine\"] # boathook: added\n";
-        assert_eq!(strip(widened).as_deref(), Some("imports = [\"/mine\"]\n"));
+        assert_eq!(
+            strip_edits(widened).as_deref(),
+            Some("imports = [\"/mine\"]\n")
+        );
     }
 
     #[test]
     fn a_block_without_an_end_is_not_removed() {
-        let broken = format!("{BEGIN}\n[x]\n");
-        assert_eq!(strip(&broken).as_deref(), Some(broken.as_str()));
+        let broken = format!("{BLOCK_BEGIN}\n[x]\n");
+        assert_eq!(strip_edits(&broken).as_deref(), Some(broken.as_str()));
     }
 
     proptest! {
         #[test]
         fn stripping_a_block_restores_any_text(text in "[ -~\n\r]{0,80}") {
-            prop_assume!(strip(&text).as_deref() == Some(text.as_str()));
+            prop_assume!(strip_edits(&text).as_deref() == Some(text.as_str()));
             let edited = append_block(&text, "[x]\n");
-            prop_assert_eq!(strip(&edited), Some(text));
+            prop_assert_eq!(strip_edits(&edited), Some(text));
         }
     }
 }

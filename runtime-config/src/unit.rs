@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::host::HostRoot;
 
 /// The directories of unit files, in the order of their precedence.
-const DIRECTORIES: [&str; 5] = [
+const UNIT_DIRS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
     "/usr/local/lib/systemd/system",
@@ -16,46 +16,47 @@ const DIRECTORIES: [&str; 5] = [
     "/lib/systemd/system",
 ];
 
-/// Returns whether the host has this unit. A masked unit counts as absent.
-pub(crate) fn exists(host: &HostRoot, unit: &str) -> bool {
-    find_fragment(host, unit).is_some()
+/// Returns whether the host has the unit. For a masked unit it returns `false`.
+pub(crate) fn has_unit(host: &HostRoot, unit: &str) -> bool {
+    find_main_unit_file(host, unit).is_some()
 }
 
-/// Returns the unit's commands (`ExecStart=`) after all drop-ins, each with the file that sets it.
-/// Variables are replaced by their values. A file that cannot be read counts as empty.
-pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String)> {
-    let Some(fragment) = find_fragment(host, unit) else {
+/// Returns the command lines of a service unit (`ExecStart=`) after all drop-ins, each with the
+/// file that sets it. Variables are replaced by their values. A file that cannot be read counts as
+/// empty.
+pub(crate) fn find_command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String)> {
+    let Some(main_file) = find_main_unit_file(host, unit) else {
         return Vec::new();
     };
-    let read = |path: &Path| host.read(path).ok().flatten().unwrap_or_default();
+    let read_text = |path: &Path| host.read(path).ok().flatten().unwrap_or_default();
     let mut commands = Vec::new();
     let mut environment = BTreeMap::new();
-    let mut files = Vec::new();
-    for path in std::iter::once(fragment).chain(drop_ins(host, unit)) {
-        for (key, value) in parse_service_settings(&read(&path)) {
+    let mut environment_files = Vec::new();
+    for path in std::iter::once(main_file).chain(find_drop_ins(host, unit)) {
+        for (key, value) in parse_service_settings(&read_text(&path)) {
             match (key.as_str(), value.as_str()) {
                 ("ExecStart", "") => commands.clear(),
                 ("ExecStart", _) => commands.push((path.clone(), value)),
                 ("Environment", "") => environment.clear(),
                 ("Environment", _) => environment.extend(parse_assignments(&value, &path)),
-                ("EnvironmentFile", "") => files.clear(),
-                ("EnvironmentFile", _) => files.push(value),
+                ("EnvironmentFile", "") => environment_files.clear(),
+                ("EnvironmentFile", _) => environment_files.push(value),
                 _ => {}
             }
         }
     }
     // `EnvironmentFile=` has precedence over `Environment=`.
-    for file in files {
+    for file in environment_files {
         let path = PathBuf::from(file.trim_start_matches('-'));
-        let values = parse_variables(&read(&path)).into_iter();
-        environment.extend(values.map(|(name, value)| (name, (path.clone(), value))));
+        let variables = parse_variables(&read_text(&path)).into_iter();
+        environment.extend(variables.map(|(name, value)| (name, (path.clone(), value))));
     }
     let mut lines = Vec::new();
     for (path, command) in commands {
         let mut line = String::new();
         let mut source = path;
-        for part in split_variables(&command) {
-            match part {
+        for command_part in split_variables(&command) {
+            match command_part {
                 CommandPart::Text(text) => line.push_str(text),
                 CommandPart::Variable(name) => {
                     if let Some((file, value)) = environment.get(name) {
@@ -70,10 +71,10 @@ pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String
     lines
 }
 
-/// Returns the variables in a file of `NAME=VALUE` lines, such as an `EnvironmentFile=` of systemd
-/// or a file that a shell reads.
+/// Returns the variables, each as its name and value, in the text of a file with `NAME=VALUE`
+/// lines, such as an `EnvironmentFile=` of systemd or a file that a shell reads.
 pub(crate) fn parse_variables(text: &str) -> Vec<(String, String)> {
-    let lines = joined_lines(text).into_iter();
+    let lines = join_lines(text).into_iter();
     lines
         .filter_map(|line| {
             let (name, value) = line.split_once('=')?;
@@ -83,38 +84,42 @@ pub(crate) fn parse_variables(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns the unit's main file, from the directory with the highest precedence.
-fn find_fragment(host: &HostRoot, unit: &str) -> Option<PathBuf> {
-    let mut paths = DIRECTORIES.iter().map(|dir| Path::new(dir).join(unit));
-    let path = paths.find(|path| host.reach(path).is_some())?;
+/// Returns the path of the main file of a unit, in the directory with the highest precedence.
+/// Returns `None` if the host does not have the unit, or has masked it.
+fn find_main_unit_file(host: &HostRoot, unit: &str) -> Option<PathBuf> {
+    let mut paths = UNIT_DIRS.iter().map(|dir| Path::new(dir).join(unit));
+    let path = paths.find(|path| host.find_entry(path).is_some())?;
     host.is_file(&path).then_some(path)
 }
 
-/// Returns the drop-in files of the unit, in the order in which systemd reads them. Of several
-/// files with the same name, the one in the directory with the highest precedence is read.
-fn drop_ins(host: &HostRoot, unit: &str) -> Vec<PathBuf> {
-    let mut found: BTreeMap<OsString, PathBuf> = BTreeMap::new();
-    for dir in DIRECTORIES.iter().rev() {
-        for name in ["service.d".to_owned(), format!("{unit}.d")] {
-            let dir = Path::new(dir).join(name);
-            for name in host.list(&dir).unwrap_or_default() {
+/// Returns the drop-in files of a unit, in the order in which systemd reads them. If several
+/// drop-in files have the same name, systemd reads only the one in the directory with the highest
+/// precedence.
+fn find_drop_ins(host: &HostRoot, unit: &str) -> Vec<PathBuf> {
+    let mut paths_by_name: BTreeMap<OsString, PathBuf> = BTreeMap::new();
+    for dir in UNIT_DIRS.iter().rev() {
+        for dir_name in ["service.d".to_owned(), format!("{unit}.d")] {
+            let drop_in_dir = Path::new(dir).join(dir_name);
+            for name in host.list(&drop_in_dir).unwrap_or_default() {
                 if name.as_encoded_bytes().ends_with(b".conf") {
-                    let path = dir.join(&name);
-                    found.insert(name, path);
+                    let path = drop_in_dir.join(&name);
+                    paths_by_name.insert(name, path);
                 }
             }
         }
     }
     // A link to /dev/null disables the drop-in files of the same name.
-    let files = found.into_values().filter(|path| host.is_file(path));
+    let files = paths_by_name
+        .into_values()
+        .filter(|path| host.is_file(path));
     files.collect()
 }
 
-/// Returns the keys and values of the section `[Service]`.
+/// Returns the keys and values in the section `[Service]` of a unit file.
 fn parse_service_settings(text: &str) -> Vec<(String, String)> {
     let mut section = String::new();
     let mut settings = Vec::new();
-    for line in joined_lines(text) {
+    for line in join_lines(text) {
         if line.starts_with('[') {
             section = line;
         } else if section == "[Service]"
@@ -126,16 +131,16 @@ fn parse_service_settings(text: &str) -> Vec<(String, String)> {
     settings
 }
 
-/// Returns the lines of a text without comments and blank lines. A line that ends in a backslash
-/// is joined with the next one; comments between the two are left out.
-fn joined_lines(text: &str) -> Vec<String> {
+/// Returns the lines of a text without comments and blank lines. A line that ends in a backslash is
+/// joined with the next line that is not a comment.
+fn join_lines(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut is_continuation = false;
     for line in text.lines().map(str::trim) {
         if line.starts_with(['#', ';']) {
             continue;
         }
-        let (line, continued) = match line.strip_suffix('\\') {
+        let (line, continues) = match line.strip_suffix('\\') {
             Some(start) => (start, true),
             None => (line, false),
         };
@@ -143,23 +148,24 @@ fn joined_lines(text: &str) -> Vec<String> {
             Some(last) => *last = format!("{last} {line}"),
             None => lines.push(line.to_owned()),
         }
-        is_continuation = continued;
+        is_continuation = continues;
     }
     lines.retain(|line| !line.trim().is_empty());
     lines
 }
 
-/// Parses the value of one `Environment=`: assignments, each of which may be in quotes.
+/// Parses the value of one setting `Environment=`: assignments of variables, each of which may be
+/// in quotes. Returns the name of each variable, with its value and the file `path`.
 fn parse_assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String))> {
     let mut assignments = Vec::new();
     let mut rest = value.trim_start();
     while !rest.is_empty() {
         let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''));
-        let (word, after) = match quote {
+        let (assignment, after) = match quote {
             Some(quote) => rest[1..].split_once(quote).unwrap_or((&rest[1..], "")),
             None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
         };
-        if let Some((name, value)) = word.split_once('=') {
+        if let Some((name, value)) = assignment.split_once('=') {
             let value = value.trim_matches(['"', '\'']).to_owned();
             assignments.push((name.to_owned(), (path.to_owned(), value)));
         }
@@ -175,17 +181,17 @@ enum CommandPart<'t> {
     Variable(&'t str),
 }
 
-/// Splits a command into texts and variables (`$NAME` and `${NAME}`).
+/// Splits a command into literal texts and variables (`$NAME` and `${NAME}`).
 fn split_variables(command: &str) -> Vec<CommandPart<'_>> {
     let mut parts = Vec::new();
     let mut rest = command;
     while let Some((text, after)) = rest.split_once('$') {
         parts.push(CommandPart::Text(text));
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let braced = after
+        let braced_name = after
             .strip_prefix('{')
             .and_then(|after| after.split_once('}'));
-        let (name, after) = braced.unwrap_or_else(|| {
+        let (name, after) = braced_name.unwrap_or_else(|| {
             let end = after.find(|c| !is_name(c)).unwrap_or(after.len());
             after.split_at(end)
         });
@@ -290,7 +296,7 @@ mod tests {
         ];
         for (files, expected) in cases {
             let (_dir, host) = host(files);
-            let lines: Vec<String> = command_lines(&host, "docker.service")
+            let lines: Vec<String> = find_command_lines(&host, "docker.service")
                 .into_iter()
                 .map(|(_, line)| line)
                 .collect();
@@ -308,7 +314,7 @@ mod tests {
         let etc = dir.path().join("etc/systemd/system");
         fs::create_dir_all(&etc).unwrap();
         std::os::unix::fs::symlink("/dev/null", etc.join("docker.service")).unwrap();
-        assert!(!exists(&host, "docker.service"));
-        assert!(command_lines(&host, "docker.service").is_empty());
+        assert!(!has_unit(&host, "docker.service"));
+        assert!(find_command_lines(&host, "docker.service").is_empty());
     }
 }

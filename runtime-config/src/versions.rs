@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The file with the version of the package.
+/// The path of the file with the version of the distribution's package.
 pub const PACKAGED_VERSION: &str = "/usr/lib/boathook/version";
 
-/// The directory with the programs of the package.
-const PACKAGED_PROGRAMS: &str = "/usr/lib/boathook";
+/// The directory with the programs of the distribution's package.
+const PACKAGED_PROGRAMS_DIR: &str = "/usr/lib/boathook";
 /// The text that the kernel appends to the path of a removed executable.
-const REMOVED: &str = " (deleted)";
+const REMOVED_SUFFIX: &str = " (deleted)";
 
 /// A process of the host that runs one of Boathook's programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct RunningProgram {
     pub path: PathBuf,
 }
 
-/// A program of another version than the one that engines call.
+/// The report of a program that has another version than the one that engines call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherVersion {
     /// The description of the program and its version.
@@ -29,48 +29,52 @@ pub struct OtherVersion {
     pub fix: &'static str,
 }
 
-/// Finds the processes that run Boathook's programs, except those whose program is in an image.
-/// `proc` is the host's /proc, and `programs` the directory of the installed versions.
-pub fn find_running_programs(proc: &Path, programs: &Path) -> Vec<RunningProgram> {
-    let processes = fs::read_dir(proc).into_iter().flatten().flatten();
+/// Finds the processes that run Boathook's programs from the host's file system, and not from an
+/// image. `proc_dir` is the host's /proc, and `programs_dir` the directory of the installed
+/// versions.
+pub fn find_running_programs(proc_dir: &Path, programs_dir: &Path) -> Vec<RunningProgram> {
+    let processes = fs::read_dir(proc_dir).into_iter().flatten().flatten();
     processes
         .filter_map(|process| {
             let pid = process.file_name().to_str()?.parse().ok()?;
             let path = fs::read_link(process.path().join("exe")).ok()?;
-            let is_own = path.starts_with(programs) || path.starts_with(PACKAGED_PROGRAMS);
+            let is_own = path.starts_with(programs_dir) || path.starts_with(PACKAGED_PROGRAMS_DIR);
             is_own.then_some(RunningProgram { pid, path })
         })
         .collect()
 }
 
-/// Compares the version that engines call, `installed` in the directory `programs`, with that of the
-/// package and with the programs that run.
+/// Compares the version that engines call with the version of the package and with the running
+/// programs, and reports the differences. The version that engines call is `installed_version`, a
+/// directory in `programs_dir`.
 pub fn compare_versions(
-    programs: &Path,
-    installed: &str,
-    packaged: Option<&str>,
-    running: &[RunningProgram],
+    programs_dir: &Path,
+    installed_version: &str,
+    package_version: Option<&str>,
+    running_programs: &[RunningProgram],
 ) -> Vec<OtherVersion> {
-    let mut others = Vec::new();
-    if let Some(packaged) = packaged.filter(|packaged| *packaged != installed) {
-        others.push(OtherVersion {
-            text: format!("the package has boathook {packaged}, but engines call {installed}"),
+    let mut other_versions = Vec::new();
+    if let Some(version) = package_version.filter(|version| *version != installed_version) {
+        other_versions.push(OtherVersion {
+            text: format!(
+                "the package has boathook {version}, but engines call {installed_version}"
+            ),
             fix: "run boathook-init upgrade",
         });
     }
-    for RunningProgram { pid, path } in running {
-        let version = path.strip_prefix(programs).ok();
-        let is_installed = version.is_none_or(|path| path.starts_with(installed));
+    for RunningProgram { pid, path } in running_programs {
+        let path_in_dir = path.strip_prefix(programs_dir).ok();
+        let is_installed = path_in_dir.is_none_or(|path| path.starts_with(installed_version));
         let path = path.to_string_lossy();
-        if !is_installed || path.ends_with(REMOVED) {
-            let path = path.trim_end_matches(REMOVED);
-            others.push(OtherVersion {
+        if !is_installed || path.ends_with(REMOVED_SUFFIX) {
+            let path = path.trim_end_matches(REMOVED_SUFFIX);
+            other_versions.push(OtherVersion {
                 text: format!("process {pid} runs an earlier {path}"),
                 fix: "restart its service",
             });
         }
     }
-    others
+    other_versions
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Chooses the engines that an installation configures.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use initcontainer::cli::EngineChoice;
@@ -9,30 +9,33 @@ use runtime_config::{Engine, InstallationRecord, Options, find_docker_snap, prog
 
 use crate::output::Output;
 
-/// Paths that exist if a kubelet, or another client of its runtime interface (CRI), uses
-/// containerd.
-const SIGNS_OF_PODS: [&str; 3] = ["/var/lib/kubelet", "/etc/kubernetes", "/etc/crictl.yaml"];
-/// The name of the kubelet's program, which also shows that pods may use containerd.
-const KUBELET: &str = "kubelet";
+/// The paths that exist if a kubelet, or another client of the kubelet's container runtime
+/// interface (CRI), uses containerd.
+const POD_PATHS: [&str; 3] = ["/var/lib/kubelet", "/etc/kubernetes", "/etc/crictl.yaml"];
+/// The name of the kubelet's program. A host that has it may also start pods through containerd.
+const KUBELET_PROGRAM: &str = "kubelet";
 
-/// Returns whether something on the host may start pods through containerd. Otherwise containerd
-/// serves Docker alone, whose containers do not use containerd's CRI configuration, and
-/// configuring containerd would be useless.
-fn starts_pods(host: &Host) -> bool {
-    let kubelets = program_directories().map(|dir| Path::new(dir).join(KUBELET));
-    let signs = SIGNS_OF_PODS.iter().map(|path| Path::new(path).to_owned());
-    signs.chain(kubelets).any(|path| host.exists(&path))
+/// Returns whether a program of the host may start pods through containerd. If none does,
+/// containerd serves only Docker. Docker's containers do not use containerd's CRI configuration, so
+/// a change of that configuration would have no effect.
+fn may_start_pods(host: &Host) -> bool {
+    let kubelet_paths = program_directories().map(|dir| Path::new(dir).join(KUBELET_PROGRAM));
+    let pod_paths = POD_PATHS.iter().map(PathBuf::from);
+    pod_paths
+        .chain(kubelet_paths)
+        .any(|path| host.exists(&path))
 }
 
-/// Returns the engines to configure. An engine that was found, but not named, is omitted if it
-/// starts no pods.
+/// Returns the engines to configure: the named ones, or all that were found on the host. Of the
+/// found engines, one that cannot be configured, or a containerd that only Docker uses, is left out
+/// with a note.
 pub(super) fn choose_engines(
     host: &Host,
     choice: &EngineChoice,
     options: &Options,
     output: &mut Output,
 ) -> Result<Vec<Engine>> {
-    let snap = find_docker_snap(host).map(|program| {
+    let snap_refusal = find_docker_snap(host).map(|program| {
         format!(
             "it is a snap ({}), whose confinement lets it execute no program of the host: install \
              Docker from a package of the distribution or of Docker",
@@ -40,14 +43,14 @@ pub(super) fn choose_engines(
         )
     });
     if let EngineChoice::Named(engines) = choice {
-        if let Some(reason) = snap.filter(|_| engines.contains(&Engine::Docker)) {
+        if let Some(reason) = snap_refusal.filter(|_| engines.contains(&Engine::Docker)) {
             bail!("docker: {reason}");
         }
-        // If /usr/bin is not visible, as in a container that mounts only the engine's directories,
-        // a missing program proves nothing.
-        let sees_programs = host.is_dir(Path::new("/usr/bin"));
-        let absent = |engine: &&Engine| sees_programs && engine.detect(host).is_none();
-        for engine in engines.iter().filter(absent) {
+        // A container may mount only the engine's directories. Then /usr/bin is not visible, and an
+        // engine without a visible program may be installed all the same.
+        let are_programs_visible = host.is_dir(Path::new("/usr/bin"));
+        let is_missing = |engine: &&Engine| are_programs_visible && engine.detect(host).is_none();
+        for engine in engines.iter().filter(is_missing) {
             output.report_note(&format!(
                 "{engine}: no program of it was found under {}; it is configured nevertheless, \
                  and `boathook-init uninstall` reverts it",
@@ -56,40 +59,40 @@ pub(super) fn choose_engines(
         }
         return Ok(engines.clone());
     }
-    let mut chosen = Vec::new();
-    if let Some(reason) = &snap {
+    let mut configurable = Vec::new();
+    if let Some(reason) = &snap_refusal {
         output.report_note(&format!("docker: left out: {reason}"));
     }
-    let mut found = Engine::ALL.to_vec();
-    found.retain(|engine| engine.detect(host).is_some());
-    let is_only_dockers = found.contains(&Engine::Docker) && !starts_pods(host);
-    for engine in found {
-        let record = InstallationRecord::load(host, &host.record(engine))?;
-        if engine == Engine::Docker && snap.is_some() {
+    let mut detected = Engine::ALL.to_vec();
+    detected.retain(|engine| engine.detect(host).is_some());
+    let serves_only_docker = detected.contains(&Engine::Docker) && !may_start_pods(host);
+    for engine in detected {
+        let record = InstallationRecord::load(host, &host.record_path(engine))?;
+        if engine == Engine::Docker && snap_refusal.is_some() {
             continue;
         }
-        if engine == Engine::Containerd && record.is_none() && is_only_dockers {
+        if engine == Engine::Containerd && record.is_none() && serves_only_docker {
             output.report_note(
                 "containerd: left out: Docker uses it, and nothing on this host starts pods; name \
                  it with --engine if something will",
             );
             continue;
         }
-        let now = engine.read(host, record.as_ref())?;
-        match engine.plan_install(&now, record.as_ref(), options) {
+        let snapshot = engine.read(host, record.as_ref())?;
+        match engine.plan_install(&snapshot, record.as_ref(), options) {
             Err(e @ runtime_config::Error::CriDisabled { .. }) => {
                 output.report_note(&format!("{engine}: left out: {e}"));
             }
-            _ => chosen.push(engine),
+            _ => configurable.push(engine),
         }
     }
-    if chosen.is_empty() {
-        let known = Engine::ALL.map(Engine::name).join(", ");
+    if configurable.is_empty() {
+        let known_names = Engine::ALL.map(Engine::name).join(", ");
         output.report_note(&format!(
-            "no engine to configure was found under {}: name one with --engine ({known}), or \
+            "no engine to configure was found under {}: name one with --engine ({known_names}), or \
              use CDI (docs/cdi.md)",
             host.as_path().display()
         ));
     }
-    Ok(chosen)
+    Ok(configurable)
 }

@@ -14,7 +14,7 @@ use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
 use initcontainer::recorded_options::EngineOptions;
 use runtime_config::Options;
 
-use super::carry_out::{Request, carry_out};
+use super::execution::{InstallRequest, execute_request};
 use super::{check_user, engines};
 use crate::output::Output;
 
@@ -24,11 +24,11 @@ use crate::output::Output;
 )]
 pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Result<()> {
     check_user(host)?;
-    let named = NamedDirectories {
+    let named_directories = NamedDirectories {
         programs: args.prefix.clone(),
         configuration: args.config_dir.clone(),
     };
-    let host = &directories::choose_directories(host, &named)?;
+    let host = &directories::choose_directories(host, &named_directories)?;
     let source = find_source(args.source.as_deref())?;
     // The manifest records these paths, so they must not depend on the working directory.
     let classes_dir = args.classes.as_deref().map(std::path::absolute);
@@ -43,42 +43,43 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
         payload = payload.with_own_classes(&source, &std::path::absolute(dir)?)?;
     }
     if let Some(file) = &args.config {
-        let installed = host.directories().config();
-        let is_there = host.read(&installed)?.is_some();
-        payload = payload.with_config(file, is_there.then_some(&*installed))?;
+        let installed_config = host.directories().config();
+        let has_config = host.read(&installed_config)?.is_some();
+        payload = payload.with_config(file, has_config.then_some(&*installed_config))?;
     }
-    let read = |path: &PathBuf| {
+    let read_text = |path: &PathBuf| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
     };
     let names = OfferedNames::find(host, &payload, &args.toolkits)?;
     let options = EngineOptions {
         set_default: args.set_default,
-        base_spec: args.base_spec.as_ref().map(read).transpose()?,
+        base_spec: args.base_spec.as_ref().map(read_text).transpose()?,
     };
     let options = complete_options(host, &payload, &names, options)?;
     let lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
     let engines = engines::choose_engines(host, &args.engine, &options, output)?;
-    let payload = payload.with_services(&source, args.services())?;
-    let request = Request {
+    let payload = payload.with_services(&source, args.enabled_services())?;
+    let request = InstallRequest {
         payload,
         engines: engines
             .into_iter()
             .map(|engine| (engine, options.clone()))
             .collect(),
         names,
-        fewer_classes: args.classes.is_some(),
-        restart: args.restart,
+        allows_fewer_classes: args.classes.is_some(),
+        should_restart: args.restart,
     };
-    carry_out(host, &request, lock, output)
+    execute_request(host, &request, lock, output)
 }
 
-/// Reads the release in `source`.
+/// Reads the files of the release in the directory `source`. A directory of a container is not
+/// recorded as the source, because a later upgrade on the host cannot read it.
 pub(super) fn read_payload(host: &Host, source: &Path, classes: ClassFiles<'_>) -> Result<Payload> {
     let version = Payload::find_version(source)?;
     let version = version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION"));
     let mut payload = Payload::read(version, source, classes)?;
     if host.as_path() != Path::new("/") {
-        payload.origin.source = None;
+        payload.options.source = None;
     }
     Ok(payload)
 }
@@ -91,12 +92,12 @@ pub(super) fn complete_options(
     options: EngineOptions,
 ) -> Result<Options> {
     Ok(Options {
-        more_names: names.runtimes.clone(),
+        more_names: names.runtime_names.clone(),
         hook: host.directories().hook(),
-        runtime: host.runtime(),
+        runtime: host.runtime_path(),
         set_default: options.set_default,
         real_runtime: if options.set_default {
-            configuration::real_runtime(host, payload)?
+            configuration::find_real_runtime(host, payload)?
         } else {
             None
         },
@@ -104,21 +105,21 @@ pub(super) fn complete_options(
     })
 }
 
-/// Returns the absolute path of the release to install: the named directory, or the one that
-/// contains this program.
-pub(super) fn find_source(named: Option<&Path>) -> Result<PathBuf> {
-    match named {
+/// Returns the absolute path of the release to install: the directory that `--source` names, or the
+/// one that contains this program.
+pub(super) fn find_source(named_dir: Option<&Path>) -> Result<PathBuf> {
+    match named_dir {
         Some(dir) => Ok(std::path::absolute(dir)?),
-        None => own_source(),
+        None => find_own_source(),
     }
 }
 
 /// Returns the directory of the release or build that contains this program.
-fn own_source() -> Result<PathBuf> {
+fn find_own_source() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find this program's own path")?;
     let dir = program
         .parent()
         .context("cannot determine the directory of this program; use --source")?;
-    let release = dir.parent().filter(|_| dir.ends_with("bin"));
-    Ok(release.unwrap_or(dir).to_path_buf())
+    let release_dir = dir.parent().filter(|_| dir.ends_with("bin"));
+    Ok(release_dir.unwrap_or(dir).to_path_buf())
 }

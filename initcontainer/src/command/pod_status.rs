@@ -4,16 +4,17 @@ use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-/// The file whose content the kubelet adds to the status of a container that has ended. The
-/// kubelet mounts it in each container, and reads the first 4 KiB of it (Kubernetes,
+/// The file whose content the kubelet adds to the status of a container that has ended. The kubelet
+/// mounts the file in each container, and reads at most 4 KiB of it (Kubernetes,
 /// `terminationMessagePath`).
-const TERMINATION_LOG: &str = "/dev/termination-log";
+const TERMINATION_LOG_PATH: &str = "/dev/termination-log";
 
-/// Writes the notes to the file that the kubelet reads. Outside a pod there is no such file, and
-/// none is made. The installation goes on if the notes cannot be written, which is printed.
+/// Writes the notes to the file that the kubelet reads. Outside of a pod this file does not exist
+/// and is not created. If the notes cannot be written, a warning is printed and the installation
+/// continues.
 pub(super) fn report_notes(notes: &[String]) {
-    if let Err(error) = write_notes(Path::new(TERMINATION_LOG), notes) {
-        let message = format!("{TERMINATION_LOG}: cannot be written: {error}");
+    if let Err(error) = write_notes(Path::new(TERMINATION_LOG_PATH), notes) {
+        let message = format!("{TERMINATION_LOG_PATH}: cannot be written: {error}");
         command_line::warn("boathook-init", &message);
     }
 }

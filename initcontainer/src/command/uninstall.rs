@@ -10,13 +10,14 @@ use initcontainer::manifest::Manifest;
 use initcontainer::{step, uninstall};
 use runtime_config::{Engine, RuntimeUse, find_runtime_use};
 
-use super::carry_out::{show_links, show_steps};
+use super::execution::{print_link_count, print_steps};
 use super::{check_user, release_installer_lock};
 use crate::output::Output;
 use crate::{restart, running_services};
 
-/// Returns the origin of the installation, as a text, if it is not `expected`.
-pub(super) fn find_other_source(manifest: &Manifest, expected: &Path) -> Option<String> {
+/// Returns the source of the installed release, as a text for messages, if the release was not
+/// installed from the directory `expected`.
+pub(super) fn describe_other_source(manifest: &Manifest, expected: &Path) -> Option<String> {
     match manifest.options.source.as_deref() {
         Some(source) if source == expected => None,
         Some(source) => Some(source.display().to_string()),
@@ -27,43 +28,44 @@ pub(super) fn find_other_source(manifest: &Manifest, expected: &Path) -> Option<
 pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> Result<()> {
     if let Some(expected) = &args.installed_from
         && let Some(manifest) = Manifest::load(host)?
-        && let Some(other) = find_other_source(&manifest, expected)
+        && let Some(source) = describe_other_source(&manifest, expected)
     {
         output.report_note(&format!(
-            "the installed version is from {other} and stays; boathook-init uninstall removes it"
+            "the installed version is from {source} and stays; boathook-init uninstall removes it"
         ));
         return Ok(());
     }
-    let named = args.engine.as_ref().map(|names| names.0.as_slice());
-    let (also, force) = (named.unwrap_or_default(), args.force);
+    let engines = args.engine.as_ref().map(|names| names.0.as_slice());
+    let (engines, force) = (engines.unwrap_or_default(), args.force);
     if args.dry_run {
-        let mut plan = uninstall::plan(host, also, force)?;
-        let labels = uninstall::remove_labels(host, &args.node_labels)?;
+        let mut plan = uninstall::plan(host, engines, force)?;
+        let labels = uninstall::plan_label_removal(host, &args.node_labels)?;
         plan.steps.splice(0..0, labels);
-        show_steps(&plan.steps, output);
-        for kept in &plan.kept {
-            output.report_kept(kept);
+        print_steps(&plan.steps, output);
+        for file in &plan.kept_files {
+            output.report_kept_file(file);
         }
-        note_stranded(&plan.stranded, output);
-        let due = plan
-            .engines
+        report_stranded_containers(&plan.stranded_containers, output);
+        let plans_to_load = plan
+            .engine_plans
             .iter()
             .filter(|plan| restart::needs_restart(host, plan));
         output.set_next_commands(
-            due.map(|plan| restart::restart_command(plan.engine, true))
+            plans_to_load
+                .map(|plan| restart::format_restart_command(plan.engine, true))
                 .collect(),
         );
         return Ok(());
     }
     check_user(host)?;
     let lock = Lock::take(host)?;
-    // This first plan only detects refusals, so that they come before any change.
-    uninstall::plan(host, also, force)?;
-    let mut released = Vec::new();
+    // This first plan is not executed. It finds the reasons for a refusal before any change.
+    uninstall::plan(host, engines, force)?;
+    let mut released_engines = Vec::new();
     for engine in Engine::ALL {
         if args.restart && restart::drop_runtime(host, engine)? {
             output.report_restart(engine, "dropped the runtime".to_owned());
-            released.push(engine);
+            released_engines.push(engine);
         } else if !force && find_runtime_use(host, engine) == RuntimeUse::DefaultRuntime {
             bail!(
                 "{engine} is running with boathook-runtime as its default runtime and would keep \
@@ -72,42 +74,43 @@ pub(super) fn uninstall(host: &Host, args: &Uninstall, output: &mut Output) -> R
         }
     }
     running_services::stop_services(host, output)?;
-    let mut plan = uninstall::plan(host, also, force)?;
-    let labels = uninstall::remove_labels(host, &args.node_labels)?;
+    let mut plan = uninstall::plan(host, engines, force)?;
+    let labels = uninstall::plan_label_removal(host, &args.node_labels)?;
     plan.steps.splice(0..0, labels);
     step::run(host, &plan.steps, |step| {
         output.report_step(step);
         Ok(())
     })?;
     release_installer_lock(lock, output);
-    show_links(&plan.steps, output);
-    for kept in &plan.kept {
-        output.report_kept(kept);
+    print_link_count(&plan.steps, output);
+    for file in &plan.kept_files {
+        output.report_kept_file(file);
     }
-    note_stranded(&plan.stranded, output);
+    report_stranded_containers(&plan.stranded_containers, output);
     if plan.steps.is_empty() {
         output.print_text("nothing to do\n");
     } else {
         running_services::forget_units(host, &plan.steps, output)?;
         output.print_text("boathook is uninstalled\n");
     }
-    let engines = plan.engines.iter();
-    let left = engines.filter(|plan| !released.contains(&plan.engine));
-    let mut next = Vec::new();
-    for plan in left.filter(|plan| restart::needs_restart(host, plan)) {
+    let mut next_commands = Vec::new();
+    let plans_to_load = plan.engine_plans.iter().filter(|plan| {
+        !released_engines.contains(&plan.engine) && restart::needs_restart(host, plan)
+    });
+    for plan in plans_to_load {
         if args.restart {
             output.report_restart(plan.engine, restart::restart_engine(host, plan)?);
         } else {
-            let advice = restart::restart_command(plan.engine, true);
-            output.print_text(&format!("next: {advice}\n"));
-            next.push(advice);
+            let command = restart::format_restart_command(plan.engine, true);
+            output.print_text(&format!("next: {command}\n"));
+            next_commands.push(command);
         }
     }
-    output.set_next_commands(next);
+    output.set_next_commands(next_commands);
     Ok(())
 }
 
-fn note_stranded(names: &[String], output: &mut Output) {
+fn report_stranded_containers(names: &[String], output: &mut Output) {
     if !names.is_empty() {
         output.report_note(&format!(
             "docker: these containers have the runtime of boathook and cannot be started without it: \

@@ -12,24 +12,24 @@ use initcontainer::manifest::Manifest;
 use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
 use runtime_config::{Engine, InstallationRecord, Options};
 
-use super::carry_out::{Request, carry_out};
 use super::check_user;
+use super::execution::{InstallRequest, execute_request};
 use super::install::{complete_options, find_source, read_payload};
-use super::uninstall::find_other_source;
+use super::uninstall::describe_other_source;
 use crate::output::Output;
 
-/// Replaces the installed version. The configured engines stay configured, each with its options.
-/// Without an installation nothing happens.
+/// Replaces the installed version by another one. The configured engines stay configured, each with
+/// its options. If nothing is installed, the function does nothing but print a note.
 pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Result<()> {
     let Some(manifest) = Manifest::load(host)? else {
         output.report_note("boathook is not installed; boathook-init install does that");
         return Ok(());
     };
     if let Some(expected) = &args.installed_from
-        && let Some(other) = find_other_source(&manifest, expected)
+        && let Some(source) = describe_other_source(&manifest, expected)
     {
         output.report_note(&format!(
-            "the installed version is from {other} and stays; to use that of {}, run \
+            "the installed version is from {source} and stays; to use that of {}, run \
              boathook-init install",
             expected.display()
         ));
@@ -41,19 +41,20 @@ pub(super) fn upgrade(host: &Host, args: &Upgrade, output: &mut Output) -> Resul
     let payload = read_release(host, &source, &manifest)
         .context("the installed version stays; run boathook-init install with other options")?;
     let names = OfferedNames::find(host, &payload, &manifest.toolkits)?;
-    let request = Request {
+    let request = InstallRequest {
         engines: find_configured_engines(host, &payload, &names, &manifest)?,
         payload,
         names,
-        // A release contains all class files that its makers chose, so it may have fewer.
-        fewer_classes: true,
-        restart: args.restart,
+        // The class files of a release are complete, so a release may have fewer than the installed
+        // one.
+        allows_fewer_classes: true,
+        should_restart: args.restart,
     };
-    carry_out(host, &request, lock, output)
+    execute_request(host, &request, lock, output)
 }
 
-/// Reads the new release, together with the class files and the configuration that were given to
-/// the installation.
+/// Reads the new release, together with the class files and the configuration that the options of
+/// the existing installation named.
 fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Payload> {
     let options = &manifest.options;
     let classes = match options.classes.as_deref() {
@@ -66,13 +67,13 @@ fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Paylo
         payload = payload.with_own_classes(source, dir)?;
     }
     payload = payload.with_services(source, options.services.clone())?;
-    payload.keeps_disabled = true;
+    payload.keeps_disabled_services = true;
     payload.config = host.read(&host.directories().given_config())?;
     Ok(payload)
 }
 
-/// Returns the configured engines with their options. The files of an engine that was removed from
-/// the host are not touched.
+/// Returns the configured engines with their options. An engine that was removed from the host is
+/// left out, so that its files are not changed.
 fn find_configured_engines(
     host: &Host,
     payload: &Payload,
@@ -81,7 +82,7 @@ fn find_configured_engines(
 ) -> Result<Vec<(Engine, Options)>> {
     let mut engines = Vec::new();
     for engine in Engine::ALL {
-        let record = InstallationRecord::load(host, &host.record(engine))?;
+        let record = InstallationRecord::load(host, &host.record_path(engine))?;
         if record.is_some() && engine.detect(host).is_some() {
             let options = manifest.options.engines.get(&engine);
             let options = options.cloned().unwrap_or_default();

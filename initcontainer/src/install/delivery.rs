@@ -6,15 +6,17 @@ use runtime_config::{Engine, InstallationRecord, Options};
 use crate::host::Host;
 use crate::services::HookDelivery;
 
-/// Returns how pods get the hook. It is a runtime handler if an engine that runs pods is
-/// configured in this run, or is still configured by an earlier one.
+/// Returns how pods get the hook: through a runtime handler if an engine that runs pods is
+/// configured, by this installation or by an earlier one, and otherwise through CDI.
 pub(super) fn find_delivery(host: &Host, engines: &[(Engine, Options)]) -> Result<HookDelivery> {
     for engine in Engine::ALL {
         if matches!(engine, Engine::Docker | Engine::Podman) {
             continue;
         }
-        let is_named = engines.iter().any(|(named, _)| *named == engine);
-        if is_named || names_programs(host, engine)? {
+        let is_named = engines
+            .iter()
+            .any(|(named_engine, _)| *named_engine == engine);
+        if is_named || names_installed_programs(host, engine)? {
             return Ok(HookDelivery::Handler);
         }
     }
@@ -22,11 +24,11 @@ pub(super) fn find_delivery(host: &Host, engines: &[(Engine, Options)]) -> Resul
 }
 
 /// Returns whether the recorded configuration of an engine names the installed programs.
-fn names_programs(host: &Host, engine: Engine) -> Result<bool> {
-    let record = InstallationRecord::load(host, &host.record(engine))?;
+fn names_installed_programs(host: &Host, engine: Engine) -> Result<bool> {
+    let record = InstallationRecord::load(host, &host.record_path(engine))?;
     for path in record.iter().flat_map(InstallationRecord::paths) {
         let text = host.read(path)?.unwrap_or_default();
-        if text.contains(&*host.current().to_string_lossy()) {
+        if text.contains(&*host.current_link().to_string_lossy()) {
             return Ok(true);
         }
     }

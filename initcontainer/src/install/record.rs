@@ -6,57 +6,63 @@ use std::path::PathBuf;
 use anyhow::Result;
 use runtime_config::{Change, Engine, Options};
 
-use super::links::offered_links;
-use super::versions::find_version_dirs;
+use super::links::find_offered_links;
+use super::versions::filter_present_versions;
 use crate::compatibility::OfferedNames;
-use crate::configuration::Configuration;
+use crate::configuration::ConfigurationPlan;
 use crate::host::Host;
-use crate::manifest::{MODE, Manifest};
+use crate::manifest::{Manifest, STATE_FILE_MODE};
 use crate::payload::Payload;
 use crate::recorded_options::RecordedOptions;
 use crate::services;
 use crate::step::Step;
 
-/// Returns the options to record. The options of engines that only an earlier installation
-/// configured are kept.
-fn record_options(
+/// Returns the options that the manifest records. The options of engines that only an earlier
+/// installation configured are kept.
+fn collect_options(
     host: &Host,
-    old: &Manifest,
+    old_manifest: &Manifest,
     payload: &Payload,
     engines: &[(Engine, Options)],
 ) -> RecordedOptions {
-    let mut options = payload.origin.clone();
-    options.services =
-        services::services_to_record(host, &old.options.services, &payload.origin.services);
-    options.engines.clone_from(&old.options.engines);
-    options
-        .engines
-        .extend(engines.iter().map(|(engine, o)| (*engine, o.into())));
+    let mut options = payload.options.clone();
+    options.services = services::list_services_to_record(
+        host,
+        &old_manifest.options.services,
+        &payload.options.services,
+    );
+    options.engines.clone_from(&old_manifest.options.engines);
+    options.engines.extend(
+        engines
+            .iter()
+            .map(|(engine, options)| (*engine, options.into())),
+    );
     options
 }
 
 /// Plans the manifest and its directories. `dirs` are further directories that the installation
 /// makes and the manifest must list.
-pub(super) fn record_manifest(
+pub(super) fn plan_manifest(
     host: &Host,
     payload: &Payload,
     engines: &[(Engine, Options)],
     links: &[PathBuf],
     names: &OfferedNames,
-    config: &Configuration,
+    config: &ConfigurationPlan,
     dirs: &BTreeSet<PathBuf>,
 ) -> Result<Vec<Step>> {
-    let old = Manifest::load(host)?;
-    let mut manifest = old.clone().unwrap_or_default();
-    let missing = host.missing_dirs(&host.manifest())?;
-    for dir in missing.iter().chain(dirs) {
-        // The state directory is not listed, because it is removed together with the manifest.
-        if !manifest.made_dirs.contains(dir) && *dir != host.state() {
+    let old_manifest = Manifest::load(host)?;
+    let mut manifest = old_manifest.clone().unwrap_or_default();
+    let missing_dirs = host.find_missing_dirs(&host.manifest_path())?;
+    for dir in missing_dirs.iter().chain(dirs) {
+        // The manifest does not list the state directory, because a removal deletes it together
+        // with the manifest.
+        if !manifest.made_dirs.contains(dir) && *dir != host.state_dir() {
             manifest.made_dirs.push(dir.clone());
         }
     }
     if !manifest.versions.contains(&payload.version) {
-        manifest.versions = find_version_dirs(host, manifest.versions)?;
+        manifest.versions = filter_present_versions(host, manifest.versions)?;
         manifest.versions.push(payload.version.clone());
     }
     for link in links {
@@ -65,32 +71,37 @@ pub(super) fn record_manifest(
         }
     }
     manifest.toolkits.clone_from(&names.toolkits);
-    // The links of an earlier installation stay listed: this run may be killed before it removes
-    // them.
-    for (link, _) in offered_links(names, engines) {
+    // The manifest still lists the links of an earlier installation, because this run may be killed
+    // before it removes them.
+    for (link, _) in find_offered_links(names, engines) {
         if !manifest.compatibility_links.contains(link) {
             manifest.compatibility_links.push(link.clone());
         }
     }
-    if let Some(text) = &config.written {
+    if let Some(text) = &config.written_text {
         manifest.config = Some(text.clone());
-        manifest.config_before = config.replaced.clone();
+        manifest.config_before = config.replaced_text.clone();
     }
-    manifest.options = record_options(host, &manifest, payload, engines);
-    if old.as_ref() == Some(&manifest) {
+    manifest.options = collect_options(host, &manifest, payload, engines);
+    if old_manifest.as_ref() == Some(&manifest) {
         return Ok(Vec::new());
     }
     let text = manifest.to_text();
-    Ok(match (missing.first(), old) {
+    Ok(match (missing_dirs.first(), old_manifest) {
         (Some(top), _) => {
             vec![Step::MakeTree {
                 path: top.clone(),
-                file: (host.manifest(), text),
+                file: (host.manifest_path(), text),
             }]
         }
-        (None, old) => {
-            let before = old.map(|m| m.to_text());
-            let change = Change::rewrite(&host.manifest(), before.as_deref(), Some(&text), MODE);
+        (None, old_manifest) => {
+            let old_text = old_manifest.map(|manifest| manifest.to_text());
+            let change = Change::rewrite(
+                &host.manifest_path(),
+                old_text.as_deref(),
+                Some(&text),
+                STATE_FILE_MODE,
+            );
             change.into_iter().map(Step::Change).collect()
         }
     })

@@ -11,88 +11,98 @@ use crate::payload::Payload;
 use crate::step::Step;
 use crate::tree;
 
-/// Returns an error if the directory of the installation has something that an installation would
-/// replace, or a removal take away, and that no installation has made.
+/// Returns an error if the program directory has files that no installation of Boathook has made
+/// and that this installation would replace or a removal would delete.
 pub(super) fn refuse_foreign_files(host: &Host, version: &str) -> Result<()> {
     let manifest = Manifest::load(host)?;
-    let mut foreign = Vec::new();
-    let is_own = manifest
-        .as_ref()
-        .is_some_and(|manifest| manifest.versions.iter().any(|own| own == version));
-    let version = host.version(version);
-    if !is_own && host.try_exists(&version)? {
-        foreign.push(version);
+    let mut foreign_paths = Vec::new();
+    let is_recorded = manifest.as_ref().is_some_and(|manifest| {
+        manifest
+            .versions
+            .iter()
+            .any(|recorded_version| recorded_version == version)
+    });
+    let version_dir = host.version_dir(version);
+    if !is_recorded && host.try_exists(&version_dir)? {
+        foreign_paths.push(version_dir);
     }
     if manifest.is_none() {
-        if host.try_exists(&host.current())? {
-            foreign.push(host.current());
+        if host.try_exists(&host.current_link())? {
+            foreign_paths.push(host.current_link());
         }
-        if !host.list(&host.state())?.is_empty() {
-            foreign.push(host.state());
+        if !host.list(&host.state_dir())?.is_empty() {
+            foreign_paths.push(host.state_dir());
         }
     }
-    let foreign: Vec<_> = foreign.iter().map(|path| path.to_string_lossy()).collect();
+    let foreign_names: Vec<_> = foreign_paths
+        .iter()
+        .map(|path| path.to_string_lossy())
+        .collect();
     ensure!(
-        foreign.is_empty(),
+        foreign_names.is_empty(),
         "{} exists already, and no installation of Boathook has recorded it in {}: move it away, or \
          install in another directory (--prefix)",
-        foreign.join(", "),
-        host.manifest().display()
+        foreign_names.join(", "),
+        host.manifest_path().display()
     );
     Ok(())
 }
 
+/// Plans the directory of the payload's version. There are no steps if the host already has an
+/// exact copy of the payload.
 pub(super) fn plan_version(host: &Host, payload: &Payload) -> Result<Vec<Step>> {
-    let dir = host.version(&payload.version);
-    let exchange = match host.entry(&dir) {
-        Ok(place) if tree::is_copy_of(&place, payload) => return Ok(Vec::new()),
-        Ok(place) => place.stat()?.is_some(),
+    let dir = host.version_dir(&payload.version);
+    let exchanges = match host.resolve_nofollow(&dir) {
+        Ok(entry) if tree::is_copy_of(&entry, payload) => return Ok(Vec::new()),
+        Ok(entry) => entry.stat()?.is_some(),
         // An error means that the program directory does not exist yet.
         Err(_) => false,
     };
-    let staging = host.staging(&payload.version);
+    let staging_dir = host.staging_dir(&payload.version);
     let mut steps = vec![
         Step::Stage {
             payload: payload.clone(),
-            to: staging.clone(),
+            staging_dir: staging_dir.clone(),
         },
         Step::Publish {
-            from: staging.clone(),
-            to: dir,
-            exchange,
+            staging_dir: staging_dir.clone(),
+            final_dir: dir,
+            exchanges,
         },
     ];
     // After an exchange the staging directory has the old files.
-    steps.extend(exchange.then_some(Step::Discard { path: staging }));
+    steps.extend(exchanges.then_some(Step::Discard { path: staging_dir }));
     Ok(steps)
 }
 
-pub(super) fn switch_version(host: &Host, version: &str) -> Result<Option<Step>> {
-    let before = current_version(host)?;
-    let after = Some(PathBuf::from(version));
-    Ok((before != after).then(|| Step::SetLink {
-        link: host.current(),
-        before,
-        after,
+/// Plans the change of the link `current` to another version.
+pub(super) fn plan_version_switch(host: &Host, version: &str) -> Result<Option<Step>> {
+    let old_target = find_current_version(host)?;
+    let new_target = Some(PathBuf::from(version));
+    Ok((old_target != new_target).then(|| Step::SetLink {
+        link: host.current_link(),
+        old_target,
+        new_target,
     }))
 }
 
 /// Returns the target of the link `current`, or `None` if the link does not exist.
-pub fn current_version(host: &Host) -> Result<Option<PathBuf>> {
-    Ok(host.read_link(&host.current())?)
+pub fn find_current_version(host: &Host) -> Result<Option<PathBuf>> {
+    Ok(host.read_link(&host.current_link())?)
 }
 
-/// Plans the removal of unused versions. These versions are kept: the new one, the previous one,
-/// with which containers may just be starting, and those that the bundle of a container names.
-pub(super) fn discard_unused_versions(host: &Host, version: &str) -> Result<Vec<Step>> {
-    let before = current_version(host)?;
-    let used = in_use::find_used_versions(host)?;
+/// Plans the removal of unused versions. Three kinds of versions are kept: the new one, the
+/// previous one, with which containers may just be starting, and those that the bundle of a
+/// container names.
+pub(super) fn plan_unused_version_removal(host: &Host, version: &str) -> Result<Vec<Step>> {
+    let previous_version = find_current_version(host)?;
+    let used_versions = in_use::find_used_versions(host)?;
     let mut steps = Vec::new();
-    for name in installed_versions(host)? {
-        let is_before = before.as_deref() == Some(Path::new(&name));
-        if name != version && !is_before && !used.contains(&name) {
+    for name in list_installed_versions(host)? {
+        let is_previous = previous_version.as_deref() == Some(Path::new(&name));
+        if name != version && !is_previous && !used_versions.contains(&name) {
             steps.push(Step::Discard {
-                path: host.version(&name),
+                path: host.version_dir(&name),
             });
         }
     }
@@ -100,20 +110,20 @@ pub(super) fn discard_unused_versions(host: &Host, version: &str) -> Result<Vec<
 }
 
 /// Returns the installed versions of a host, sorted.
-pub fn installed_versions(host: &Host) -> Result<Vec<String>> {
+pub fn list_installed_versions(host: &Host) -> Result<Vec<String>> {
     let versions = Manifest::load(host)?.unwrap_or_default().versions;
-    let mut versions = find_version_dirs(host, versions)?;
+    let mut versions = filter_present_versions(host, versions)?;
     versions.sort();
     Ok(versions)
 }
 
 /// Returns those of `versions` whose directories exist.
-pub(super) fn find_version_dirs(host: &Host, versions: Vec<String>) -> Result<Vec<String>> {
-    let mut present = Vec::new();
+pub(super) fn filter_present_versions(host: &Host, versions: Vec<String>) -> Result<Vec<String>> {
+    let mut present_versions = Vec::new();
     for version in versions {
-        if host.try_exists(&host.version(&version))? {
-            present.push(version);
+        if host.try_exists(&host.version_dir(&version))? {
+            present_versions.push(version);
         }
     }
-    Ok(present)
+    Ok(present_versions)
 }

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use initcontainer::host::Host;
-use initcontainer::payload::PROGRAMS;
+use initcontainer::payload::PROGRAM_NAMES;
 use initcontainer::step::{self, Step};
 use initcontainer::uninstall;
 use nix::sys::signal::{Signal, kill, raise};
@@ -103,7 +103,7 @@ fn assert_whole(site: &Site, engine: Engine) {
     });
     if configured {
         assert!(site.path(&record).exists());
-        for name in PROGRAMS {
+        for name in PROGRAM_NAMES {
             let program = fs::read(site.path("opt/boathook/current/bin").join(name));
             let released = fs::read(site.release().join("bin").join(name));
             assert_eq!(program.unwrap(), released.unwrap());

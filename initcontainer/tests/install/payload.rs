@@ -21,7 +21,7 @@ fn a_build_directory_and_relative_paths_are_sources() {
     let site = Site::with_containerd();
     let flat = site.release().join("flat");
     fs::create_dir(&flat).unwrap();
-    for name in initcontainer::payload::PROGRAMS {
+    for name in initcontainer::payload::PROGRAM_NAMES {
         fs::copy(site.release().join("bin").join(name), flat.join(name)).unwrap();
     }
     let mut install =

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use initcontainer::compatibility::OfferedNames;
 use initcontainer::host::Host;
 use initcontainer::install::{self, Installation};
-use initcontainer::payload::{ClassFiles, PROGRAMS, Payload};
+use initcontainer::payload::{ClassFiles, PROGRAM_NAMES, Payload};
 use initcontainer::step;
 use initcontainer::uninstall;
 use runtime_config::{Engine, Options};
@@ -79,7 +79,7 @@ impl Site {
 
     /// Fills the release with programs that differ by their last bytes.
     pub(crate) fn set_programs(&self, tail: &[u8]) {
-        for name in PROGRAMS {
+        for name in PROGRAM_NAMES {
             let program = [elf_header(), tail.to_vec()].concat();
             write(&self.release().join("bin").join(name), program);
         }
@@ -157,7 +157,7 @@ impl Site {
 /// Reads a release. Like the program on a host below another root, it records no path of it.
 pub(crate) fn payload(version: &str, release: &Path) -> Payload {
     let mut payload = Payload::read(version, release, ClassFiles::FromRelease).unwrap();
-    payload.origin.source = None;
+    payload.options.source = None;
     payload
 }
 
@@ -168,12 +168,12 @@ pub(crate) fn plan(
     engines: &[Engine],
 ) -> anyhow::Result<Installation> {
     let mut toolkits = Vec::new();
-    if payload.classes().contains("vendor-card.toml") {
+    if payload.class_files().contains("vendor-card.toml") {
         toolkits.push("vendor".to_owned());
     }
     let names = OfferedNames::find(host, payload, &toolkits)?;
     let options = Options {
-        more_names: names.runtimes.clone(),
+        more_names: names.runtime_names.clone(),
         ..options(host)
     };
     let engines: Vec<_> = engines.iter().map(|e| (*e, options.clone())).collect();
@@ -192,7 +192,7 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(crate) fn options(host: &Host) -> Options {
     Options {
         hook: host.directories().hook(),
-        runtime: host.runtime(),
+        runtime: host.runtime_path(),
         set_default: false,
         real_runtime: None,
         more_names: Vec::new(),

@@ -23,8 +23,8 @@ fn a_directory_created_by_others_during_the_installation_is_not_recorded() {
     let theirs = Change::MakeDir { path };
     let file = Change::Write {
         path: "/etc/other".into(),
-        before: None,
-        after: "ours".into(),
+        old_text: None,
+        new_text: "ours".into(),
         mode: 0o644,
     };
     let said = failure(&host, [file, theirs]);
@@ -40,7 +40,7 @@ fn a_directory_in_use_does_not_keep_a_removal_from_being_taken_back() {
     fs::write(dir.path().join("etc/ours"), "ours").unwrap();
     let file = Change::Remove {
         path: "/etc/ours".into(),
-        before: "ours".into(),
+        old_text: "ours".into(),
         mode: 0o644,
     };
     let path = PathBuf::from("/etc/docker");

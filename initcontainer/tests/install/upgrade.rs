@@ -19,7 +19,7 @@ const OWN_CLASS: &str = "version = 1\nresource = \"own.com/card\"\n\
     device = { id = \"card\" }\n";
 
 fn versions(site: &Site) -> Vec<String> {
-    install::installed_versions(&site.host).unwrap()
+    install::list_installed_versions(&site.host).unwrap()
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_hook_of_an_earlier_name_is_replaced() {
         let site = Site::new(&fixture(host));
         let before = tree::snapshot(site.root());
         let earlier = Options {
-            hook: site.host.commands(),
+            hook: site.host.boathook_path(),
             ..options(&site.host)
         };
         let payload = site.payload("0.1.0");
@@ -197,9 +197,9 @@ fn a_hook_of_an_earlier_name_is_replaced() {
             let entry: Value = serde_json::from_str(&site.read(file)).unwrap();
             Path::new(entry["hook"]["path"].as_str().unwrap()).to_owned()
         };
-        assert_eq!(hook(), site.host.commands());
+        assert_eq!(hook(), site.host.boathook_path());
         site.install("0.2.0", &[engine]);
-        let (commands, installed) = (site.host.commands(), site.host.directories().hook());
+        let (commands, installed) = (site.host.boathook_path(), site.host.directories().hook());
         assert_eq!(hook(), installed);
         let in_host = |path: &Path| site.path(path.strip_prefix("/").unwrap());
         assert!(in_host(&installed).is_file());

@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::{Item, TableLike, Value};
 
-use super::handler::{Handlers, Keys, RUNC_V2, collect_handlers};
+use super::handler::{Handlers, KeyValues, RUNC_V2_SHIM, collect_handlers};
 use super::schema::{self, Schema, V2, V3};
-use super::{Layout, documents, own_drop_in, template};
-use crate::default_runtime::{DefaultRuntime, refuse_later};
+use super::{Layout, documents, own_drop_in_path, template};
+use crate::default_runtime::{DefaultRuntime, refuse_later_setting};
 use crate::drop_in;
 use crate::error::Error;
 use crate::key_case;
 use crate::snapshot::Snapshot;
-use crate::toml_text::{item_at, line_of, parse};
+use crate::toml_text::{find_line_number, get_item, parse_document};
 
-/// The shims of runc in containerd 1.x. They have no option for the program that they call.
-const OLD_RUNC: [&str; 2] = ["io.containerd.runc.v1", "io.containerd.runtime.v1.linux"];
+/// The shims of runc in containerd 1.x that have no option for the program that they call.
+const OLD_RUNC_SHIMS: [&str; 2] = ["io.containerd.runc.v1", "io.containerd.runtime.v1.linux"];
 
 /// The settings that decide what the default runtime is (containerd, docs/cri/config.md). The
 /// first `*` stands for the name of a plugin.
@@ -36,42 +36,52 @@ const RUNTIME_SETTINGS: [&str; 8] = [
 /// # Errors
 /// Fails if a file does not parse or has a key in another case. Also fails if a setting has
 /// precedence over `default_runtime_name` or over Boathook's drop-in.
-pub(crate) fn default_runtime(layout: &Layout, base: &Snapshot) -> Result<DefaultRuntime, Error> {
-    let (schema, config_files) = find_config_files(layout, base)?;
+pub(crate) fn find_default_runtime(
+    layout: &Layout,
+    snapshot: &Snapshot,
+) -> Result<DefaultRuntime, Error> {
+    let (schema, config_files) = find_config_files(layout, snapshot)?;
     for path in &config_files {
-        refuse_precedence(layout, schema, base, path)?;
+        refuse_precedence(layout, schema, snapshot, path)?;
     }
-    // k0s merges configuration files of every version itself.
-    let is_merged = schema.merges_imports() || matches!(layout, Layout::DropIns { .. });
-    let Handlers { default, all } = collect_handlers(schema, &config_files, base, is_merged)?;
-    let handler = all.into_iter().find(|(name, ..)| *name == default);
+    // k0s itself merges configuration files, whatever their version is.
+    let merges_sections = schema.merges_imports() || matches!(layout, Layout::DropIns { .. });
+    let Handlers {
+        default_name,
+        handlers,
+    } = collect_handlers(schema, &config_files, snapshot, merges_sections)?;
+    let handler = handlers
+        .into_iter()
+        .find(|(name, ..)| *name == default_name);
     Ok(match handler {
-        Some((name, keys, options)) => runtime_of_handler(&name, &keys, &options),
-        None if default == "runc" => DefaultRuntime::runc(),
-        None => DefaultRuntime::new_other(&default, "a handler that no file describes"),
+        Some((name, settings, options)) => get_handler_runtime(&name, &settings, &options),
+        None if default_name == "runc" => DefaultRuntime::new_runc(),
+        None => DefaultRuntime::new_other(&default_name, "a handler that no file describes"),
     })
 }
 
-/// Returns the runtime that a handler calls. Only a handler with a shim of runc calls a program
-/// that `boathook-runtime` can call, too.
-fn runtime_of_handler(name: &str, keys: &Keys, options: &Keys) -> DefaultRuntime {
-    let value = |keys: &Keys, key: &str| -> String {
-        let found = keys.iter().find(|(k, _)| k == key);
-        let parsed = found.and_then(|(_, text)| text.parse::<Value>().ok());
-        let text = parsed.as_ref().and_then(Value::as_str);
-        text.unwrap_or_default().to_owned()
+/// Returns the runtime that a handler calls: a program if the handler uses a shim of runc, and
+/// otherwise a runtime that `boathook-runtime` cannot call.
+fn get_handler_runtime(name: &str, settings: &KeyValues, options: &KeyValues) -> DefaultRuntime {
+    let get_string = |settings: &KeyValues, wanted_key: &str| -> String {
+        let text = settings.iter().find(|(key, _)| key == wanted_key);
+        let value = text.and_then(|(_, text)| text.parse::<Value>().ok());
+        let string = value.as_ref().and_then(Value::as_str);
+        string.unwrap_or_default().to_owned()
     };
-    let shim = value(keys, "runtime_type");
-    let program = value(options, "BinaryName");
-    let has = |key: &str| !value(keys, key).is_empty();
-    if has("runtime_path") || has("runtime_engine") {
+    let shim = get_string(settings, "runtime_type");
+    let program = get_string(options, "BinaryName");
+    let has_setting = |key: &str| !get_string(settings, key).is_empty();
+    if has_setting("runtime_path") || has_setting("runtime_engine") {
         return DefaultRuntime::new_other(name, "a shim of its own");
     }
     // The handler `runc` has a built-in type in containerd if no file sets one.
-    let is_runc_v2 = shim == RUNC_V2 || shim.is_empty() && name == "runc";
+    let is_runc_v2 = shim == RUNC_V2_SHIM || shim.is_empty() && name == "runc";
     match program.as_str() {
-        "" if is_runc_v2 || OLD_RUNC.contains(&&*shim) => DefaultRuntime::program(name, "runc"),
-        program if is_runc_v2 => DefaultRuntime::program(name, program),
+        "" if is_runc_v2 || OLD_RUNC_SHIMS.contains(&&*shim) => {
+            DefaultRuntime::new_program(name, "runc")
+        }
+        program if is_runc_v2 => DefaultRuntime::new_program(name, program),
         _ => DefaultRuntime::new_other(name, format!("runtime_type {shim}")),
     }
 }
@@ -79,79 +89,92 @@ fn runtime_of_handler(name: &str, keys: &Keys, options: &Keys) -> DefaultRuntime
 /// Returns the schema of the configuration, and its files in load order.
 fn find_config_files(
     layout: &Layout,
-    base: &Snapshot,
+    snapshot: &Snapshot,
 ) -> Result<(&'static Schema, Vec<PathBuf>), Error> {
     match layout {
-        Layout::File { main, conf_d } => {
-            let main = Path::new(main);
-            if base.text(main).is_some() {
-                let schema = schema::detect_schema(base, main)?.unwrap_or(&V2);
-                return Ok((schema, documents::in_load_order(base, main)?));
+        Layout::File { main_file, conf_d } => {
+            let main_file = Path::new(main_file);
+            if snapshot.text(main_file).is_some() {
+                let schema = schema::detect_schema(snapshot, main_file)?.unwrap_or(&V2);
+                return Ok((schema, documents::list_in_load_order(snapshot, main_file)?));
             }
-            // Newer releases read the drop-ins without a main file.
-            let drop_ins = conf_d.map(|dir| drop_in::in_order(base, &[], dir));
+            // Newer releases of containerd read the drop-ins even if there is no main file.
+            let drop_ins = conf_d.map(|dir| drop_in::list_in_load_order(snapshot, &[], dir));
             Ok((&V3, drop_ins.unwrap_or_default()))
         }
         Layout::Template { dir } => {
-            let main = template::generated_path(dir);
-            let schema = schema::detect_schema(base, &main)?.unwrap_or(&V3);
-            Ok((schema, documents::in_load_order(base, &main)?))
+            let generated_file = template::generated_path(dir);
+            let schema = schema::detect_schema(snapshot, &generated_file)?.unwrap_or(&V3);
+            let config_files = documents::list_in_load_order(snapshot, &generated_file)?;
+            Ok((schema, config_files))
         }
-        Layout::DropIns { dir, generated } => {
+        Layout::DropIns {
+            dir,
+            generated_files,
+        } => {
             let mut config_files = Vec::new();
-            for main in generated {
-                config_files.extend(documents::in_load_order(base, Path::new(main))?);
+            for file in generated_files {
+                config_files.extend(documents::list_in_load_order(snapshot, Path::new(file))?);
             }
-            for path in drop_in::in_order(base, &[], dir) {
+            for path in drop_in::list_in_load_order(snapshot, &[], dir) {
                 if !config_files.contains(&path) {
                     config_files.push(path);
                 }
             }
-            let schema = schema::detect_schema(base, Path::new(generated[0]))?.unwrap_or(&V2);
+            let schema =
+                schema::detect_schema(snapshot, Path::new(generated_files[0]))?.unwrap_or(&V2);
             Ok((schema, config_files))
         }
     }
 }
 
-/// Returns an error if a setting would have precedence over Boathook's default runtime.
+/// Returns an error if a setting in the file `path` has precedence over the default runtime that
+/// Boathook's file sets.
 fn refuse_precedence(
     layout: &Layout,
     schema: &Schema,
-    base: &Snapshot,
+    snapshot: &Snapshot,
     path: &Path,
 ) -> Result<(), Error> {
-    let text = base.text(path).unwrap_or_default();
-    let doc = parse(path, text)?;
+    let text = snapshot.text(path).unwrap_or_default();
+    let doc = parse_document(path, text)?;
     key_case::check_toml(path, text, &doc, &RUNTIME_SETTINGS)?;
-    let Some(table) = item_at(&doc, &schema.table()).and_then(Item::as_table_like) else {
+    let Some(table) = get_item(&doc, &schema.handlers_table_path()).and_then(Item::as_table_like)
+    else {
         return Ok(());
     };
-    let line = |key: &str| {
+    let line_of_key = |key: &str| {
         let key = table.get_key_value(key).and_then(|(key, _)| key.span());
-        line_of(text, key.map_or(0, |span| span.start))
+        find_line_number(text, key.map_or(0, |span| span.start))
     };
-    let old = table.get("default_runtime").and_then(Item::as_table_like);
-    if old.is_some_and(names_a_shim) {
+    let default_runtime = table.get("default_runtime").and_then(Item::as_table_like);
+    if default_runtime.is_some_and(names_shim) {
         let problem = "default_runtime has precedence over default_runtime_name: write it as a \
                        handler below runtimes and name that, or leave --set-default out";
-        return Err(Error::new_at_line(path, line("default_runtime"), problem));
+        return Err(Error::new_at_line(
+            path,
+            line_of_key("default_runtime"),
+            problem,
+        ));
     }
-    let dir = match layout {
+    let drop_in_dir = match layout {
         Layout::File { conf_d, .. } => conf_d.map(PathBuf::from),
         Layout::Template { dir } => Some(template::drop_in_dir(dir)),
         Layout::DropIns { dir, .. } => Some(PathBuf::from(dir)),
     };
-    match dir {
-        Some(dir) if table.contains_key("default_runtime_name") => {
-            refuse_later(&own_drop_in(&dir), path, line("default_runtime_name"))
-        }
+    match drop_in_dir {
+        Some(dir) if table.contains_key("default_runtime_name") => refuse_later_setting(
+            &own_drop_in_path(&dir),
+            path,
+            line_of_key("default_runtime_name"),
+        ),
         _ => Ok(()),
     }
 }
 
 /// Returns whether the table `default_runtime` names a shim. `containerd config default` prints
-/// this table with an empty type, which has no effect.
-fn names_a_shim(table: &dyn TableLike) -> bool {
+/// this table with an empty `runtime_type`, which has no effect.
+fn names_shim(table: &dyn TableLike) -> bool {
     let shim = table.get("runtime_type").and_then(Item::as_str);
     shim.is_some_and(|shim| !shim.is_empty())
 }

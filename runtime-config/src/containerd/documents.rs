@@ -7,96 +7,108 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::host::HostRoot;
 use crate::snapshot::Snapshot;
-use crate::toml_text::parse;
+use crate::toml_text::parse_document;
 
-/// The maximum number of configuration files that are read. Further files are ignored. A real
-/// configuration has fewer.
-const MAX_FILES: usize = 256;
+/// The maximum number of configuration files that are read. Further files are ignored.
+/// Configurations of real hosts have far fewer.
+const MAX_CONFIG_FILES: usize = 256;
 
 /// Reads a configuration file, and all files that it imports, into the snapshot.
-pub(crate) fn read(host: &HostRoot, main: &Path, snapshot: &mut Snapshot) -> Result<(), Error> {
-    let mut pending = VecDeque::from([main.to_path_buf()]);
-    let mut seen = Vec::new();
-    while let Some(path) = pending.pop_front() {
-        if seen.contains(&path) || seen.len() == MAX_FILES {
+pub(crate) fn read_with_imports(
+    host: &HostRoot,
+    main_file: &Path,
+    snapshot: &mut Snapshot,
+) -> Result<(), Error> {
+    let mut pending_files = VecDeque::from([main_file.to_path_buf()]);
+    let mut seen_files = Vec::new();
+    while let Some(path) = pending_files.pop_front() {
+        if seen_files.contains(&path) || seen_files.len() == MAX_CONFIG_FILES {
             continue;
         }
-        seen.push(path.clone());
+        seen_files.push(path.clone());
         let Some(text) = snapshot.read(host, &path)? else {
             continue;
         };
         // A file that does not parse is reported later, when the plan is made.
-        for pattern in import_patterns(&path, text).unwrap_or_default() {
+        for pattern in parse_import_patterns(&path, text).unwrap_or_default() {
             let dir = pattern.parent().unwrap_or(&pattern);
             let names = host.list(dir)?;
-            pending.extend(
+            pending_files.extend(
                 names
                     .iter()
-                    .map(|n| dir.join(n))
-                    .filter(|p| matches_pattern(&pattern, p)),
+                    .map(|name| dir.join(name))
+                    .filter(|path| matches_pattern(&pattern, path)),
             );
         }
     }
     Ok(())
 }
 
-/// Returns the files of a snapshot that containerd reads, in containerd's order.
-pub(crate) fn in_load_order(base: &Snapshot, main: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut pending = VecDeque::from([main.to_path_buf()]);
-    let mut order: Vec<PathBuf> = Vec::new();
-    while let Some(path) = pending.pop_front() {
-        let Some(text) = base.text(&path).filter(|_| !order.contains(&path)) else {
+/// Returns the files of a snapshot that containerd reads, in the order in which containerd reads
+/// them.
+pub(crate) fn list_in_load_order(
+    snapshot: &Snapshot,
+    main_file: &Path,
+) -> Result<Vec<PathBuf>, Error> {
+    let mut pending_files = VecDeque::from([main_file.to_path_buf()]);
+    let mut ordered_files: Vec<PathBuf> = Vec::new();
+    while let Some(path) = pending_files.pop_front() {
+        let Some(text) = snapshot
+            .text(&path)
+            .filter(|_| !ordered_files.contains(&path))
+        else {
             continue;
         };
-        for pattern in import_patterns(&path, text)? {
-            let files = base
-                .present()
-                .map(|(p, _)| p)
-                .filter(|p| matches_pattern(&pattern, p));
-            pending.extend(files.map(Path::to_path_buf));
+        for pattern in parse_import_patterns(&path, text)? {
+            let files = snapshot
+                .existing_files()
+                .map(|(path, _)| path)
+                .filter(|path| matches_pattern(&pattern, path));
+            pending_files.extend(files.map(Path::to_path_buf));
         }
-        order.push(path);
+        ordered_files.push(path);
     }
-    Ok(order)
+    Ok(ordered_files)
 }
 
-/// Returns whether a file imports the path `wanted`.
-pub(crate) fn imports(path: &Path, text: &str, wanted: &Path) -> Result<bool, Error> {
-    Ok(import_patterns(path, text)?
+/// Returns whether the configuration file `path` imports the file `imported`.
+pub(crate) fn imports_file(path: &Path, text: &str, imported: &Path) -> Result<bool, Error> {
+    Ok(parse_import_patterns(path, text)?
         .iter()
-        .any(|pattern| matches_pattern(pattern, wanted)))
+        .any(|pattern| matches_pattern(pattern, imported)))
 }
 
-/// Returns the patterns in a file's `imports`. Relative patterns are relative to the file's
-/// directory.
-fn import_patterns(path: &Path, text: &str) -> Result<Vec<PathBuf>, Error> {
-    let doc = parse(path, text)?;
+/// Returns the patterns in the list `imports` of a file, as absolute paths. Relative patterns are
+/// relative to the directory of the file.
+fn parse_import_patterns(path: &Path, text: &str) -> Result<Vec<PathBuf>, Error> {
+    let doc = parse_document(path, text)?;
     let dir = path.parent().unwrap_or(path);
-    let list = doc.get("imports").and_then(|l| l.as_array());
-    let strings = list
+    let imports = doc.get("imports").and_then(|array| array.as_array());
+    let patterns = imports
         .into_iter()
-        .flat_map(|l| l.iter())
-        .filter_map(|v| v.as_str());
-    Ok(strings.map(|pattern| dir.join(pattern)).collect())
+        .flat_map(|array| array.iter())
+        .filter_map(|value| value.as_str());
+    Ok(patterns.map(|pattern| dir.join(pattern)).collect())
 }
 
-/// Returns whether a path matches a pattern with `*` and `?` in its last name.
+/// Returns whether a path matches a pattern. The wildcards `*` and `?` are allowed only in the last
+/// component of the pattern.
 fn matches_pattern(pattern: &Path, path: &Path) -> bool {
     let (Some(glob), Some(name)) = (pattern.file_name(), path.file_name()) else {
         return false;
     };
     pattern.parent() == path.parent()
-        && name_matches(glob.as_encoded_bytes(), name.as_encoded_bytes())
+        && matches_glob(glob.as_encoded_bytes(), name.as_encoded_bytes())
 }
 
-fn name_matches(glob: &[u8], name: &[u8]) -> bool {
+fn matches_glob(glob: &[u8], name: &[u8]) -> bool {
     match (glob.split_first(), name.split_first()) {
         (None, None) => true,
-        (Some((b'*', rest)), None) => name_matches(rest, name),
+        (Some((b'*', rest)), None) => matches_glob(rest, name),
         (Some((b'*', rest)), Some((_, tail))) => {
-            name_matches(rest, name) || name_matches(glob, tail)
+            matches_glob(rest, name) || matches_glob(glob, tail)
         }
-        (Some((g, rest)), Some((n, tail))) => (g == n || *g == b'?') && name_matches(rest, tail),
+        (Some((g, rest)), Some((n, tail))) => (g == n || *g == b'?') && matches_glob(rest, tail),
         _ => false,
     }
 }
@@ -123,15 +135,16 @@ mod tests {
 
     #[test]
     fn each_imported_file_is_read_once_in_breadth_first_order() {
-        let mut base = Snapshot::default();
-        let mut set = |path: &str, text: &str| base.set(Path::new(path), Some(text.into()));
+        let mut snapshot = Snapshot::default();
+        let mut set =
+            |path: &str, text: &str| snapshot.set_text(Path::new(path), Some(text.into()));
         let imports = "imports = [\"conf.d/*.toml\", \"/c/config.toml\"]";
         set("/c/config.toml", imports);
         set("/c/conf.d/b.toml", "imports = [\"/c/last.toml\"]");
         set("/c/conf.d/a.toml", "");
         set("/c/last.toml", "");
         set("/c/unrelated.toml", "");
-        let order = in_load_order(&base, Path::new("/c/config.toml")).unwrap();
+        let order = list_in_load_order(&snapshot, Path::new("/c/config.toml")).unwrap();
         let names: Vec<_> = order.iter().map(|p| p.to_str().unwrap()).collect();
         let expected = "/c/config.toml /c/conf.d/a.toml /c/conf.d/b.toml /c/last.toml";
         assert_eq!(names.join(" "), expected);

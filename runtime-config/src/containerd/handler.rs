@@ -1,8 +1,8 @@
 //! The tables of the runtime handler `boathook`.
 //!
-//! The handler is a copy of the default handler with another program. It needs the same
-//! settings, above all the cgroup driver: with another driver, containers would be put into
-//! cgroups that the kubelet does not know.
+//! The handler is a copy of the default handler that calls another program. It needs the same
+//! settings, above all the cgroup driver. With another driver, containers would be put into
+//! cgroups that the kubelet does not manage.
 
 use std::path::PathBuf;
 
@@ -15,13 +15,13 @@ use crate::facts::{ANNOTATIONS, HANDLER};
 use crate::oci_hook;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::toml_text::{item_at, line_of, parse, quote};
+use crate::toml_text::{find_line_number, get_item, parse_document, quote};
 
-/// The shim whose option `BinaryName` sets the program of the runtime.
-pub(super) const RUNC_V2: &str = "io.containerd.runc.v2";
+/// The shim that calls the program in its option `BinaryName` as the runtime.
+pub(super) const RUNC_V2_SHIM: &str = "io.containerd.runc.v2";
 
-/// The keys of a table with their values as TOML text, in the order of the file.
-pub(super) type Keys = Vec<(String, String)>;
+/// The keys and values of a table in the order of the file. The values are TOML texts.
+pub(super) type KeyValues = Vec<(String, String)>;
 
 /// The runtime handler `boathook` with all its settings.
 #[derive(Debug)]
@@ -30,31 +30,31 @@ pub(super) struct Handler {
     /// The names of the handler. All of them have the same settings.
     names: Vec<String>,
     is_default: bool,
-    /// Whether containerd's built-in handler `runc` must be written, too. containerd 1.x drops it as
-    /// soon as a file names another handler.
+    /// Whether containerd's built-in handler `runc` must be written, too. containerd 1.x drops the
+    /// built-in handler as soon as a file names another one.
     writes_runc: bool,
-    /// The keys of the handler's own table.
-    keys: Keys,
-    /// The keys of the handler's table `options`.
-    options: Keys,
+    /// The settings in the handler's own table.
+    settings: KeyValues,
+    /// The settings in the handler's table `options`.
+    options: KeyValues,
 }
 
 impl Handler {
-    /// Builds the handler for a configuration that consists of the files `config_files`, in load order.
+    /// Returns the handler for a configuration that consists of `config_files`, in load order.
     pub(super) fn new(
         schema: &Schema,
         config_files: &[PathBuf],
         inputs: &PlanInputs<'_>,
     ) -> Result<Self, Error> {
         let InheritedSettings {
-            mut keys,
+            mut settings,
             mut options,
-            built_in,
-        } = find_inherited(schema, config_files, inputs.base)?;
-        set_key(&mut keys, "runtime_type", quote(RUNC_V2));
+            is_built_in,
+        } = find_inherited_settings(schema, config_files, inputs.snapshot)?;
+        set_key(&mut settings, "runtime_type", quote(RUNC_V2_SHIM));
         if inputs.options.base_spec.is_some() {
             set_key(
-                &mut keys,
+                &mut settings,
                 "base_runtime_spec",
                 quote(&inputs.spec_path.to_string_lossy()),
             );
@@ -65,18 +65,20 @@ impl Handler {
                 quote(&inputs.options.runtime.to_string_lossy()),
             );
         }
-        let annotations = keys.iter().find(|(k, _)| k == "container_annotations");
-        let list = match annotations.and_then(|(_, v)| v.strip_prefix('[')) {
-            Some(others) if others.trim() != "]" => format!("[{}, {others}", quote(ANNOTATIONS)),
+        let inherited_list = settings
+            .iter()
+            .find(|(key, _)| key == "container_annotations");
+        let annotations = match inherited_list.and_then(|(_, list)| list.strip_prefix('[')) {
+            Some(list) if list.trim() != "]" => format!("[{}, {list}", quote(ANNOTATIONS)),
             _ => format!("[{}]", quote(ANNOTATIONS)),
         };
-        set_key(&mut keys, "container_annotations", list);
+        set_key(&mut settings, "container_annotations", annotations);
         Ok(Self {
             plugin: schema.plugin,
             names: inputs.options.names().map(str::to_owned).collect(),
             is_default: inputs.options.set_default,
-            writes_runc: built_in && !schema.merges_handlers(),
-            keys,
+            writes_runc: is_built_in && !schema.merges_handlers(),
+            settings,
             options,
         })
     }
@@ -88,33 +90,38 @@ impl Handler {
     }
 
     /// Returns the text of the handler's tables, for a block or a drop-in.
-    pub(super) fn tables(&self) -> String {
-        let tables: Vec<String> = self.names.iter().map(|name| self.table(name)).collect();
+    pub(super) fn format_tables(&self) -> String {
+        let tables: Vec<String> = self
+            .names
+            .iter()
+            .map(|name| self.format_table(name))
+            .collect();
         tables.join("\n")
     }
 
-    fn table(&self, name: &str) -> String {
+    fn format_table(&self, name: &str) -> String {
         let table = format!("plugins.{}.containerd.runtimes.{name}", quote(self.plugin));
-        let mut text = format!("[{table}]\n{}", format_lines(&self.keys));
+        let mut text = format!("[{table}]\n{}", format_lines(&self.settings));
         if !self.options.is_empty() {
             text += &format!("\n[{table}.options]\n{}", format_lines(&self.options));
         }
         text
     }
 
-    /// Returns the table of containerd's built-in handler `runc`, or an empty text if it is not
-    /// needed. In containerd 1.x a file with any handler must also name the built-in one.
-    pub(super) fn runc_table(&self) -> String {
+    /// Returns the text of the table of containerd's built-in handler `runc`, or an empty text if
+    /// the table is not needed. In containerd 1.x a file with any handler must also have the
+    /// built-in one.
+    pub(super) fn format_runc_table(&self) -> String {
         if !self.writes_runc {
             return String::new();
         }
         let table = format!("plugins.{}.containerd.runtimes.runc", quote(self.plugin));
-        format!("\n[{table}]\nruntime_type = {}\n", quote(RUNC_V2))
+        format!("\n[{table}]\nruntime_type = {}\n", quote(RUNC_V2_SHIM))
     }
 
-    /// Returns the table that makes the handler the default, or an empty text without
+    /// Returns the text of the table that makes the handler the default, or an empty text without
     /// `--set-default`.
-    pub(super) fn default_table(&self) -> String {
+    pub(super) fn format_default_table(&self) -> String {
         if !self.is_default {
             return String::new();
         }
@@ -125,45 +132,48 @@ impl Handler {
 
 /// The settings of the present default handler, which Boathook's handler inherits.
 struct InheritedSettings {
-    keys: Keys,
-    options: Keys,
+    settings: KeyValues,
+    options: KeyValues,
     /// Whether the default handler is containerd's built-in one, which no file names.
-    built_in: bool,
+    is_built_in: bool,
 }
 
 /// The handlers that the configuration files define.
 pub(super) struct Handlers {
     /// The name of the default handler, for pods without a RuntimeClass.
-    pub(super) default: String,
-    /// The name, the keys and the options of each handler.
-    pub(super) all: Vec<(String, Keys, Keys)>,
+    pub(super) default_name: String,
+    /// The name, the settings and the options of each handler.
+    pub(super) handlers: Vec<(String, KeyValues, KeyValues)>,
 }
 
-/// Collects the handlers that the files `config_files` define. The files are in load order. With
-/// `is_merged` the CRI section of a file extends the sections of earlier files, and without it
-/// the section replaces them.
+/// Collects the handlers that `config_files`, in load order, define. If `merges_sections` is set,
+/// the CRI section of a file extends the sections of earlier files. Otherwise the section replaces
+/// them.
 pub(super) fn collect_handlers(
     schema: &Schema,
     config_files: &[PathBuf],
-    base: &Snapshot,
-    is_merged: bool,
+    snapshot: &Snapshot,
+    merges_sections: bool,
 ) -> Result<Handlers, Error> {
-    let mut default = "runc".to_owned();
-    let mut handlers: Vec<(String, Keys, Keys)> = Vec::new();
+    let mut default_name = "runc".to_owned();
+    let mut handlers: Vec<(String, KeyValues, KeyValues)> = Vec::new();
     for path in config_files {
-        let doc = parse(path, base.text(path).unwrap_or_default())?.into_mut();
-        let section = doc.get("plugins").and_then(|p| p.get(schema.plugin));
-        if section.is_some() && !is_merged {
+        let doc = parse_document(path, snapshot.text(path).unwrap_or_default())?.into_mut();
+        let section = doc
+            .get("plugins")
+            .and_then(|plugins| plugins.get(schema.plugin));
+        if section.is_some() && !merges_sections {
             handlers.clear();
-            "runc".clone_into(&mut default);
+            "runc".clone_into(&mut default_name);
         }
-        let Some(section) = section.and_then(|s| s.get("containerd")) else {
+        let Some(section) = section.and_then(|section| section.get("containerd")) else {
             continue;
         };
         let name = section.get("default_runtime_name").and_then(Item::as_str);
-        // A merged file may contain Boathook's handler from an earlier installation.
+        // Boathook's handler of an earlier installation is skipped, because the new handler must
+        // not inherit its settings.
         if let Some(name) = name.filter(|name| *name != HANDLER) {
-            name.clone_into(&mut default);
+            name.clone_into(&mut default_name);
         }
         let runtimes = section
             .get("runtimes")
@@ -173,9 +183,9 @@ pub(super) fn collect_handlers(
         for (name, item) in runtimes.filter(|(name, _)| *name != HANDLER) {
             let index = handlers
                 .iter()
-                .position(|h| h.0 == name)
+                .position(|handler| handler.0 == name)
                 .unwrap_or_else(|| {
-                    handlers.push((name.to_owned(), Keys::new(), Keys::new()));
+                    handlers.push((name.to_owned(), KeyValues::new(), KeyValues::new()));
                     handlers.len() - 1
                 });
             merge_table(&mut handlers[index].1, item.as_table_like());
@@ -186,84 +196,90 @@ pub(super) fn collect_handlers(
         }
     }
     Ok(Handlers {
-        default,
-        all: handlers,
+        default_name,
+        handlers,
     })
 }
 
-/// Finds the handler whose settings Boathook's handler inherits: the default handler or, if that
-/// one uses another shim than runc's, the handler `runc`.
-fn find_inherited(
+/// Returns the settings that Boathook's handler inherits: those of the default handler or, if the
+/// default handler does not use the shim of runc, those of the handler `runc`.
+fn find_inherited_settings(
     schema: &Schema,
     config_files: &[PathBuf],
-    base: &Snapshot,
+    snapshot: &Snapshot,
 ) -> Result<InheritedSettings, Error> {
     let Handlers {
-        default,
-        all: mut handlers,
-    } = collect_handlers(schema, config_files, base, schema.merges_imports())?;
-    let runc = quote(RUNC_V2);
-    let uses_runc = |keys: &Keys| keys.iter().all(|(k, v)| k != "runtime_type" || *v == runc);
-    let chosen = [default.as_str(), "runc"].into_iter().find_map(|name| {
-        handlers
+        default_name,
+        mut handlers,
+    } = collect_handlers(schema, config_files, snapshot, schema.merges_imports())?;
+    let runc_shim = quote(RUNC_V2_SHIM);
+    let uses_runc_shim = |settings: &KeyValues| {
+        settings
             .iter()
-            .position(|(n, keys, _)| n == name && uses_runc(keys))
-    });
-    let built_in = default == "runc" && handlers.iter().all(|(name, ..)| name != "runc");
-    let (_, keys, options) = chosen
+            .all(|(key, value)| key != "runtime_type" || *value == runc_shim)
+    };
+    let index = [default_name.as_str(), "runc"]
+        .into_iter()
+        .find_map(|wanted_name| {
+            handlers
+                .iter()
+                .position(|(name, settings, _)| name == wanted_name && uses_runc_shim(settings))
+        });
+    let is_built_in = default_name == "runc" && handlers.iter().all(|(name, ..)| name != "runc");
+    let (_, settings, options) = index
         .map(|index| handlers.swap_remove(index))
         .unwrap_or_default();
     Ok(InheritedSettings {
-        keys,
+        settings,
         options,
-        built_in,
+        is_built_in,
     })
 }
 
-/// Fails if a file already defines a handler with one of Boathook's names, because containerd would
-/// merge that handler with the new one. In a file that the engine generates, Boathook's own handler
-/// of an earlier installation is accepted.
+/// Returns an error if a file defines a handler with one of Boathook's names, because containerd
+/// would merge that handler with the new one. In a generated file, Boathook's own handler of an
+/// earlier installation is accepted.
 pub(super) fn refuse_existing_handlers(
     schema: &Schema,
     config_files: &[PathBuf],
     inputs: &PlanInputs<'_>,
 ) -> Result<(), Error> {
     for path in config_files {
-        let text = inputs.base.text(path).unwrap_or_default();
-        let doc = parse(path, text)?;
-        let handlers = item_at(&doc, &schema.table())
+        let text = inputs.snapshot.text(path).unwrap_or_default();
+        let doc = parse_document(path, text)?;
+        let handlers = get_item(&doc, &schema.handlers_table_path())
             .and_then(|handlers| handlers.get("runtimes")?.as_table_like());
         for name in inputs.options.names() {
             let existing = handlers.and_then(|handlers| handlers.get_key_value(name));
             let Some((key, handler)) = existing else {
                 continue;
             };
-            if inputs.base.is_generated(path) && is_own(handler, inputs) {
+            if inputs.snapshot.is_generated(path) && is_own_handler(handler, inputs) {
                 continue;
             }
-            let line = line_of(text, key.span().map_or(0, |span| span.start));
-            return Err(Error::name_taken(path, line, name));
+            let line = find_line_number(text, key.span().map_or(0, |span| span.start));
+            return Err(Error::new_name_conflict(path, line, name));
         }
     }
     Ok(())
 }
 
 /// Returns whether a handler calls Boathook, by its program or by its OCI specification.
-fn is_own(handler: &Item, inputs: &PlanInputs<'_>) -> bool {
-    let text = |item: Option<&Item>| item.and_then(Item::as_str).map(PathBuf::from);
+fn is_own_handler(handler: &Item, inputs: &PlanInputs<'_>) -> bool {
+    let get_path = |item: Option<&Item>| item.and_then(Item::as_str).map(PathBuf::from);
     let options = handler.get("options");
-    let program = text(options.and_then(|options| options.get("BinaryName")));
-    let spec = text(handler.get("base_runtime_spec"));
+    let program = get_path(options.and_then(|options| options.get("BinaryName")));
+    let spec = get_path(handler.get("base_runtime_spec"));
     program.is_some_and(|program| program.file_name() == inputs.options.runtime.file_name())
         || spec.is_some_and(|spec| spec == inputs.spec_path)
 }
 
-/// Copies the values of a table to `keys`, and replaces the values of keys that are there already.
-/// Nested tables are skipped. The only one that is needed is `options`, which the caller copies by
-/// another call.
-fn merge_table(keys: &mut Keys, table: Option<&dyn TableLike>) {
+/// Copies the keys and values of a table to `settings`, and replaces the values of existing keys.
+/// Nested tables are skipped. Of these only `options` is needed, which the caller copies by another
+/// call.
+fn merge_table(settings: &mut KeyValues, table: Option<&dyn TableLike>) {
     for (key, item) in table.into_iter().flat_map(TableLike::iter) {
-        let Some(value) = item.as_value().filter(|v| !v.is_inline_table()) else {
+        let Some(value) = item.as_value().filter(|value| !value.is_inline_table()) else {
             continue;
         };
         // Strings are always quoted in the same way, whatever quotes the file uses.
@@ -271,35 +287,36 @@ fn merge_table(keys: &mut Keys, table: Option<&dyn TableLike>) {
             Some(string) => quote(string),
             None => value.clone().decorated("", "").to_string(),
         };
-        set_key(keys, key, text);
+        set_key(settings, key, text);
     }
 }
 
-fn set_key(keys: &mut Keys, key: &str, value: String) {
-    match keys.iter_mut().find(|(k, _)| k == key) {
-        Some(slot) => slot.1 = value,
-        None => keys.push((key.to_owned(), value)),
+fn set_key(settings: &mut KeyValues, key: &str, value: String) {
+    match settings.iter_mut().find(|setting| setting.0 == key) {
+        Some(setting) => setting.1 = value,
+        None => settings.push((key.to_owned(), value)),
     }
 }
 
-fn format_lines(keys: &Keys) -> String {
-    keys.iter()
+fn format_lines(settings: &KeyValues) -> String {
+    settings
+        .iter()
         .map(|(key, value)| format!("{key} = {value}\n"))
         .collect()
 }
 
 /// Returns the base OCI specification `spec` with the hook added.
 pub(super) fn add_hook_to_spec(spec: &str, options: &Options) -> Result<String, Error> {
-    let fail = |message: &str| {
+    let new_error = |message: &str| {
         let advice = "make one with \"ctr oci spec\"";
         Error::Other(format!(
             "the base OCI spec is not usable: {message}; {advice}"
         ))
     };
     let mut spec: serde_json::Value =
-        serde_json::from_str(spec).map_err(|e| fail(&e.to_string()))?;
+        serde_json::from_str(spec).map_err(|error| new_error(&error.to_string()))?;
     if spec.get("ociVersion").is_none() {
-        return Err(fail("it has no ociVersion"));
+        return Err(new_error("it has no ociVersion"));
     }
     let hooks = &mut spec["hooks"];
     if hooks.is_null() {
@@ -307,13 +324,13 @@ pub(super) fn add_hook_to_spec(spec: &str, options: &Options) -> Result<String, 
     }
     let hooks = hooks
         .as_object_mut()
-        .ok_or_else(|| fail("its hooks are no object"))?;
+        .ok_or_else(|| new_error("its hooks are no object"))?;
     let prestart = hooks
         .entry("prestart")
         .or_insert_with(|| serde_json::json!([]));
-    let list = prestart
+    let prestart_hooks = prestart
         .as_array_mut()
-        .ok_or_else(|| fail("hooks.prestart is no list"))?;
-    list.push(oci_hook::hook_entry(options));
+        .ok_or_else(|| new_error("hooks.prestart is no list"))?;
+    prestart_hooks.push(oci_hook::build_hook_entry(options));
     Ok(format!("{spec:#}\n"))
 }

@@ -10,43 +10,45 @@ use super::handler::{Handler, refuse_existing_handlers};
 use super::schema::{Schema, V2};
 use crate::error::Error;
 use crate::facts::HANDLER;
-use crate::toml_text::{append_block, insert_line, item_at, line_and_message, parse, set_key};
+use crate::toml_text::{
+    append_block, describe_parse_error, get_item, insert_line, parse_document, set_key,
+};
 
 /// Returns the path of the file that has to be changed, and its new text.
 ///
-/// `schema` is `None` if the files have no settings. Then version 2 is written, which every
-/// containerd from 1.3 on reads.
+/// `schema` is `None` if no file has a version or a setting that depends on it. Then the file gets
+/// version 2, which every containerd from 1.3 on reads.
 pub(super) fn plan_files(
-    main: &Path,
+    main_file: &Path,
     schema: Option<&'static Schema>,
     config_files: &[PathBuf],
     inputs: &PlanInputs<'_>,
 ) -> Result<(PathBuf, String), Error> {
-    let path = find_effective_file(main, schema.unwrap_or(&V2), config_files, inputs)?;
-    let mut text = inputs.base.text(&path).unwrap_or_default().to_owned();
+    let path = find_effective_file(main_file, schema.unwrap_or(&V2), config_files, inputs)?;
+    let mut text = inputs.snapshot.text(&path).unwrap_or_default().to_owned();
     if schema.is_none() {
         text = insert_line(&path, &text, "version = 2")?;
     }
     let schema = schema.unwrap_or(&V2);
     refuse_existing_handlers(schema, config_files, inputs)?;
     let handler = Handler::new(schema, config_files, inputs)?;
-    let mut body = handler.tables() + &handler.runc_table();
+    let mut body = handler.format_tables() + &handler.format_runc_table();
     if inputs.options.set_default {
         match set_key(
             &path,
             &text,
-            &schema.table(),
+            &schema.handlers_table_path(),
             "default_runtime_name",
             HANDLER,
         )? {
             Some(edited) => text = edited,
-            None => body += &handler.default_table(),
+            None => body += &handler.format_default_table(),
         }
     }
     let text = append_block(&text, &body);
     // TOML does not allow a `[header]` below a table that is written inline (`{ … }`).
     if let Err(error) = Document::parse(&*text) {
-        let (line, message) = line_and_message(&text, &error);
+        let (line, message) = describe_parse_error(&text, &error);
         let problem = format!(
             "the handler's tables cannot be added ({message}); write the tables above \"runtimes\" \
              with [headers], not inline"
@@ -59,16 +61,16 @@ pub(super) fn plan_files(
 /// Returns the file whose CRI section has effect. In containerd 1.x each section replaces the
 /// sections of earlier files, so this is the last file with such a section.
 fn find_effective_file(
-    main: &Path,
+    main_file: &Path,
     schema: &Schema,
     config_files: &[PathBuf],
     inputs: &PlanInputs<'_>,
 ) -> Result<PathBuf, Error> {
     for path in config_files.iter().rev() {
-        let doc = parse(path, inputs.base.text(path).unwrap_or_default())?;
-        if item_at(&doc, &["plugins", schema.plugin]).is_some() {
+        let doc = parse_document(path, inputs.snapshot.text(path).unwrap_or_default())?;
+        if get_item(&doc, &["plugins", schema.plugin]).is_some() {
             return Ok(path.clone());
         }
     }
-    Ok(main.to_path_buf())
+    Ok(main_file.to_path_buf())
 }

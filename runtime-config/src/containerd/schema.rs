@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::Error;
 use crate::snapshot::Snapshot;
-use crate::toml_text::{line_of, parse};
+use crate::toml_text::{find_line_number, parse_document};
 
 /// A version of containerd's configuration format.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,21 +28,21 @@ pub(crate) const V3: Schema = Schema {
 };
 
 impl Schema {
-    /// Returns whether an imported file extends a plugin's section. Otherwise it replaces the
-    /// section.
+    /// Returns whether an imported file extends the section of a plugin. In other versions the
+    /// imported file replaces the whole section.
     pub(crate) fn merges_imports(&self) -> bool {
         self.version >= 3
     }
 
-    /// Returns whether a handler in a file is added to the built-in handler. In containerd 1.x
-    /// the file's handlers replace the built-in one, and CRI does not start without its default
-    /// handler.
+    /// Returns whether containerd adds the handlers of a file to its built-in handler. In
+    /// containerd 1.x the handlers of a file replace the built-in one, and the CRI plugin does not
+    /// start without its default handler.
     pub(crate) fn merges_handlers(&self) -> bool {
         self.version >= 3
     }
 
-    /// Returns the path of the table with the settings of the handlers.
-    pub(crate) fn table(&self) -> [&'static str; 3] {
+    /// Returns the keys that lead to the table with the settings of the handlers.
+    pub(crate) fn handlers_table_path(&self) -> [&'static str; 3] {
         ["plugins", self.plugin, "containerd"]
     }
 }
@@ -54,29 +54,31 @@ impl Schema {
 /// Fails if the file does not parse, has version 1 or an unknown version, or disables the CRI
 /// plugin.
 pub(crate) fn detect_schema(
-    base: &Snapshot,
+    snapshot: &Snapshot,
     path: &Path,
 ) -> Result<Option<&'static Schema>, Error> {
-    let Some(text) = base.text(path) else {
+    let Some(text) = snapshot.text(path) else {
         return Ok(None);
     };
-    let doc = parse(path, text)?;
-    let line = |key: &str| {
+    let doc = parse_document(path, text)?;
+    let line_of_key = |key: &str| {
         let key = doc
             .as_table()
             .get_key_value(key)
-            .and_then(|(k, _)| k.span());
-        line_of(text, key.map_or(0, |span| span.start))
+            .and_then(|(key, _)| key.span());
+        find_line_number(text, key.map_or(0, |span| span.start))
     };
-    let disabled = doc.get("disabled_plugins").and_then(|l| l.as_array());
+    let disabled_plugins = doc.get("disabled_plugins").and_then(|item| item.as_array());
     let is_cri = |name: &str| name == "cri" || name == V2.plugin || name == V3.plugin;
-    if disabled.is_some_and(|l| l.iter().any(|v| v.as_str().is_some_and(is_cri))) {
+    if disabled_plugins
+        .is_some_and(|names| names.iter().any(|name| name.as_str().is_some_and(is_cri)))
+    {
         return Err(Error::CriDisabled {
             path: path.into(),
-            line: line("disabled_plugins"),
+            line: line_of_key("disabled_plugins"),
         });
     }
-    match doc.get("version").and_then(|v| v.as_integer()) {
+    match doc.get("version").and_then(|value| value.as_integer()) {
         Some(2) => Ok(Some(&V2)),
         // Version 4 moved settings of the daemon, but none of CRI. containerd accepts a drop-in
         // whose version is lower than that of the main file.
@@ -87,7 +89,7 @@ pub(crate) fn detect_schema(
                 None if !doc.contains_key("version") => Ok(None),
                 _ => Err(Error::new_at_line(
                     path,
-                    line("version"),
+                    line_of_key("version"),
                     "configuration version 1, which containerd 2 no longer reads; convert it with \
                      \"containerd config migrate\"",
                 )),
@@ -96,7 +98,7 @@ pub(crate) fn detect_schema(
         Some(version) => {
             let advice = "use a newer release of this program";
             let problem = format!("configuration version {version} is not known; {advice}");
-            Err(Error::new_at_line(path, line("version"), problem))
+            Err(Error::new_at_line(path, line_of_key("version"), problem))
         }
     }
 }

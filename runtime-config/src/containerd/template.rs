@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use super::handler::{self, Handler};
 use super::schema::{Schema, V2, V3};
-use super::{PlanInputs, documents, drop_in, own_drop_in, schema};
+use super::{PlanInputs, build_drop_in, documents, own_drop_in_path, schema};
 use crate::error::Error;
 use crate::facts::HANDLER;
-use crate::toml_text::{append_block, line_of, whole_file};
+use crate::toml_text::{append_block, find_line_number, format_own_file};
 
-/// Returns the path of the file that is generated at each start. Its text shows which version of
-/// the configuration is in use.
+/// Returns the path of containerd's file, which is generated at each start. Its text shows which
+/// version of the configuration format is in use.
 pub(super) fn generated_path(dir: &str) -> PathBuf {
     Path::new(dir).join("config.toml")
 }
@@ -26,10 +26,10 @@ fn template_path(dir: &str, schema: &Schema) -> PathBuf {
     Path::new(dir).join(name)
 }
 
-/// Returns the path of Boathook's drop-in. The generated file imports drop-ins from the releases
-/// of 2025 on.
+/// Returns the path of Boathook's drop-in. Releases of k3s and rke2 since 2025 generate a file that
+/// imports drop-ins.
 fn drop_in_path(dir: &str) -> PathBuf {
-    own_drop_in(&drop_in_dir(dir))
+    own_drop_in_path(&drop_in_dir(dir))
 }
 
 pub(super) fn drop_in_dir(dir: &str) -> PathBuf {
@@ -45,26 +45,27 @@ pub(super) fn writable_paths(dir: &str) -> [PathBuf; 3] {
     ]
 }
 
+/// Returns the path of the drop-in or template that an installation writes, and its text.
 pub(super) fn plan_files(dir: &str, inputs: &PlanInputs<'_>) -> Result<(PathBuf, String), Error> {
-    let base = inputs.base;
-    let main = generated_path(dir);
-    // Before the first start there is no generated file. Then the name of an existing template shows
-    // the version of the configuration.
-    let has_only_old_template = base.text(&template_path(dir, &V2)).is_some()
-        && base.text(&template_path(dir, &V3)).is_none();
+    let snapshot = inputs.snapshot;
+    let generated_file = generated_path(dir);
+    // Before the first start there is no generated file. Then the name of an existing template
+    // shows the version of the configuration format.
+    let has_only_old_template = snapshot.text(&template_path(dir, &V2)).is_some()
+        && snapshot.text(&template_path(dir, &V3)).is_none();
     let default_schema = if has_only_old_template { &V2 } else { &V3 };
-    let schema = schema::detect_schema(base, &main)?.unwrap_or(default_schema);
-    let imports_drop_in = match base.text(&main) {
-        Some(text) => documents::imports(&main, text, &drop_in_path(dir))?,
+    let schema = schema::detect_schema(snapshot, &generated_file)?.unwrap_or(default_schema);
+    let imports_drop_in = match snapshot.text(&generated_file) {
+        Some(text) => documents::imports_file(&generated_file, text, &drop_in_path(dir))?,
         None => false,
     };
-    let config_files = documents::in_load_order(base, &main)?;
+    let config_files = documents::list_in_load_order(snapshot, &generated_file)?;
     handler::refuse_existing_handlers(schema, &config_files, inputs)?;
     if schema.merges_imports() && imports_drop_in {
-        return drop_in(&drop_in_dir(dir), schema, &config_files, inputs);
+        return build_drop_in(&drop_in_dir(dir), schema, &config_files, inputs);
     }
     let path = template_path(dir, schema);
-    let text = base.text(&path);
+    let text = snapshot.text(&path);
     for name in inputs.options.names() {
         refuse_existing_handler(&path, text.unwrap_or_default(), name)?;
     }
@@ -78,28 +79,33 @@ pub(super) fn plan_files(dir: &str, inputs: &PlanInputs<'_>) -> Result<(PathBuf,
     let mut handler = Handler::new(schema, &[], inputs)?;
     handler.set_cgroup_driver("{{ .SystemdCgroup }}");
     let text = match text {
-        Some(text) => append_block(text, &handler.tables()),
-        None => whole_file(&format!(
+        Some(text) => append_block(text, &handler.format_tables()),
+        None => format_own_file(&format!(
             "{{{{ template \"base\" . }}}}\n\n{}",
-            handler.tables()
+            handler.format_tables()
         )),
     };
     Ok((path, text))
 }
 
-/// Refuses a template that already defines a handler with this name. A Go template cannot be parsed
-/// as TOML, so the header of the handler's table is searched in the text. The name may be in quotes.
+/// Returns an error if a template already defines a handler with this name. A Go template cannot be
+/// parsed as TOML, so the text is searched for the header of the handler's table. The name may be
+/// in quotes.
 fn refuse_existing_handler(path: &Path, text: &str, name: &str) -> Result<(), Error> {
-    const TABLES: &str = ".runtimes.";
-    let mut tables = text.match_indices(TABLES).map(|(start, _)| start);
-    let is_name = |start: &usize| {
-        let table = &text[start + TABLES.len()..];
-        let rest = table.trim_start_matches(['"', '\'']).strip_prefix(name);
-        let next = rest.and_then(|rest| rest.chars().next());
-        rest.is_some() && next.is_none_or(|c| !c.is_ascii_alphanumeric() && !"-_".contains(c))
+    const TABLE_PREFIX: &str = ".runtimes.";
+    let mut tables = text.match_indices(TABLE_PREFIX).map(|(start, _)| start);
+    let has_name = |start: &usize| {
+        let header = &text[start + TABLE_PREFIX.len()..];
+        let rest = header.trim_start_matches(['"', '\'']).strip_prefix(name);
+        let next_char = rest.and_then(|rest| rest.chars().next());
+        rest.is_some() && next_char.is_none_or(|c| !c.is_ascii_alphanumeric() && !"-_".contains(c))
     };
-    match tables.find(is_name) {
+    match tables.find(has_name) {
         None => Ok(()),
-        Some(start) => Err(Error::name_taken(path, line_of(text, start), name)),
+        Some(start) => Err(Error::new_name_conflict(
+            path,
+            find_line_number(text, start),
+            name,
+        )),
     }
 }

@@ -11,13 +11,14 @@ use super::sockets::list_sockets;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
 
-/// The time limit for each read and write on dockerd's socket.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of bytes that are read of an answer of dockerd.
-const MAX_ANSWER_SIZE: u64 = 1 << 20;
+/// The time limit for each read and write on dockerd's socket. dockerd counts as not running if it
+/// does not answer in this time.
+const IO_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum number of bytes that are read of dockerd's response.
+const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
-/// The runtimes and the default runtime of dockerd. daemon.json has the two keys in the same
-/// form.
+/// The runtimes and the default runtime of a running dockerd, as the response to `GET /info` has
+/// them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Runtimes {
@@ -30,12 +31,13 @@ pub(crate) struct Runtimes {
 impl Runtimes {
     /// Asks the running daemon for its runtimes. Returns `None` if no daemon answers.
     pub(crate) fn from_daemon(host: &HostRoot) -> Option<Self> {
-        let (_, answer) = find_answering_socket(host)?;
-        let (_, body) = answer.split_once("\r\n\r\n")?;
+        let (_, response) = find_answering_socket(host)?;
+        let (_, body) = response.split_once("\r\n\r\n")?;
         Some(serde_json::from_str(body).unwrap_or_default())
     }
 
-    pub(crate) fn path(&self, name: &str) -> Option<&str> {
+    /// Returns the path of the program of the runtime `name`, if the daemon reports one.
+    pub(crate) fn get_path(&self, name: &str) -> Option<&str> {
         self.runtimes.get(name)?.get("path")?.as_str()
     }
 
@@ -43,35 +45,38 @@ impl Runtimes {
         self.runtimes.contains_key(name)
     }
 
-    pub(crate) fn is_default(&self) -> bool {
+    /// Returns whether Boathook's runtime is the default runtime.
+    pub(crate) fn is_boathook_default(&self) -> bool {
         self.default_runtime == HANDLER
     }
 }
 
 /// Returns the socket of the running daemon, or `None` if no daemon answers.
-pub(crate) fn socket_of_daemon(host: &HostRoot) -> Option<PathBuf> {
+pub(crate) fn find_daemon_socket(host: &HostRoot) -> Option<PathBuf> {
     Some(find_answering_socket(host)?.0)
 }
 
-/// Returns the first socket on which a daemon answers, and the answer.
+/// Returns the first socket on which a daemon answers, and its HTTP response.
 fn find_answering_socket(host: &HostRoot) -> Option<(PathBuf, String)> {
-    let client = std::env::var("DOCKER_HOST").ok();
-    let mut sockets = list_sockets(host, client.as_deref()).into_iter();
-    sockets.find_map(|socket| query_info(host, &socket).map(|answer| (socket, answer)))
+    let docker_host = std::env::var("DOCKER_HOST").ok();
+    let mut sockets = list_sockets(host, docker_host.as_deref()).into_iter();
+    sockets.find_map(|socket| query_info(host, &socket).map(|response| (socket, response)))
 }
 
-/// Sends the request `GET /info` to a socket, and returns the answer. The request has version 1.0 of
-/// HTTP, so that dockerd does not send the answer in chunks.
+/// Sends the request `GET /info` to a socket, and returns the HTTP response. The request is of HTTP
+/// version 1.0, so that dockerd does not send the response in chunks.
 fn query_info(host: &HostRoot, socket: &Path) -> Option<String> {
-    let place = host.place(socket).ok()?;
-    let ask = || -> std::io::Result<String> {
-        let mut stream = UnixStream::connect(place.through_handle())?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
+    let entry = host.resolve(socket).ok()?;
+    let send_request = || -> std::io::Result<String> {
+        let mut stream = UnixStream::connect(entry.proc_fd_path())?;
+        stream.set_read_timeout(Some(IO_TIMEOUT))?;
+        stream.set_write_timeout(Some(IO_TIMEOUT))?;
         stream.write_all(b"GET /info HTTP/1.0\r\nHost: docker\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.take(MAX_ANSWER_SIZE).read_to_string(&mut answer)?;
-        Ok(answer)
+        let mut response = String::new();
+        stream
+            .take(MAX_RESPONSE_BYTES)
+            .read_to_string(&mut response)?;
+        Ok(response)
     };
-    ask().ok()
+    send_request().ok()
 }

@@ -1,20 +1,20 @@
 //! Finds the sockets on which a running dockerd may listen.
 //!
-//! These are the default socket, the sockets on dockerd's command line (`--host`) and in
-//! daemon.json (`hosts`), and the socket in the environment of this process (`DOCKER_HOST`).
-//! Only Unix sockets are used; no network address is contacted. For the address `fd://` systemd
-//! creates the socket, and its unit docker.socket uses the default path.
+//! The sockets are the default one, those on dockerd's command line (`--host`) and in daemon.json
+//! (`hosts`), and the one in the environment of this process (`DOCKER_HOST`). Only Unix sockets are
+//! used; no network address is contacted. If dockerd has the address `fd://`, systemd creates the
+//! socket, and systemd's unit docker.socket uses the default path.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{DAEMON_JSON, find_docker_config, split_mark};
+use super::{DAEMON_JSON_PATH, find_docker_config_path, split_byte_order_mark};
 use crate::host::HostRoot;
 use crate::processes::{Process, find_processes};
 
 /// The default socket of dockerd.
-const DEFAULT: &str = "/run/docker.sock";
+const DEFAULT_SOCKET_PATH: &str = "/run/docker.sock";
 
 /// The keys of daemon.json that name sockets.
 #[derive(Default, Deserialize)]
@@ -23,22 +23,25 @@ struct DaemonConfig {
     hosts: Vec<String>,
 }
 
-/// Returns the sockets on which the daemon that reads daemon.json may listen, each once.
-/// `client` is the value of `DOCKER_HOST` in the environment.
-pub(crate) fn list_sockets(host: &HostRoot, client: Option<&str>) -> Vec<PathBuf> {
-    let running = find_processes(host, |program| program == "dockerd");
-    let config = find_docker_config(host);
-    let mut addresses: Vec<String> = running
+/// Returns the sockets on which the system's dockerd may listen, each once. `docker_host` is the
+/// value of the environment variable `DOCKER_HOST`.
+pub(crate) fn list_sockets(host: &HostRoot, docker_host: Option<&str>) -> Vec<PathBuf> {
+    let daemons = find_processes(host, |program| program == "dockerd");
+    let config_path = find_docker_config_path(host);
+    let mut addresses: Vec<String> = daemons
         .iter()
-        .filter(|process| is_configured(process, &config))
-        .flat_map(|daemon| daemon.options(&["-H", "--host"]))
+        .filter(|process| is_system_daemon(process, &config_path))
+        .flat_map(|process| process.find_options(&["-H", "--host"]))
         .map(str::to_owned)
         .collect();
-    addresses.extend(configured_addresses(host, &config));
-    let client = client.and_then(unix_socket);
-    let mut sockets = vec![PathBuf::from(DEFAULT)];
-    let others = addresses.iter().filter_map(|address| unix_socket(address));
-    for socket in others.chain(client.filter(|socket| is_trusted(host, socket))) {
+    addresses.extend(read_configured_addresses(host, &config_path));
+    let client_socket = docker_host.and_then(parse_unix_socket);
+    let mut sockets = vec![PathBuf::from(DEFAULT_SOCKET_PATH)];
+    let daemon_sockets = addresses
+        .iter()
+        .filter_map(|address| parse_unix_socket(address));
+    let trusted_socket = client_socket.filter(|socket| is_trusted(host, socket));
+    for socket in daemon_sockets.chain(trusted_socket) {
         if !sockets.contains(&socket) {
             sockets.push(socket);
         }
@@ -46,33 +49,34 @@ pub(crate) fn list_sockets(host: &HostRoot, client: Option<&str>) -> Vec<PathBuf
     sockets
 }
 
-/// Returns the path of a Unix socket address. Returns `None` for other kinds of addresses, and
-/// for an address without a path, which means the default socket.
-fn unix_socket(address: &str) -> Option<PathBuf> {
+/// Returns the path in the address of a Unix socket (`unix://PATH`). Returns `None` for other kinds
+/// of addresses, and for an address without a path, which means the default socket.
+fn parse_unix_socket(address: &str) -> Option<PathBuf> {
     let path = PathBuf::from(address.strip_prefix("unix://")?);
     path.is_absolute().then_some(path)
 }
 
 /// Returns whether the socket belongs to root or to the user of this process. The rootless daemon
-/// of another user is not asked, because it reads that user's own daemon.json.
+/// of another user is not queried, because it reads the daemon.json of that user.
 fn is_trusted(host: &HostRoot, socket: &Path) -> bool {
     let owner = host.stat(socket).map(|stat| stat.st_uid);
     owner.is_some_and(|owner| owner == 0 || owner == nix::unistd::geteuid().as_raw())
 }
 
-/// Returns whether a dockerd process belongs to root and reads the daemon.json `config`, which is
-/// the usual one unless the process has an option.
-fn is_configured(process: &Process, config: &Path) -> bool {
-    let file = process.options(&["--config-file"]).last();
-    let is_usual = Path::new(file.unwrap_or(DAEMON_JSON)) == config;
-    process.uid == 0 && is_usual
+/// Returns whether a dockerd process belongs to root and reads the daemon.json `config_path`. A
+/// process without the option `--config-file` reads the usual one.
+fn is_system_daemon(process: &Process, config_path: &Path) -> bool {
+    let file = process.find_options(&["--config-file"]).last();
+    let reads_config = Path::new(file.unwrap_or(DAEMON_JSON_PATH)) == config_path;
+    process.uid == 0 && reads_config
 }
 
-/// Returns the addresses of `hosts` in daemon.json. The list is empty if the file cannot be read;
-/// the plan reports that error.
-fn configured_addresses(host: &HostRoot, config: &Path) -> Vec<String> {
-    let text = host.read(config).ok().flatten().unwrap_or_default();
-    let config: DaemonConfig = serde_json::from_str(split_mark(&text).1).unwrap_or_default();
+/// Returns the addresses in the list `hosts` of daemon.json. The list is empty if the file cannot
+/// be read or parsed, because the plan reports this error.
+fn read_configured_addresses(host: &HostRoot, config_path: &Path) -> Vec<String> {
+    let text = host.read(config_path).ok().flatten().unwrap_or_default();
+    let config: DaemonConfig =
+        serde_json::from_str(split_byte_order_mark(&text).1).unwrap_or_default();
     config.hosts
 }
 
@@ -106,7 +110,7 @@ mod tests {
     }
 
     fn expected(others: &[&str]) -> Vec<PathBuf> {
-        let all = std::iter::once(&DEFAULT).chain(others);
+        let all = std::iter::once(&DEFAULT_SOCKET_PATH).chain(others);
         all.map(PathBuf::from).collect()
     }
 

@@ -1,7 +1,7 @@
 //! Access to a host's file system, whose root is `/` or, in a container, a directory such as
 //! `/host`.
 
-mod place;
+mod entry;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -20,31 +20,31 @@ use rooted_path::LastLink;
 
 use crate::error::Error;
 
-pub use place::Place;
-use walk::{Dir, Parents, ResolvedPlace};
+pub use entry::HostEntry;
+use walk::{DirectoryPolicy, OpenDir, ResolvedEntry};
 
-/// The maximum size in bytes of a file that is read. A larger file is an error. Configurations of
+/// The maximum size of a file that is read. A larger file is an error. The configuration files of
 /// engines have a few kilobytes.
-const MAX_FILE: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The directory that is the root of the host: `/`, or a directory such as `/host` in a container.
 ///
-/// All paths are absolute paths of the host. They are resolved one name at a time and never leave
-/// the root, so that an absolute symbolic link leads to the host's file even if the host is mounted
-/// at `/host`. Files are written through the open directory at which the resolution ended. No path
-/// is resolved a second time, so that another process cannot replace a directory between a check and
-/// a write.
+/// All paths are absolute paths of the host. They are resolved one component at a time and never
+/// leave the root, so that an absolute symbolic link leads to the host's file even if the host is
+/// mounted at `/host`. Files are written through the open directory at which the resolution ended.
+/// No path is resolved a second time, so that another process cannot replace a directory between a
+/// check and a write.
 #[derive(Debug, Clone)]
 pub struct HostRoot {
     path: PathBuf,
-    root: Dir,
+    root: OpenDir,
 }
 
 impl HostRoot {
     /// Opens the host whose `/` is the directory `root`.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = root.into();
-        let root = Dir::open(&path).map_err(|e| Error::io("open", &path)(e.into()))?;
+        let root = OpenDir::open(&path).map_err(|e| Error::io("open", &path)(e.into()))?;
         Ok(Self { path, root })
     }
 
@@ -53,55 +53,59 @@ impl HostRoot {
         &self.path
     }
 
-    /// Resolves a path for writing. All symbolic links are followed. The file itself need not
-    /// exist.
+    /// Resolves a path for writing, and follows all symbolic links. The file itself need not exist.
     ///
     /// # Errors
     /// Fails if the links form a loop, if a directory is missing, or if a user other than root
-    /// can write to a directory on the way.
-    pub fn place(&self, path: &Path) -> Result<Place, Error> {
+    /// can write to a directory of the path.
+    pub fn resolve(&self, path: &Path) -> Result<HostEntry, Error> {
         self.resolve_for_writing(path, LastLink::Follow)
     }
 
-    /// Resolves a path as [`HostRoot::place`] does, except that a symbolic link at the end of
+    /// Resolves a path as [`HostRoot::resolve`] does, except that a symbolic link at the end of
     /// `path` is not followed.
-    pub fn entry(&self, path: &Path) -> Result<Place, Error> {
+    pub fn resolve_nofollow(&self, path: &Path) -> Result<HostEntry, Error> {
         self.resolve_for_writing(path, LastLink::Keep)
     }
 
-    fn resolve_for_writing(&self, path: &Path, last: LastLink) -> Result<Place, Error> {
-        match walk::resolve(&self.root, path, last, Parents::Trusted)? {
-            ResolvedPlace::Found(place) => Ok(place),
-            ResolvedPlace::Missing(place, below) if below.is_empty() => Ok(place),
-            ResolvedPlace::Missing(place, _) => Err(Error::io("open", &place.shown())(
+    fn resolve_for_writing(&self, path: &Path, last_link: LastLink) -> Result<HostEntry, Error> {
+        match walk::resolve(&self.root, path, last_link, DirectoryPolicy::Trusted)? {
+            ResolvedEntry::Found(entry) => Ok(entry),
+            ResolvedEntry::Missing(entry, names_below) if names_below.is_empty() => Ok(entry),
+            ResolvedEntry::Missing(entry, _) => Err(Error::io("open", &entry.display_path())(
                 io::ErrorKind::NotFound.into(),
             )),
         }
     }
 
     /// Resolves a path for reading. Returns `None` if the file does not exist. The owners of the
-    /// directories are not checked.
-    fn resolve_for_reading(&self, path: &Path, last: LastLink) -> Result<Option<Place>, Error> {
-        match walk::resolve(&self.root, path, last, Parents::Any) {
-            Ok(ResolvedPlace::Found(place)) => Ok(Some(place)),
-            Ok(ResolvedPlace::Missing(..)) => Ok(None),
+    /// directories are not checked, because nothing is written.
+    fn resolve_for_reading(
+        &self,
+        path: &Path,
+        last_link: LastLink,
+    ) -> Result<Option<HostEntry>, Error> {
+        match walk::resolve(&self.root, path, last_link, DirectoryPolicy::Any) {
+            Ok(ResolvedEntry::Found(entry)) => Ok(Some(entry)),
+            Ok(ResolvedEntry::Missing(..)) => Ok(None),
             // If a component is a file, nothing can be below it.
             Err(error) if error.kind() == Some(io::ErrorKind::NotADirectory) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Checks that only root can change the file or directory at `path`: it and every existing
-    /// directory on the way must belong to root, and no other user or group may write to them.
+    /// Checks that only root can change the file or directory at `path`. The file and every
+    /// existing directory of its path must belong to root, and no other user or group may write to
+    /// them.
     pub fn check_private(&self, path: &Path) -> Result<(), Error> {
-        walk::resolve(&self.root, path, LastLink::Follow, Parents::Private).map(drop)
+        walk::resolve(&self.root, path, LastLink::Follow, DirectoryPolicy::Private).map(drop)
     }
 
     /// Returns the metadata of the file at `path`, or `None` if there is no file. Symbolic links
     /// are followed.
     pub fn try_stat(&self, path: &Path) -> Result<Option<FileStat>, Error> {
         self.resolve_for_reading(path, LastLink::Follow)?
-            .map_or(Ok(None), |place| place.stat())
+            .map_or(Ok(None), |entry| entry.stat())
     }
 
     /// Returns the metadata of the file at `path`. Returns `None` if there is no file, and also
@@ -112,7 +116,7 @@ impl HostRoot {
 
     /// Resolves a path for reading, without following a symbolic link at its end. Returns `None`
     /// if there is no file, and also for an error.
-    pub fn reach(&self, path: &Path) -> Option<Place> {
+    pub fn find_entry(&self, path: &Path) -> Option<HostEntry> {
         self.resolve_for_reading(path, LastLink::Keep).ok()?
     }
 
@@ -135,16 +139,16 @@ impl HostRoot {
 
     /// Returns whether a regular file is at `path`. Symbolic links are followed.
     pub fn is_file(&self, path: &Path) -> bool {
-        let kind = self
+        let file_type = self
             .stat(path)
             .map(|stat| stat.st_mode & SFlag::S_IFMT.bits());
-        kind == Some(SFlag::S_IFREG.bits())
+        file_type == Some(SFlag::S_IFREG.bits())
     }
 
     /// Returns the target of the symbolic link at `path`, or `None` if there is no link.
     pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
         self.resolve_for_reading(path, LastLink::Keep)?
-            .map_or(Ok(None), |place| place.read_link().map(Some))
+            .map_or(Ok(None), |entry| entry.read_link().map(Some))
             .or_else(|error| match error.kind() {
                 Some(io::ErrorKind::InvalidInput) => Ok(None),
                 _ => Err(error),
@@ -154,19 +158,19 @@ impl HostRoot {
     /// Returns the text of a file, or `None` if the file does not exist.
     pub fn read(&self, path: &Path) -> Result<Option<String>, Error> {
         self.resolve_for_reading(path, LastLink::Follow)?
-            .map_or(Ok(None), |place| place.read())
+            .map_or(Ok(None), |entry| entry.read())
     }
 
     /// Lists the names in a directory, sorted. The list is empty if there is no directory.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>, Error> {
         match self.resolve_for_reading(path, LastLink::Follow)? {
-            Some(place) if place.stat()?.is_some_and(|stat| is_dir(&stat)) => place.list(),
+            Some(entry) if entry.stat()?.is_some_and(|stat| is_dir(&stat)) => entry.list(),
             _ => Ok(Vec::new()),
         }
     }
 
     /// Returns the parent directories of `path` that do not exist, outermost first.
-    pub fn missing_dirs(&self, path: &Path) -> Result<Vec<PathBuf>, Error> {
+    pub fn find_missing_dirs(&self, path: &Path) -> Result<Vec<PathBuf>, Error> {
         let mut missing = Vec::new();
         for dir in path.ancestors().skip(1) {
             if self.try_exists(dir)? {
@@ -183,35 +187,36 @@ fn is_dir(stat: &FileStat) -> bool {
     stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits()
 }
 
-/// Reads the text of an open file. `shown` is its path in errors. Fails if the file is not
-/// regular, is larger than [`MAX_FILE`], or is not UTF-8.
-fn read_text(file: std::fs::File, shown: &Path) -> Result<String, Error> {
-    let meta = file.metadata().map_err(Error::io("read", shown))?;
-    if !meta.is_file() {
-        return Err(Error::not_a_file(shown));
+/// Reads the text of an open file. `display_path` is the path of the file in error messages. Fails
+/// if the file is not regular, is larger than [`MAX_FILE_BYTES`], or is not UTF-8.
+fn read_text(file: std::fs::File, display_path: &Path) -> Result<String, Error> {
+    let metadata = file.metadata().map_err(Error::io("read", display_path))?;
+    if !metadata.is_file() {
+        return Err(Error::new_not_regular_file(display_path));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1)
+    file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
-        .map_err(Error::io("read", shown))?;
-    if bytes.len() as u64 > MAX_FILE {
+        .map_err(Error::io("read", display_path))?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(Error::Other(format!(
-            "{} is larger than {MAX_FILE} bytes; this is not an engine's configuration",
-            shown.display()
+            "{} is larger than {MAX_FILE_BYTES} bytes; this is not an engine's configuration",
+            display_path.display()
         )));
     }
     String::from_utf8(bytes).map_err(|_| {
         Error::Other(format!(
             "{} is not UTF-8 text; repair it and try again",
-            shown.display()
+            display_path.display()
         ))
     })
 }
 
-/// Lists at most `limit` names in a directory, in no order.
-fn list_names(dir: impl AsFd, name: &OsStr, limit: usize) -> nix::Result<Vec<OsString>> {
+/// Lists at most `limit` names, in no order, in the directory `dir_name` of the open directory
+/// `parent`.
+fn list_names(parent: impl AsFd, dir_name: &OsStr, limit: usize) -> nix::Result<Vec<OsString>> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let mut dir = dir::Dir::openat(dir, name, flags, Mode::empty())?;
+    let mut dir = dir::Dir::openat(parent, dir_name, flags, Mode::empty())?;
     let mut names = Vec::new();
     for entry in dir.iter() {
         let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();

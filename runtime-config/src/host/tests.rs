@@ -30,7 +30,7 @@ fn only_small_text_files_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     fs::write(at("binary"), [0xff, 0xfe]).unwrap();
-    fs::write(at("big"), vec![b'#'; MAX_FILE as usize + 1]).unwrap();
+    fs::write(at("big"), vec![b'#'; MAX_FILE_BYTES as usize + 1]).unwrap();
     symlink("loop", at("loop")).unwrap();
     fs::create_dir(at("data")).unwrap();
     nix::unistd::mkfifo(&at("pipe"), Mode::S_IRWXU).unwrap();
@@ -52,7 +52,7 @@ fn missing_directories_come_outermost_first() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("etc")).unwrap();
     let host = HostRoot::open(dir.path()).unwrap();
-    let missing = host.missing_dirs(Path::new("/etc/a/b/file")).unwrap();
+    let missing = host.find_missing_dirs(Path::new("/etc/a/b/file")).unwrap();
     assert_eq!(missing, ["/etc/a", "/etc/a/b"].map(PathBuf::from));
 }
 
@@ -65,7 +65,7 @@ fn a_directory_that_others_can_write_to_is_not_written_to() {
     let host = HostRoot::open(dir.path()).unwrap();
     let file = Path::new("/opt/shared/boathook/file");
     let refusal = || {
-        let placed = host.place(file).map(drop);
+        let placed = host.resolve(file).map(drop);
         let error = placed.and_then(|()| host.check_private(file)).err();
         error.map(|e| e.to_string())
     };
@@ -96,22 +96,22 @@ fn what_belongs_to_another_user_or_group_is_not_written_to() {
         let message = error.to_string();
         assert!(message.contains(said), "{message}");
     };
-    let error = host.place(file).unwrap_err();
+    let error = host.resolve(file).unwrap_err();
     refused(error, "/opt: it belongs to user 1000");
 
     // The administrator may let a group write to an engine's files. A group may not write to the
     // programs that root runs.
     std::os::unix::fs::chown(&theirs, Some(0), Some(1000)).unwrap();
     fs::set_permissions(&theirs, Permissions::from_mode(0o775)).unwrap();
-    assert!(host.place(file).is_ok());
+    assert!(host.resolve(file).is_ok());
     let error = host.check_private(file).unwrap_err();
     refused(error, "/opt: group 1000 can write to it");
 
     let link = dir.path().join("link");
     symlink("/data", &link).unwrap();
-    assert!(host.place(Path::new("/link/file")).is_ok());
+    assert!(host.resolve(Path::new("/link/file")).is_ok());
     std::os::unix::fs::lchown(&link, Some(1000), None).unwrap();
-    let error = host.place(Path::new("/link/file")).unwrap_err();
+    let error = host.resolve(Path::new("/link/file")).unwrap_err();
     refused(error, "/link: the link belongs to user 1000");
 }
 
@@ -122,10 +122,10 @@ fn a_directory_that_is_moved_away_is_written_to_where_it_went() {
     fs::create_dir(&before).unwrap();
     let outside = tempfile::tempdir().unwrap();
     let host = HostRoot::open(dir.path()).unwrap();
-    let place = host.place(Path::new("/before/file")).unwrap();
+    let entry = host.resolve(Path::new("/before/file")).unwrap();
     fs::rename(&before, &after).unwrap();
     symlink(outside.path(), &before).unwrap();
-    place.create(0o644, |_| Ok(())).unwrap();
+    entry.create_file(0o644, |_| Ok(())).unwrap();
     assert!(after.join("file").exists());
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }

@@ -1,4 +1,4 @@
-//! Resolves a path of the host, and checks who can change the directories on the way.
+//! Resolves a path of the host, and checks who can change the directories of the path.
 
 use std::ffi::OsString;
 use std::iter;
@@ -9,18 +9,19 @@ use std::sync::Arc;
 use nix::sys::stat::fstat;
 use rooted_path::{FileKind, LastLink, Resolver, RootDir, Waypoint};
 
-use super::place::Place;
+use super::entry::HostEntry;
 use super::trust;
 use crate::error::Error;
 
-/// An open directory, and the name by which it was reached.
+/// An open directory, and its name in its parent directory. The root has the path by which it was
+/// opened.
 #[derive(Debug, Clone)]
-pub(super) struct Dir {
+pub(super) struct OpenDir {
     pub(super) fd: Arc<OwnedFd>,
     pub(super) name: OsString,
 }
 
-impl Dir {
+impl OpenDir {
     pub(super) fn open(path: &Path) -> rooted_path::Result<Self> {
         let root = RootDir::open(path, Resolver::Walk)?.into_handle(path)?;
         Ok(Self {
@@ -30,7 +31,7 @@ impl Dir {
     }
 }
 
-impl From<Waypoint> for Dir {
+impl From<Waypoint> for OpenDir {
     fn from(waypoint: Waypoint) -> Self {
         Self {
             fd: Arc::new(waypoint.handle.into_fd()),
@@ -41,7 +42,7 @@ impl From<Waypoint> for Dir {
 
 /// The requirements for the owners and modes of the directories through which a path leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Parents {
+pub(super) enum DirectoryPolicy {
     /// Any owner and mode is accepted, because the path is only read.
     Any,
     /// Each directory must belong to root, and not be writable by every user.
@@ -51,69 +52,72 @@ pub(super) enum Parents {
 }
 
 /// The result of resolving a path.
-pub(super) enum ResolvedPlace {
+pub(super) enum ResolvedEntry {
     /// The path exists.
-    Found(Place),
-    /// The path does not exist. The values are the place of its first component that does not exist,
-    /// and the names after that component.
-    Missing(Place, Vec<OsString>),
+    Found(HostEntry),
+    /// The path does not exist. The values are the entry of its first component that does not
+    /// exist, and the names after that component.
+    Missing(HostEntry, Vec<OsString>),
 }
 
-/// Resolves a path below `root`. Each directory and link on the way must meet the requirements
-/// `parents`.
+/// Resolves a path below `root`. Each directory and symbolic link of the path must meet the
+/// requirements of `policy`.
 ///
 /// # Errors
 /// Fails if a directory or link does not meet the requirements, if the links form a loop, or if
 /// the system refuses.
 pub(super) fn resolve(
-    root: &Dir,
+    root: &OpenDir,
     path: &Path,
-    last: LastLink,
-    parents: Parents,
-) -> Result<ResolvedPlace, Error> {
-    let top = Path::new(&root.name);
-    let failed = |error| match error {
+    last_link: LastLink,
+    policy: DirectoryPolicy,
+) -> Result<ResolvedEntry, Error> {
+    let root_path = Path::new(&root.name);
+    let to_error = |error| match error {
         rooted_path::Error::Links { .. } => Error::Other(format!(
             "too many symbolic links in {}; remove the loop",
             path.display()
         )),
         error => {
-            let shown = top.join(path.strip_prefix("/").unwrap_or(path));
-            Error::io("open", &shown)(error.into())
+            let display_path = root_path.join(path.strip_prefix("/").unwrap_or(path));
+            Error::io("open", &display_path)(error.into())
         }
     };
-    if parents != Parents::Any {
-        let stat = fstat(&*root.fd).map_err(|errno| Error::io("read", top)(errno.into()))?;
-        let problem = trust::find_problem(&stat, parents == Parents::Private);
-        check_problem(problem, || top.into())?;
+    if policy != DirectoryPolicy::Any {
+        let stat = fstat(&*root.fd).map_err(|errno| Error::io("read", root_path)(errno.into()))?;
+        let problem = trust::find_untrusted_writer(&stat, policy == DirectoryPolicy::Private);
+        check_problem(problem, || root_path.into())?;
     }
-    let mut walk = rooted_path::Walk::new(root.fd.as_fd(), path, last).map_err(failed)?;
-    while let Some(step) = walk.step().map_err(failed)? {
+    let mut walk = rooted_path::Walk::new(root.fd.as_fd(), path, last_link).map_err(to_error)?;
+    while let Some(step) = walk.step().map_err(to_error)? {
         let stat = step.found.handle.stat();
         let problem = match step.found.handle.kind() {
-            _ if parents == Parents::Any => None,
+            _ if policy == DirectoryPolicy::Any => None,
             FileKind::Symlink if trust::is_trusted_owner(stat) => None,
             FileKind::Symlink => Some(format!("the link belongs to user {}", stat.st_uid)),
-            FileKind::Directory => trust::find_problem(stat, parents == Parents::Private),
-            _ if parents == Parents::Private => trust::find_problem(stat, true),
+            FileKind::Directory => {
+                trust::find_untrusted_writer(stat, policy == DirectoryPolicy::Private)
+            }
+            _ if policy == DirectoryPolicy::Private => trust::find_untrusted_writer(stat, true),
             _ => None,
         };
-        check_problem(problem, || step.path(top))?;
+        check_problem(problem, || step.path(root_path))?;
     }
-    let end = walk.finish().map_err(failed)?;
-    let mut dirs: Vec<Dir> = iter::once(root.clone())
-        .chain(end.trail.into_iter().map(Dir::from))
+    let resolved = walk.finish().map_err(to_error)?;
+    let mut dirs: Vec<OpenDir> = iter::once(root.clone())
+        .chain(resolved.trail.into_iter().map(OpenDir::from))
         .collect();
-    let mut missing = end.missing.into_iter();
-    Ok(match missing.next() {
-        Some(name) => ResolvedPlace::Missing(Place::new(dirs, name), missing.collect()),
-        None => ResolvedPlace::Found(match dirs.pop() {
-            Some(last) if !dirs.is_empty() => Place::new(dirs, last.name),
-            top => Place::new(top.into_iter().collect(), ".".into()),
+    let mut missing_names = resolved.missing.into_iter();
+    Ok(match missing_names.next() {
+        Some(name) => ResolvedEntry::Missing(HostEntry::new(dirs, name), missing_names.collect()),
+        None => ResolvedEntry::Found(match dirs.pop() {
+            Some(dir) if !dirs.is_empty() => HostEntry::new(dirs, dir.name),
+            root => HostEntry::new(root.into_iter().collect(), ".".into()),
         }),
     })
 }
 
+/// Returns an error if a directory or link has a problem. `path` returns its path, for the message.
 fn check_problem(problem: Option<String>, path: impl FnOnce() -> PathBuf) -> Result<(), Error> {
     problem.map_or(Ok(()), |problem| {
         Err(Error::Other(format!(

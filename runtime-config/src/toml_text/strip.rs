@@ -1,66 +1,73 @@
-//! Undoes the edits of a TOML text by their marks.
+//! Undoes the edits of a TOML text, which are found by their marker comments.
 
 use toml_edit::Document;
 
-use super::{ADDED, BEGIN, BEGIN_FILE, END, OWN_STEM, WAS};
+use super::{
+    ADDED_LINE_SUFFIX, BLOCK_BEGIN, BLOCK_END, FILE_BLOCK_BEGIN, OWN_FILE_STEM,
+    REPLACED_LINE_PREFIX,
+};
 use crate::facts::HANDLER;
 
 /// Returns the text without Boathook's parts, or `None` if Boathook created the file.
 ///
-/// The function works on every text, even if it is not TOML (a Go template) or does not parse.
-/// Text without a mark is not changed.
-pub(crate) fn strip(text: &str) -> Option<String> {
-    let (lines, whole_file) = strip_lines(text);
-    if whole_file && lines.is_empty() {
+/// The function works on every text, even if it is not TOML (a Go template) or does not parse. A
+/// text without marker comments is returned unchanged.
+pub(crate) fn strip_edits(text: &str) -> Option<String> {
+    let (remaining_text, is_own_file) = strip_lines(text);
+    if is_own_file && remaining_text.is_empty() {
         return None;
     }
-    Some(strip_list(&lines).unwrap_or(lines))
+    Some(strip_import(&remaining_text).unwrap_or(remaining_text))
 }
 
-/// Removes blocks and marked lines. Also returns whether Boathook created the file.
+/// Returns the text without blocks and marked lines, and whether Boathook created the file.
 fn strip_lines(text: &str) -> (String, bool) {
-    let mut out = String::with_capacity(text.len());
-    let mut whole_file = false;
+    let mut stripped = String::with_capacity(text.len());
+    let mut is_own_file = false;
     let mut rest = text;
-    let mut joined = false;
+    // Whether the last line before a removed block lacks its line break.
+    let mut lacks_line_break = false;
     while !rest.is_empty() {
-        let (line, after) = rest.split_at(rest.find('\n').map_or(rest.len(), |n| n + 1));
-        let bare = line.strip_suffix('\n').unwrap_or(line);
-        let opens = bare == BEGIN || bare == BEGIN_FILE;
-        if let (true, Some(after_block)) = (opens, after_end(after)) {
-            whole_file |= bare == BEGIN_FILE;
-            // `append_block` put a line break before the block, which is removed with it.
-            joined = out.pop().is_some() && !out.is_empty() && !out.ends_with('\n');
-            rest = after_block;
+        let (line, next_lines) = rest.split_at(rest.find('\n').map_or(rest.len(), |n| n + 1));
+        let line_text = line.strip_suffix('\n').unwrap_or(line);
+        let begins_block = line_text == BLOCK_BEGIN || line_text == FILE_BLOCK_BEGIN;
+        if let (true, Some(text_after_block)) = (begins_block, skip_block(next_lines)) {
+            is_own_file |= line_text == FILE_BLOCK_BEGIN;
+            // `append_block` put a line break before the block, which is removed with the block.
+            lacks_line_break =
+                stripped.pop().is_some() && !stripped.is_empty() && !stripped.ends_with('\n');
+            rest = text_after_block;
             continue;
         }
-        if std::mem::take(&mut joined) {
-            out.push('\n');
+        if std::mem::take(&mut lacks_line_break) {
+            stripped.push('\n');
         }
-        if let Some(was) = line.strip_prefix(WAS) {
-            out.push_str(was);
-        } else if let Some(own) = bare.strip_suffix(ADDED) {
-            // A marked line that the user has changed since is kept.
-            if !is_as_written(own) {
-                out.push_str(own);
-                out.push('\n');
+        if let Some(old_line) = line.strip_prefix(REPLACED_LINE_PREFIX) {
+            stripped.push_str(old_line);
+        } else if let Some(added_line) = line_text.strip_suffix(ADDED_LINE_SUFFIX) {
+            // A marked line that the user has changed since the installation is kept without its
+            // mark.
+            if !is_unchanged_line(added_line) {
+                stripped.push_str(added_line);
+                stripped.push('\n');
             }
         } else {
-            out.push_str(line);
+            stripped.push_str(line);
         }
-        rest = after;
+        rest = next_lines;
     }
-    (out, whole_file)
+    (stripped, is_own_file)
 }
 
-/// Returns the text after the last line of a block, or `None` if that line is missing.
-fn after_end(text: &str) -> Option<&str> {
+/// Returns the text after the block whose first line comes before `text`. Returns `None` if the
+/// last line of the block is missing.
+fn skip_block(text: &str) -> Option<&str> {
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
         offset += line.len();
         match line.trim_end_matches('\n') {
-            END => return Some(&text[offset..]),
-            BEGIN | BEGIN_FILE => return None,
+            BLOCK_END => return Some(&text[offset..]),
+            BLOCK_BEGIN | FILE_BLOCK_BEGIN => return None,
             _ => {}
         }
     }
@@ -68,30 +75,36 @@ fn after_end(text: &str) -> Option<&str> {
 }
 
 /// Returns whether a marked line is unchanged since Boathook wrote it.
-fn is_as_written(line: &str) -> bool {
+fn is_unchanged_line(line: &str) -> bool {
     let line = line.trim_start();
     line == "version = 2"
         || line == format!("default_runtime_name = \"{HANDLER}\"")
         || (line.starts_with("imports = [\"") && !line.contains(','))
 }
 
-/// Removes Boathook's drop-in from the list of imports.
-fn strip_list(text: &str) -> Option<String> {
+/// Returns the text without Boathook's drop-in in the list `imports`. Returns `None` if the list
+/// does not have the drop-in.
+fn strip_import(text: &str) -> Option<String> {
     let doc = Document::parse(text).ok()?;
     let imports = doc.get("imports")?.as_array()?;
-    let own = imports.iter().position(|v| {
-        v.as_str()
-            .is_some_and(|s| s.ends_with(&format!("/{OWN_STEM}.toml")))
+    let own_index = imports.iter().position(|value| {
+        value
+            .as_str()
+            .is_some_and(|path| path.ends_with(&format!("/{OWN_FILE_STEM}.toml")))
     })?;
-    let span = |index: usize| imports.get(index).and_then(|v| v.span());
-    let here = span(own)?;
-    let removed = match own.checked_sub(1).and_then(span) {
-        Some(previous) => previous.end..here.end,
-        None => here.start..span(own + 1).map_or(here.end, |next| next.start),
+    let span = |index: usize| imports.get(index).and_then(|value| value.span());
+    let own_span = span(own_index)?;
+    // The separator before the element is removed, too, or the one after it if the element is the
+    // first.
+    let removed_range = match own_index.checked_sub(1).and_then(span) {
+        Some(previous_span) => previous_span.end..own_span.end,
+        None => {
+            own_span.start..span(own_index + 1).map_or(own_span.end, |next_span| next_span.start)
+        }
     };
     Some(format!(
         "{}{}",
-        &text[..removed.start],
-        &text[removed.end..]
+        &text[..removed_range.start],
+        &text[removed_range.end..]
     ))
 }

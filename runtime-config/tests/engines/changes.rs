@@ -137,12 +137,12 @@ fn a_daemon_older_than_its_configuration_has_not_loaded_it() {
     // The kernel's coarse clock, which gives the times of files, ticks every few milliseconds.
     std::thread::sleep(std::time::Duration::from_millis(20));
     apply(&host, &plan.changes).unwrap();
-    assert_eq!(state(), LoadState::No);
+    assert_eq!(state(), LoadState::NotLoaded);
     drop(first);
     fs::remove_file(&socket).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(20));
     let _second = UnixListener::bind(&socket).unwrap();
-    assert_eq!(state(), LoadState::Yes);
+    assert_eq!(state(), LoadState::Loaded);
 }
 
 #[test]
@@ -173,12 +173,12 @@ fn the_runtimes_are_read_from_docker() {
     for _ in 0..3 {
         assert_eq!(
             find_load_state(&host, Engine::Docker, &record),
-            LoadState::No
+            LoadState::NotLoaded
         );
     }
     assert_eq!(
         find_load_state(&host, Engine::Docker, &record),
-        LoadState::Yes
+        LoadState::Loaded
     );
     daemon.join().unwrap();
     assert_eq!(

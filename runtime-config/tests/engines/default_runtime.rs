@@ -6,7 +6,7 @@ mod key_case;
 use std::fs;
 use std::path::Path;
 
-use runtime_config::{Engine, HostRoot, Options, common_runtime};
+use runtime_config::{Engine, HostRoot, Options, find_common_runtime};
 
 use crate::{apply, options};
 
@@ -25,7 +25,7 @@ fn planned(engine: Engine, files: HostFiles<'_>, configured: Option<&str>) -> St
     let now = engine.read(&host, None).unwrap();
     match engine.plan_install(&now, None, &options) {
         Ok(plan) => {
-            let replaced = plan.replaced.unwrap();
+            let replaced = plan.replaced_runtime.unwrap();
             let program = replaced.program.as_deref().unwrap_or(Path::new("runc"));
             format!("{}: {}", replaced.name, program.display())
         }
@@ -281,7 +281,7 @@ fn one_program_is_called_for_all_engines() {
         };
         let now = engine.read(&host, None).unwrap();
         let plan = engine.plan_install(&now, None, &options).unwrap();
-        (engine, plan.replaced.unwrap())
+        (engine, plan.replaced_runtime.unwrap())
     };
     let docker = |path: &str| {
         let text = format!(
@@ -296,7 +296,7 @@ fn one_program_is_called_for_all_engines() {
         (docker("runc"), None),
     ] {
         let both = [first, podman.clone()];
-        let found = common_runtime(both.iter().map(|(engine, one)| (*engine, one)));
+        let found = find_common_runtime(both.iter().map(|(engine, one)| (*engine, one)));
         match expected {
             Some(path) => assert_eq!(found.unwrap(), Some(Path::new(path))),
             None => {
@@ -306,7 +306,7 @@ fn one_program_is_called_for_all_engines() {
         }
     }
     let runc = [docker("runc"), docker("/opt/runc")];
-    let found = common_runtime(runc.iter().map(|(engine, one)| (*engine, one)));
+    let found = find_common_runtime(runc.iter().map(|(engine, one)| (*engine, one)));
     assert_eq!(found.unwrap(), Some(Path::new("/opt/runc")));
 }
 

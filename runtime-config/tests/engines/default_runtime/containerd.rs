@@ -187,7 +187,7 @@ fn with_a_base_spec_the_handler_calls_the_same_program() {
         let plan = Engine::Containerd.plan_install(&now, None, &options);
         assert_eq!(plan.is_ok(), is_accepted, "{shim}");
         if let Ok(plan) = plan {
-            assert_eq!(plan.replaced, None);
+            assert_eq!(plan.replaced_runtime, None);
             assert!(
                 plan.to_string()
                     .contains("+BinaryName = \"/b/sysbox-runc\""),

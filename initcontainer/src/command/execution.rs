@@ -1,0 +1,212 @@
+//! Executes or prints a planned installation or upgrade, and then prints what the operator must do
+//! next.
+
+use std::path::Path;
+
+use anyhow::Result;
+use initcontainer::compatibility::{OfferedNames, find_unoffered_toolkits};
+use initcontainer::host::Host;
+use initcontainer::install;
+use initcontainer::layout::{PACKAGED_PROGRAMS_DIR, PROGRAM_LINKS_DIR};
+use initcontainer::lock::Lock;
+use initcontainer::payload::Payload;
+use initcontainer::step::{self, Step};
+use runtime_config::{Engine, Options, Plan, is_running};
+
+use super::{pod_status, release_installer_lock};
+use crate::output::{InstalledRelease, Output};
+use crate::{restart, running_services, selinux};
+
+/// The input of an installation or upgrade.
+pub(super) struct InstallRequest {
+    pub(super) payload: Payload,
+    pub(super) engines: Vec<(Engine, Options)>,
+    pub(super) names: OfferedNames,
+    /// Whether the release may have fewer class files than the installed one.
+    pub(super) allows_fewer_classes: bool,
+    /// Whether engines are restarted if they have not read their new configuration.
+    pub(super) should_restart: bool,
+}
+
+/// Plans an installation, and executes the plan while `lock` is held. Without a lock, as in a dry
+/// run, the plan is only printed.
+pub(super) fn execute_request(
+    host: &Host,
+    request: &InstallRequest,
+    mut lock: Option<Lock>,
+    output: &mut Output,
+) -> Result<()> {
+    let InstallRequest {
+        payload,
+        engines,
+        names,
+        ..
+    } = request;
+    let plan = install::plan(host, payload, engines, names, request.allows_fewer_classes)?;
+    for note in &plan.notes {
+        output.report_note(note);
+    }
+    output.set_installed_release(describe_release(host, payload, &plan));
+    if lock.is_none() {
+        print_steps(&plan.steps, output);
+        let engines_to_restart: Vec<Engine> = plan
+            .engine_plans
+            .iter()
+            .filter(|plan| restart::would_need_restart(host, plan))
+            .map(|plan| plan.engine)
+            .collect();
+        let toolkits = find_unoffered_toolkits(host, payload, names);
+        let commands = list_next_commands(host, &plan, &engines_to_restart, &toolkits);
+        output.set_next_commands(commands);
+        return Ok(());
+    }
+    pod_status::report_notes(&plan.notes);
+    step::run(host, &plan.steps, |step| {
+        let made_programs_dir =
+            matches!(step, Step::MakeTree { path, .. } if host.programs_dir().starts_with(path));
+        if let Some(lock) = lock.as_mut().filter(|_| made_programs_dir) {
+            lock.lock_programs_dir(host)?;
+        }
+        output.report_step(step);
+        Ok(())
+    })?;
+    if let Some(lock) = lock {
+        release_installer_lock(lock, output);
+    }
+    print_link_count(&plan.steps, output);
+    selinux::label_files(host, &payload.version, &plan.steps, output)?;
+    running_services::start_services(host, &plan.steps, &payload.options.services, output)?;
+    output.print_text(&format_summary(host, payload, &plan));
+    let engines_to_restart =
+        restart_engines(host, &plan.engine_plans, request.should_restart, output)?;
+    let toolkits = find_unoffered_toolkits(host, payload, names);
+    let commands = list_next_commands(host, &plan, &engines_to_restart, &toolkits);
+    let lines: String = commands.iter().map(|line| format!("  {line}\n")).collect();
+    output.print_text(&format!("\nnext:\n{lines}"));
+    output.set_next_commands(commands);
+    Ok(())
+}
+
+/// Prints the steps of a dry run.
+pub(super) fn print_steps(steps: &[Step], output: &mut Output) {
+    steps.iter().for_each(|step| output.report_step(step));
+    if steps.is_empty() {
+        output.print_text("nothing to do\n");
+    }
+    print_link_count(steps, output);
+}
+
+/// Prints the number of links to manual pages and completions, because the steps for these links
+/// are not printed one by one.
+pub(super) fn print_link_count(steps: &[Step], output: &Output) {
+    if let Some(description) = step::describe_shared_links(steps) {
+        output.print_text(&format!("{description}\n"));
+    }
+}
+
+fn describe_release(
+    host: &Host,
+    payload: &Payload,
+    plan: &install::Installation,
+) -> InstalledRelease {
+    let classes = payload.class_files();
+    let classes = classes.iter().map(|name| name.trim_end_matches(".toml"));
+    InstalledRelease {
+        version: payload.version.clone(),
+        directory: host.programs_dir().to_owned(),
+        classes: classes.map(str::to_owned).collect(),
+        engines: plan.engine_plans.iter().map(|plan| plan.engine).collect(),
+    }
+}
+
+fn format_summary(host: &Host, payload: &Payload, plan: &install::Installation) -> String {
+    if plan.steps.is_empty() {
+        return "nothing to do: everything is installed and configured\n".into();
+    }
+    let engines: Vec<_> = plan
+        .engine_plans
+        .iter()
+        .map(|plan| plan.engine.name())
+        .collect();
+    let engines = match engines.as_slice() {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    format!(
+        "\nboathook {} is installed in {}\nclasses: {}\nengines: {engines}\n",
+        payload.version,
+        host.programs_dir().display(),
+        payload.class_files().len(),
+    )
+}
+
+/// Restarts the engines that have not read their new configuration, if `should_restart` is set.
+/// Otherwise returns these engines, which the operator has to restart.
+fn restart_engines(
+    host: &Host,
+    plans: &[Plan],
+    should_restart: bool,
+    output: &mut Output,
+) -> Result<Vec<Engine>> {
+    let plans_to_load: Vec<&Plan> = plans
+        .iter()
+        .filter(|plan| restart::needs_restart(host, plan))
+        .collect();
+    if !should_restart {
+        return Ok(plans_to_load.iter().map(|plan| plan.engine).collect());
+    }
+    for plan in plans_to_load {
+        output.report_restart(plan.engine, restart::restart_engine(host, plan)?);
+    }
+    Ok(Vec::new())
+}
+
+/// Returns the commands that the operator should run next. `unoffered_toolkits` are pairs of a
+/// toolkit and the description of its devices.
+fn list_next_commands(
+    host: &Host,
+    plan: &install::Installation,
+    engines_to_restart: &[Engine],
+    unoffered_toolkits: &[(String, String)],
+) -> Vec<String> {
+    let link = Path::new(PROGRAM_LINKS_DIR).join("boathook");
+    let is_packaged = host.exists(&Path::new(PACKAGED_PROGRAMS_DIR).join("boathook"));
+    let is_in_path =
+        is_packaged || host.exists(&link) || plan.steps.iter().any(|step| step.path() == link);
+    let installed_path = host.boathook_path();
+    let boathook = if is_in_path {
+        Path::new("boathook")
+    } else {
+        &installed_path
+    }
+    .display();
+    let mut commands: Vec<String> = engines_to_restart
+        .iter()
+        .map(|engine| restart::format_restart_command(*engine, false))
+        .collect();
+    if plan.changes_docker_programs && is_running(host, Engine::Docker) {
+        commands.push(format!(
+            "{}   # it looks for programs for --gpus only when it starts",
+            restart::format_restart_command(Engine::Docker, true)
+        ));
+    }
+    commands.push(format!("{boathook} list"));
+    for engine in plan.engine_plans.iter().map(|plan| plan.engine) {
+        // The example uses CDI, because `--device` with CDI names also works with rootless podman,
+        // and without a file in the hooks directory.
+        if engine == Engine::Podman {
+            commands.push(format!(
+                "{boathook} cdi generate   # then: podman run --device KIND=NAME, with the names of \
+                 `{boathook} cdi list`"
+            ));
+        }
+        commands.extend(engine.facts().example_command.map(str::to_owned));
+    }
+    for (toolkit, devices) in unoffered_toolkits {
+        commands.push(format!(
+            "boathook-init install --as {toolkit}   # {devices} under that toolkit's names, such \
+             as --runtime {toolkit}"
+        ));
+    }
+    commands
+}
