@@ -120,8 +120,8 @@ fn local_name(device: &Device) -> &str {
 }
 
 /// Returns a combined device without nodes and files. Its other values, such as the resource,
-/// are those of the first device that is added to it.
-fn new_combined_device(id: DeviceId, first: &Device) -> Device {
+/// are those of `first_member`.
+fn new_combined_device(id: DeviceId, first_member: &Device) -> Device {
     Device {
         id,
         index: None,
@@ -135,32 +135,32 @@ fn new_combined_device(id: DeviceId, first: &Device) -> Device {
         net_interfaces: None,
         readings: Vec::new(),
         only_in_parts: None,
-        ..first.clone()
+        ..first_member.clone()
     }
 }
 
 /// Adds a device to a combined device that is healthy if one of its members is healthy. The names
-/// of each member are added, but the nodes and files of a healthy member only.
-fn add_member(combined: &mut Device, member: Device) {
-    combined.aliases.push(member.id.to_string());
-    combined.aliases.extend(member.aliases);
-    combined.naming = combined.naming.max(member.naming);
-    if combined.numa != member.numa {
-        combined.numa = None;
+/// of all members are added, but nodes and files only of healthy members.
+fn add_member(combined_device: &mut Device, member: Device) {
+    combined_device.aliases.push(member.id.to_string());
+    combined_device.aliases.extend(member.aliases);
+    combined_device.naming = combined_device.naming.max(member.naming);
+    if combined_device.numa != member.numa {
+        combined_device.numa = None;
     }
     if !member.health.is_healthy() {
         return;
     }
-    combined.health = Health::Healthy;
-    combined.readings.extend(member.readings);
-    add_missing(&mut combined.nodes, member.nodes);
-    add_missing(&mut combined.files, member.files);
-    add_missing(&mut combined.directories, member.directories);
-    add_missing(&mut combined.shown, member.shown);
+    combined_device.health = Health::Healthy;
+    combined_device.readings.extend(member.readings);
+    add_missing_values(&mut combined_device.nodes, member.nodes);
+    add_missing_values(&mut combined_device.files, member.files);
+    add_missing_values(&mut combined_device.directories, member.directories);
+    add_missing_values(&mut combined_device.shown, member.shown);
 }
 
 /// Adds the values that the list does not have yet.
-fn add_missing<T: PartialEq>(values: &mut Vec<T>, new_values: Vec<T>) {
+fn add_missing_values<T: PartialEq>(values: &mut Vec<T>, new_values: Vec<T>) {
     for value in new_values {
         if !values.contains(&value) {
             values.push(value);

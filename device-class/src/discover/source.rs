@@ -40,25 +40,25 @@ pub struct RefusedCandidates {
 
 impl RefusedCandidates {
     /// The maximum number of refused candidates that are described. Further ones are only counted.
-    const MAX_DESCRIBED_REASONS: usize = 8;
+    const MAX_DESCRIPTIONS: usize = 8;
 
     fn add(&mut self, reason: impl FnOnce() -> String) {
         self.count += 1;
-        if self.first.len() < Self::MAX_DESCRIBED_REASONS {
+        if self.first.len() < Self::MAX_DESCRIPTIONS {
             self.first.push(reason());
         }
     }
 }
 
 /// Finds the candidates of one `[[discover]]` table. Matches that do not meet a condition are added
-/// to `refused`, and matches whose attributes cannot be read give a warning.
+/// to `refused_candidates`, and matches whose attributes cannot be read give a warning.
 pub(super) fn find_candidates(
     source: &Source,
     host_attributes: &Attributes,
     facts: &Facts,
     host: &dyn HostView,
     warnings: &mut Vec<String>,
-    refused: &mut RefusedCandidates,
+    refused_candidates: &mut RefusedCandidates,
 ) -> Vec<Candidate> {
     let mut candidates = match &source.path {
         None => list_virtual_devices(source.count.unwrap_or(0), host_attributes),
@@ -98,7 +98,7 @@ pub(super) fn find_candidates(
         |candidate| match read_candidate(source, candidate, facts, host) {
             Ok(None) => true,
             Ok(Some(condition)) => {
-                refused.add(|| {
+                refused_candidates.add(|| {
                     format!(
                         "{candidate}: {}",
                         describe_unmet_condition(condition, &candidate.attributes)
