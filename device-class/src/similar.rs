@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-/// Returns the known name that is most similar to a mistyped_name name, or `None` if no known name
-/// is similar enough.
+/// Returns the known name that is most similar to `mistyped_name`, or `None` if no known name is
+/// similar enough.
 pub fn find_most_similar<'a>(
     mistyped_name: &str,
     known_names: impl IntoIterator<Item = &'a str>,
@@ -22,9 +22,9 @@ fn common_suffix_length(left: &str, right: &str) -> usize {
     pairs.take_while(|(left, right)| left == right).count()
 }
 
-/// Returns whether `input_name`, a name that may also be correct, could be a mistyped form of a
-/// known_name name. The comparison is stricter than that of [`find_most_similar`], for which the
-/// name is known_name to be wrong.
+/// Returns whether `input_name`, a name that may also be correct, could be a mistyped form of
+/// `known_name`. The comparison is stricter than that of [`find_most_similar`], for which the name
+/// is known to be wrong.
 ///
 /// Common words at the end of both names are not compared, because the variables of many vendors
 /// end with `_VISIBLE_DEVICES`.
@@ -48,9 +48,9 @@ pub fn is_typo(input_name: &str, known_name: &str) -> bool {
 /// The minimum length in bytes of a part of a name that is accepted in place of the whole name.
 const MIN_PART_BYTES: usize = 6;
 
-/// Returns the known name that a user probably meant by `input_name`, a name that no device has.
-/// The comparison is as strict as [`is_typo`], because the device with the input_name name may only
-/// be missing now. A lowercase_name of a known name is accepted too.
+/// Returns the known name that a user probably meant by `input_name`, a name that no device has
+/// now. The comparison is as strict as that of [`is_typo`], because a device with this name may
+/// come later. A part of a known name is accepted too.
 pub fn find_intended<'a>(
     input_name: &str,
     known_names: impl IntoIterator<Item = &'a str>,

@@ -105,7 +105,7 @@ impl HealthHistory {
     }
 }
 
-/// Evaluates one reading by its rule and the state of the previous_state scan. Returns the state
+/// Evaluates one reading by its rule and the state of the previous scan. Returns the state
 /// for the next scan, and the fault if the device is unhealthy.
 fn evaluate(
     previous_state: Option<CheckState>,
