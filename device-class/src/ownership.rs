@@ -24,7 +24,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use rooted_path::{
     FileKind, Handle, LastLink, RegularFile, Resolver, RootDir, Walk, is_root_or_this_user,
-    not_regular, path_below,
+    join_trail, not_regular_error,
 };
 
 const GROUP_OR_OTHERS_WRITE_MODE: u32 = 0o022;
@@ -177,7 +177,7 @@ impl Directory {
                 Ok(RegularFile::new(file.into_fd().into(), &stat))
             }
             Err(nix::Error::ENXIO) => {
-                let error = not_regular(FileKind::Socket);
+                let error = not_regular_error(FileKind::Socket);
                 Err(OwnershipError::open(&path, error))
             }
             Err(error) => Err(OwnershipError::open(&path, error)),
@@ -218,7 +218,7 @@ fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), 
 fn check_regular(file: &Handle, path: &Path) -> Result<(), OwnershipError> {
     match file.kind() {
         FileKind::Regular => Ok(()),
-        kind => Err(OwnershipError::open(path, not_regular(kind))),
+        kind => Err(OwnershipError::open(path, not_regular_error(kind))),
     }
 }
 
@@ -238,12 +238,12 @@ fn walk_path(root: &Path, path: &Path) -> Result<LocatedFile, OwnershipError> {
     let to_error = |error| OwnershipError::from_walk_error(path, error);
     let mut walk = Walk::new(root_handle.as_fd(), path, LastLink::Follow).map_err(to_error)?;
     while let Some(step) = walk.step().map_err(to_error)? {
-        check_root_only(&step.found.handle, || step.path(root))?;
+        check_root_only(&step.file.handle, || step.path(root))?;
     }
     let mut result = walk.finish().map_err(to_error)?;
-    let path = path_below(root, &result.trail);
+    let path = join_trail(root, &result.trail);
     let handle = result.trail.pop().map_or(root_handle, |last| last.handle);
-    match result.missing.first() {
+    match result.missing_names.first() {
         None => Ok(LocatedFile { handle, path }),
         Some(name) => Err(OwnershipError::open(&path.join(name), nix::Error::ENOENT)),
     }

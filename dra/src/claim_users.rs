@@ -59,7 +59,7 @@ impl ClaimUsers {
     pub(crate) async fn find_claim_use(&self, claim: &Record) -> ClaimUse {
         let path = self.checkpoint_path.display();
         let is_in_checkpoint = match KubeletClaims::read(&self.checkpoint_path) {
-            Ok(checkpoint) => Some(checkpoint.has_pods(claim.uid.as_str())),
+            Ok(checkpoint) => Some(checkpoint.is_claim_used(claim.uid.as_str())),
             Err(error) if error.is_absent() => None,
             Err(error) => return ClaimUse::Unknown(format!("{path}: {error}")),
         };

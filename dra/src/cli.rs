@@ -45,7 +45,7 @@ pub enum Command {
         host_root: PathBuf,
     },
     /// Change the root directory and execute a program there
-    #[command(name = host_program::IN_ROOT, hide = true)]
+    #[command(name = host_program::IN_ROOT_SUBCOMMAND, hide = true)]
     InRoot(ProgramInRoot),
 }
 

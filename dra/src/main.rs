@@ -19,11 +19,14 @@ fn main() -> ExitCode {
         } => device_class::build_manifests(&classes, config.as_deref(), &host_root)
             .and_then(|text| Ok(print(&text)?)),
         Command::InRoot(program) => {
-            let error =
-                host_program::enter_root(&program.root, &program.program, &program.arguments);
+            let error = host_program::enter_root_and_exec(
+                &program.root,
+                &program.program,
+                &program.arguments,
+            );
             let message = format!("cannot run {}: {error}", program.program.display());
             command_line::warn("boathook-dra", &message);
-            return ExitCode::from(host_program::NOT_RUN);
+            return ExitCode::from(host_program::NOT_EXECUTED_STATUS);
         }
     };
     match result {

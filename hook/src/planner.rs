@@ -136,7 +136,7 @@ pub fn plan_for(
         }
     };
     if !bundle.detached_requests.is_empty() {
-        plan.leave_out_detached(&bundle.detached_requests);
+        plan.remove_detached_devices(&bundle.detached_requests);
     }
     if let Some(capabilities) = &bundle.capabilities {
         plan.judge_needs(capabilities);
@@ -185,22 +185,27 @@ fn compute_plan(
     }
     let found_classes = authorized_requests
         .iter()
-        .map(|(request, _)| discover::look_up(&request.class, request.request.wanted(), &host))
+        .map(|(request, _)| {
+            discover::look_up(&request.class, request.request.edit_selection(), &host)
+        })
         .collect::<Result<Vec<FoundClass>, _>>()?;
     let inputs = authorized_requests.iter().zip(&found_classes).map(
         |((class_request, authority), found)| PlanInput {
             class: &class_request.class,
             request: &class_request.request,
-            found,
+            found_class: found,
             authority,
         },
     );
     let plan = make_plan(&inputs.collect::<Vec<_>>(), bundle);
     plan.map_err(|mut error| {
         if let PlannerError::Plan(PlanError::Request(RefusedRequest {
-            error: RequestError::Unknown {
-                class: name, known, ..
-            },
+            error:
+                RequestError::UnknownDevice {
+                    class: name,
+                    known_devices,
+                    ..
+                },
             ..
         })) = &mut error
         {
@@ -211,14 +216,14 @@ fn compute_plan(
             let others = without_device.and_then(|((class_request, _), _)| {
                 describe_other_classes(&class_request.class, config)
             });
-            known.extend(others.map(|others| format!("; {others}")));
+            known_devices.extend(others.map(|others| format!("; {others}")));
         }
         error
     })
 }
 
 fn make_plan(inputs: &[PlanInput<'_>], bundle: &Bundle) -> Result<InjectionPlan, PlannerError> {
-    let mut plan = plan::plan(inputs, &bundle.spec_devices)?;
+    let mut plan = plan::plan_injection(inputs, &bundle.spec_devices)?;
     if let Some(value) = bundle.env.get(LIBRARY_PATH) {
         plan.cover_library_path(value);
     }
@@ -290,7 +295,7 @@ pub(crate) fn plan_attached<'l>(
         .map(|(scanned_class, request, authority)| PlanInput {
             class: &scanned_class.class,
             request,
-            found: &scanned_class.found,
+            found_class: &scanned_class.found,
             authority,
         });
     make_plan(&inputs.collect::<Vec<_>>(), bundle)

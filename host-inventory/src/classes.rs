@@ -11,21 +11,22 @@ use device_class::strict_toml::FileError;
 
 use crate::mounted;
 
-/// The error of each class that reads a host path which is not mounted in this container.
+/// The classes that read a host path that is not mounted in this process's container, each with the
+/// error.
 pub type UnmountedClasses = BTreeMap<ClassName, String>;
 
-/// The class files of a host, loaded for one program.
+/// The classes of a host that one program offers, loaded from their class files.
 #[derive(Debug, Default)]
 pub struct Classes {
     /// The enabled classes without an error, sorted by name.
-    pub usable: Vec<DeviceClass>,
-    /// The contents of all class files that could be read.
+    pub usable_classes: Vec<DeviceClass>,
+    /// The class files that could be read, including those that cannot be used.
     pub sources: Vec<ClassSource>,
     /// One error for each class file that cannot be used.
     pub errors: Vec<FileError>,
-    /// Usable classes that read an unmounted path. Such a class is an error only on a host that
-    /// has a device of it, so the scan decides whether to report the text.
-    pub unmounted: UnmountedClasses,
+    /// The usable classes that read an unmounted path. This is an error only on a host that has a
+    /// device of the class, so the scan decides whether to report it.
+    pub unmounted_classes: UnmountedClasses,
 }
 
 impl Classes {
@@ -33,7 +34,7 @@ impl Classes {
     /// `server` offers. An error in one file does not affect the other classes.
     ///
     /// # Errors
-    /// Returns an error if a directory cannot be read, and then loads no class at all: a file in
+    /// Returns an error, and no class at all, if a directory cannot be read, because a file in
     /// that directory could replace a file of the same name in another one.
     pub fn load(config: &Config, server: Server) -> Result<Self, FileError> {
         let mut classes = Classes::default();
@@ -53,26 +54,27 @@ impl Classes {
         server: Server,
     ) -> Result<(), FileError> {
         let class = config.class(&source);
-        let path = source.path.clone();
+        let class_path = source.path.clone();
         self.sources.push(source);
         let class = class?;
         if !class.spec.enabled || class.settings.serve != server {
             return Ok(());
         }
         let root = &config.host_root;
-        if let Some(unmounted) = mounted::find_unmounted(&class, root) {
-            let (root, read) = (root.display(), unmounted.path);
+        if let Some(unmounted_path) = mounted::find_unmounted_path(&class, root) {
+            let (root, path) = (root.display(), unmounted_path.path);
             let message = format!(
-                "reads {read}, which is not mounted below {root}: mount it in the DaemonSet \
-                 at {root}{read}, or read the value from /dev or /sys"
+                "reads {path}, which is not mounted below {root}: mount it in the DaemonSet \
+                 at {root}{path}, or read the value from /dev or /sys"
             );
-            let error = FileError::whole(&path, message);
-            if unmounted.is_searched {
+            let error = FileError::whole(&class_path, message);
+            if unmounted_path.is_searched {
                 return Err(error);
             }
-            self.unmounted.insert(class.name.clone(), error.to_string());
+            self.unmounted_classes
+                .insert(class.name.clone(), error.to_string());
         }
-        self.usable.push(class);
+        self.usable_classes.push(class);
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! Watches directories with inotify for files that are created, renamed or deleted. A directory
-//! may be created or deleted while it is watched.
+//! Watches directories with inotify for files that are created, renamed or deleted. A watched
+//! directory itself can be created and deleted as well.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -14,38 +14,39 @@ use tokio::io::unix::AsyncFd;
 /// The events that a directory watch reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchedEvents {
-    /// Report entries that appear in a directory or disappear from it.
+    /// Only entries that appear in a directory or disappear from it.
     Entries,
-    /// Report written files too. This is useless for `/dev`, where inotify reports every write to
-    /// a device.
+    /// Also files that are written. This is of no use for `/dev`, where inotify reports every write
+    /// to a device.
     Contents,
 }
 
 /// A change in the watched directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryChange<'a> {
-    /// An entry with this name changed in one of the directories.
+    /// An entry with this name has changed in one of the directories.
     Entry(&'a OsStr),
-    /// Any entry may have changed, because a directory is new or inotify lost events.
+    /// Any entry may have changed, because a directory is new or inotify has lost events.
     Unknown,
 }
 
-/// The events of entries that appear in a directory or disappear from it.
+/// The inotify events of entries that appear in a directory or disappear from it.
 const ENTRY_EVENTS: AddWatchFlags = CREATION_EVENTS
     .union(AddWatchFlags::IN_DELETE)
     .union(AddWatchFlags::IN_MOVED_FROM);
 
 const CREATION_EVENTS: AddWatchFlags = AddWatchFlags::IN_CREATE.union(AddWatchFlags::IN_MOVED_TO);
 
-/// The events of a watched directory that is deleted or renamed itself.
+/// The inotify events of a watched directory that is deleted or renamed itself.
 const SELF_EVENTS: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
 
 /// An inotify instance that watches directories, including directories that do not exist yet.
 pub(crate) struct DirWatch {
     directories: Vec<PathBuf>,
-    entries: AddWatchFlags,
+    /// The inotify events that are watched in `directories`.
+    events: AddWatchFlags,
     queue: AsyncFd<InotifyQueue>,
-    /// The active watches. A directory that does not exist yet is represented by a watch on its
+    /// The active watches. For a directory that does not exist yet there is only the watch on its
     /// nearest existing ancestor.
     watches: HashMap<WatchDescriptor, WatchTarget>,
 }
@@ -69,9 +70,12 @@ impl DirWatch {
     ///
     /// # Errors
     /// Returns an error if a limit of inotify is reached (`/proc/sys/fs/inotify`).
-    pub(crate) fn new(directories: Vec<PathBuf>, interest: WatchedEvents) -> io::Result<Self> {
+    pub(crate) fn new(
+        directories: Vec<PathBuf>,
+        watched_events: WatchedEvents,
+    ) -> io::Result<Self> {
         let queue = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        let entries = match interest {
+        let events = match watched_events {
             WatchedEvents::Entries => ENTRY_EVENTS,
             WatchedEvents::Contents => ENTRY_EVENTS | AddWatchFlags::IN_CLOSE_WRITE,
         };
@@ -82,7 +86,7 @@ impl DirWatch {
         let queue = AsyncFd::new(InotifyQueue(queue))?;
         let mut watch = DirWatch {
             directories,
-            entries,
+            events,
             queue,
             watches: HashMap::new(),
         };
@@ -90,31 +94,35 @@ impl DirWatch {
         Ok(watch)
     }
 
-    /// Calls `on` for each change. The first call passes the unknown change, because files may
-    /// have changed before the watch started.
-    pub(crate) async fn run(mut self, mut on: impl FnMut(DirectoryChange<'_>)) -> io::Result<()> {
-        on(DirectoryChange::Unknown);
+    /// Calls `on_change` for each change. The first call gets [`DirectoryChange::Unknown`], because
+    /// entries may have changed before the watch started. Returns only an error.
+    pub(crate) async fn run(
+        mut self,
+        mut on_change: impl FnMut(DirectoryChange<'_>),
+    ) -> io::Result<()> {
+        on_change(DirectoryChange::Unknown);
         loop {
-            let mut ready = self.queue.readable().await?;
-            let Ok(events) = ready.try_io(|queue| Ok(queue.get_ref().0.read_events()?)) else {
+            let mut ready_queue = self.queue.readable().await?;
+            let Ok(events) = ready_queue.try_io(|queue| Ok(queue.get_ref().0.read_events()?))
+            else {
                 continue;
             };
             for event in events? {
                 if self.requires_new_watches(&event) {
                     self.set_watches()?;
-                    on(DirectoryChange::Unknown);
+                    on_change(DirectoryChange::Unknown);
                 } else if let Some(name) = &event.name
                     && self.watches.get(&event.wd) == Some(&WatchTarget::Directory)
                 {
-                    on(DirectoryChange::Entry(name));
+                    on_change(DirectoryChange::Entry(name));
                 }
             }
         }
     }
 
-    /// Returns whether the watches must be set again. This is so if a watched directory was
-    /// removed, if inotify lost events, or if a missing directory or one of its ancestors may have
-    /// been created. Other events in ancestors are ignored.
+    /// Returns whether the watches must be set again after an event: because a watched directory was
+    /// removed, because inotify has lost events, or because a missing directory or one of its
+    /// ancestors may have been created. Other events in ancestors have no effect.
     fn requires_new_watches(&self, event: &InotifyEvent) -> bool {
         if event
             .mask
@@ -130,35 +138,35 @@ impl DirWatch {
                 .directories
                 .iter()
                 .flat_map(|path| path.iter())
-                .any(|part| part == name)
+                .any(|component| component == name)
     }
 
-    /// Sets a watch on each directory and on its nearest existing ancestor. The watch on the
-    /// ancestor reports that a missing directory was created.
+    /// Sets a watch on each directory, and one on its nearest existing ancestor, which reports that a
+    /// missing directory was created.
     fn set_watches(&mut self) -> io::Result<()> {
         self.watches.clear();
-        // Ancestors are watched first. inotify keeps one watch for each directory, and the last
-        // call sets its events. A directory that is also an ancestor of another one needs the
-        // larger set of events.
+        // Ancestors are watched first, because inotify has only one watch for a directory, whose
+        // events the last call sets. A directory that is also an ancestor of another one must have
+        // the larger set of events.
         for ancestor in self
             .directories
             .iter()
-            .filter_map(|path| nearest_existing_ancestor(path))
+            .filter_map(|path| find_existing_ancestor(path))
         {
             if let Some(descriptor) = self.add_watch(ancestor, CREATION_EVENTS)? {
                 self.watches.insert(descriptor, WatchTarget::Ancestor);
             }
         }
         for directory in &self.directories {
-            if let Some(descriptor) = self.add_watch(directory, self.entries)? {
+            if let Some(descriptor) = self.add_watch(directory, self.events)? {
                 self.watches.insert(descriptor, WatchTarget::Directory);
             }
         }
         Ok(())
     }
 
-    /// Adds a watch. Returns `None` if the directory does not exist; the watch on its ancestor
-    /// then reports its creation.
+    /// Adds a watch on a directory. Returns `None` if the directory does not exist. The watch on its
+    /// ancestor then reports its creation.
     fn add_watch(
         &self,
         directory: &Path,
@@ -173,7 +181,7 @@ impl DirWatch {
     }
 }
 
-fn nearest_existing_ancestor(path: &Path) -> Option<&Path> {
+fn find_existing_ancestor(path: &Path) -> Option<&Path> {
     path.ancestors().skip(1).find(|ancestor| ancestor.is_dir())
 }
 

@@ -1,7 +1,7 @@
 //! Runs the programs that report driver facts: when the plugin starts, when the devices change,
 //! and every five minutes. The programs run in a thread, so that no scan waits for them. Until
 //! they end, scans use the facts of the last run since the node booted. A device whose name
-//! depends on facts is held back if the new facts could rename it.
+//! depends on facts is not offered as long as the running programs could rename it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,32 +20,32 @@ use crate::{Notifier, host_program};
 /// The time between the end of a run and the start of the next one.
 const RUN_INTERVAL: Duration = Duration::from_secs(300);
 
-/// The shorter interval that applies while a fact makes a device unhealthy, so that the device is
-/// offered soon after it has recovered.
+/// The shorter interval that applies while a device is unhealthy because of a fact, so that the
+/// device is offered soon after it has recovered.
 const UNHEALTHY_RUN_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The runs of one class's programs.
+/// The programs of one class that report driver facts, and the state of their runs.
 #[derive(Debug, Default)]
 pub(crate) struct FactsPrograms {
-    /// The host's device nodes when the last completed run started, and the time at which it
-    /// ended. `None` means that no run has completed yet.
+    /// The device nodes of the host at the start of the last completed run, and the time of its end.
+    /// `None` means that no run has completed yet.
     last_run: Option<(BTreeSet<PathBuf>, Instant)>,
     current_run: Option<FactsRun>,
     faults: Vec<String>,
 }
 
-/// A run of all programs of a class, in a thread.
+/// A run of all facts programs of a class, in a thread.
 #[derive(Debug)]
 struct FactsRun {
-    /// The host's device nodes when the run started.
+    /// The device nodes of the host at the start of the run.
     nodes: BTreeSet<PathBuf>,
-    /// Receives the faults of the run when it ends.
-    result: Receiver<Vec<String>>,
+    /// The channel for the faults of the run, which are sent at its end.
+    faults_receiver: Receiver<Vec<String>>,
 }
 
 impl FactsPrograms {
-    /// Starts a run if one is due; `notifier` is notified when it ends. Returns the devices that
-    /// must not be offered yet, because the run may rename them.
+    /// Starts a run of the programs if one is due, and notifies `notifier` when it ends. Returns the
+    /// devices that must not be offered yet, because the run may rename them.
     pub(crate) fn start_if_due(
         &mut self,
         class: &DeviceClass,
@@ -60,48 +60,55 @@ impl FactsPrograms {
         {
             return BTreeSet::new();
         }
-        let nodes: BTreeSet<PathBuf> = inventory.devices.iter().flat_map(device_nodes).collect();
-        let is_changed = self
+        let nodes: BTreeSet<PathBuf> = inventory
+            .devices
+            .iter()
+            .flat_map(list_device_nodes)
+            .collect();
+        let has_changed_nodes = self
             .last_run
             .as_ref()
-            .is_none_or(|(known, _)| *known != nodes);
+            .is_none_or(|(previous_nodes, _)| *previous_nodes != nodes);
         let interval = if discover::is_unhealthy_by_facts(class, inventory) {
             UNHEALTHY_RUN_INTERVAL
         } else {
             RUN_INTERVAL
         };
-        let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= interval;
-        // Runs never overlap, because each one replaces the file of facts: a slow earlier run must
+        let is_due = |(_, end): &(_, Instant)| now.saturating_duration_since(*end) >= interval;
+        // Runs never overlap, because each run replaces the facts file, and a slow earlier run must
         // not overwrite the facts of a later one.
-        if self.current_run.is_none() && (is_changed || self.last_run.as_ref().is_some_and(is_due))
+        if self.current_run.is_none()
+            && (has_changed_nodes || self.last_run.as_ref().is_some_and(is_due))
         {
             self.current_run = Some(FactsRun::start(class, root, nodes, notifier.cloned()));
         }
         let devices = inventory.devices.iter();
-        let held_back = devices.filter(|device| is_changed && self.may_be_renamed(device));
-        held_back.map(|device| device.id.clone()).collect()
+        let withheld_devices =
+            devices.filter(|device| has_changed_nodes && self.may_be_renamed(device));
+        withheld_devices.map(|device| device.id.clone()).collect()
     }
 
-    /// Waits for the end of the current run. Returns `false` if there is none.
+    /// Waits for the end of the current run, and stores its result. Returns `false` if there is no
+    /// run.
     pub(crate) fn wait_for_run(&mut self, now: Instant) -> bool {
         let Some(run) = self.current_run.take() else {
             return false;
         };
         self.faults = run
-            .result
+            .faults_receiver
             .recv()
             .unwrap_or_else(|_| vec!["facts cannot be renewed".to_owned()]);
         self.last_run = Some((run.nodes, now));
         true
     }
 
-    /// Takes over the result of the current run if it has ended. A scan calls this before it looks
-    /// up devices, so that the devices have the facts of the run that counts as completed.
+    /// Stores the result of the current run if it has ended. A scan calls this before it searches for
+    /// devices, so that it reads the facts of the run that is then the last completed one.
     pub(crate) fn collect_result(&mut self, now: Instant) {
         let Some(run) = &self.current_run else {
             return;
         };
-        self.faults = match run.result.try_recv() {
+        self.faults = match run.faults_receiver.try_recv() {
             Ok(faults) => faults,
             Err(TryRecvError::Empty) => return,
             Err(TryRecvError::Disconnected) => vec!["facts cannot be renewed".to_owned()],
@@ -109,16 +116,18 @@ impl FactsPrograms {
         self.last_run = self.current_run.take().map(|run| (run.nodes, now));
     }
 
-    /// Returns whether the next run may rename a device. The driver may give a new device the
-    /// number of a removed one; the new device then has the old one's facts until the next run.
+    /// Returns whether the next run may rename a device. The driver can give a new device the
+    /// number of a removed one, and the new device then has the facts of the removed one until the
+    /// next run.
     fn may_be_renamed(&self, device: &Device) -> bool {
-        let is_new = |(known, _): &(BTreeSet<PathBuf>, _)| {
-            !device_nodes(device).all(|node| known.contains(&node))
+        let is_new = |(previous_nodes, _): &(BTreeSet<PathBuf>, _)| {
+            !list_device_nodes(device).all(|node| previous_nodes.contains(&node))
         };
         match device.naming {
             Naming::Files => false,
-            // The device may have been divided differently during the last run, and its new parts
-            // may have the numbers of earlier parts.
+            // A part may be renamed before the first run as well: the device may have had other
+            // parts when the facts were written, and a new part can have the number of an earlier
+            // one.
             Naming::Facts => self
                 .last_run
                 .as_ref()
@@ -127,18 +136,18 @@ impl FactsPrograms {
         }
     }
 
-    /// Returns the faults of the last run, one line each.
+    /// Returns the faults of the last completed run, one line each.
     pub(crate) fn faults(&self) -> &[String] {
         &self.faults
     }
 }
 
-fn device_nodes(device: &Device) -> impl Iterator<Item = PathBuf> {
+fn list_device_nodes(device: &Device) -> impl Iterator<Item = PathBuf> {
     device.nodes.iter().map(|node| node.host.clone())
 }
 
 impl FactsRun {
-    /// Starts a thread that runs the programs and writes their facts.
+    /// Starts a thread that runs the programs and writes the facts file of the class.
     fn start(
         class: &DeviceClass,
         root: &Path,
@@ -146,48 +155,53 @@ impl FactsRun {
         notifier: Option<Notifier>,
     ) -> Self {
         let (class, root) = (class.clone(), root.to_owned());
-        let (sender, result) = mpsc::channel();
+        let (sender, faults_receiver) = mpsc::channel();
         thread::spawn(move || {
             let faults = match RealHost::open(&root) {
-                Ok(host) => run_and_write(&class, &root, &host),
+                Ok(host) => renew_facts(&class, &root, &host),
                 Err(error) => vec![format!("facts cannot be renewed: {error}")],
             };
-            // The receiver is dropped when the class is no longer served. Nobody needs the faults
-            // then.
+            // Sending fails if the receiver was dropped, because the class is no longer served. The
+            // faults are then not needed.
             let _ = sender.send(faults);
             if let Some(notifier) = notifier {
                 notifier.notify();
             }
         });
-        FactsRun { nodes, result }
+        FactsRun {
+            nodes,
+            faults_receiver,
+        }
     }
 }
 
-/// Runs the programs and writes their facts. Returns one line for each fault. If a program fails,
-/// the file keeps its earlier facts about devices that still exist.
-fn run_and_write(class: &DeviceClass, root: &Path, host: &dyn HostView) -> Vec<String> {
-    let start =
-        |program: &Path, arguments: &[String]| host_program::command(root, program, arguments);
+/// Runs the programs and writes the facts file of the class. Returns one line for each fault. If a
+/// program fails, the file keeps its earlier facts about devices that still exist.
+fn renew_facts(class: &DeviceClass, root: &Path, host: &dyn HostView) -> Vec<String> {
+    let build_command = |program: &Path, arguments: &[String]| {
+        host_program::build_command(root, program, arguments)
+    };
     write_facts(
-        &ReportedFacts::run_programs(class, root, start),
+        &ReportedFacts::run_programs(class, root, build_command),
         class,
         root,
         host,
     )
 }
 
-/// Writes the reported facts. Returns one line for each fault of a program or of the write.
+/// Writes the reported facts to the file of the class. Returns one line for each failed program, and
+/// one if the file cannot be written.
 fn write_facts(
-    reported: &ReportedFacts,
+    reported_facts: &ReportedFacts,
     class: &DeviceClass,
     root: &Path,
     host: &dyn HostView,
 ) -> Vec<String> {
-    let mut faults = reported.faults.clone();
-    // On a host without the programs, the administrator may write the file by other means, so it
-    // is not touched.
-    let is_absent = reported.programs.is_empty() && faults.is_empty();
-    if !is_absent && let Err(error) = reported.write(class, root, host) {
+    let mut faults = reported_facts.faults.clone();
+    // If the host has none of the programs, the file is not changed, because the administrator may
+    // write it by other means.
+    let has_no_program = reported_facts.programs.is_empty() && faults.is_empty();
+    if !has_no_program && let Err(error) = reported_facts.write(class, root, host) {
         faults.push(format!("facts cannot be written: {error}"));
     }
     faults

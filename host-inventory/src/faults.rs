@@ -1,15 +1,20 @@
-//! Logs each fault once, and again only after it was gone in between.
+//! Logs each fault once, and again only if it has disappeared and returned.
 
-/// The current faults of one kind, each as its log line.
+/// The current faults of one kind, each as its line in the log.
 #[derive(Debug, Default)]
 pub struct FaultLog(Vec<String>);
 
 impl FaultLog {
-    /// Replaces the known faults by `faults`, and calls `log` for each one that is new.
+    /// Replaces the current faults with `faults`, and calls `log` for each new one.
     pub fn report(&mut self, faults: impl IntoIterator<Item = String>, log: impl Fn(&str)) {
-        let before = std::mem::replace(&mut self.0, faults.into_iter().collect());
-        let new = self.0.iter().filter(|fault| !before.contains(fault));
-        new.for_each(|fault| log(fault));
+        let previous_faults = std::mem::replace(&mut self.0, faults.into_iter().collect());
+        for fault in self
+            .0
+            .iter()
+            .filter(|fault| !previous_faults.contains(fault))
+        {
+            log(fault);
+        }
     }
 
     pub fn count(&self) -> usize {

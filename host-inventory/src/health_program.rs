@@ -1,4 +1,4 @@
-//! Runs a program of the host that reports whether devices are healthy.
+//! Runs a health program: a program of the host that reports whether devices are healthy.
 
 use std::path::Path;
 use std::process::ExitStatus;
@@ -9,9 +9,9 @@ use injection_plan::program_output;
 
 use crate::host_program;
 
-/// The number of bytes of a program's output that are kept. Further output is read and discarded,
-/// so that the program does not block on a full pipe.
-const MAX_OUTPUT: usize = 64 * 1024;
+/// The maximum number of bytes of a program's output that are evaluated. Further output is read and
+/// dropped, so that the program does not block on a full pipe.
+const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// The result of one run of a health program, which may report on several devices.
 #[derive(Debug, Clone)]
@@ -20,14 +20,14 @@ pub(crate) enum ProgramOutcome {
     Exited(ExitStatus, String),
     /// The program exceeded its timeout and was killed.
     Killed,
-    /// The program could not be started, for this reason. The health of its devices does not
-    /// change.
+    /// The program could not be started, for this reason. This has no effect on the health of its
+    /// devices.
     NotRun(String),
 }
 
 impl ProgramOutcome {
-    /// Derives the health of one device. `command` has the rule by which the device's class judges
-    /// the output.
+    /// Returns the health of one device. `command` has the rule of the device's class by which the
+    /// output is judged.
     pub(crate) fn judge_health(&self, command: &HealthCommand) -> Health {
         let fault = match self {
             ProgramOutcome::Exited(status, text) => command.find_fault(*status, text),
@@ -41,7 +41,7 @@ impl ProgramOutcome {
     }
 }
 
-/// Runs a health program of the host whose root directory is `root`.
+/// Runs a health program on the host whose root directory is `root`, and waits until it ends.
 pub(crate) fn run_health_program(command: &HealthCommand, root: &Path) -> ProgramOutcome {
     let HealthCommand {
         program,
@@ -50,19 +50,21 @@ pub(crate) fn run_health_program(command: &HealthCommand, root: &Path) -> Progra
         library_path,
         ..
     } = command;
-    let not_run = |reason: &dyn std::fmt::Display| {
+    let not_run_outcome = |reason: &dyn std::fmt::Display| {
         ProgramOutcome::NotRun(format!("{} cannot be run: {reason}", program.display()))
     };
     if let Err(error) = ownership::program(root, program) {
-        return not_run(&error);
+        return not_run_outcome(&error);
     }
-    let mut command = host_program::command(root, program, arguments);
+    let mut command = host_program::build_command(root, program, arguments);
     program_output::set_library_path(&mut command, library_path);
-    match program_output::run_program(command, *timeout, MAX_OUTPUT) {
-        Err(error) => not_run(&error),
+    match program_output::run_program(command, *timeout, MAX_OUTPUT_BYTES) {
+        Err(error) => not_run_outcome(&error),
         Ok(None) => ProgramOutcome::Killed,
-        Ok(Some((status, _))) if status.code() == Some(host_program::NOT_RUN.into()) => {
-            not_run(&"see deploy/components/host-programs")
+        Ok(Some((status, _)))
+            if status.code() == Some(host_program::NOT_EXECUTED_STATUS.into()) =>
+        {
+            not_run_outcome(&"see deploy/components/host-programs")
         }
         Ok(Some((status, text))) => ProgramOutcome::Exited(status, text),
     }

@@ -1,8 +1,8 @@
 //! Runs the programs that report the health of a class's devices. Threads run a few programs at
-//! the same time, so that a hanging program does not delay the others. Each scan uses the last
-//! result of each program, and a result that changes a device's health starts a scan at once. A
-//! program that has no result yet does not affect the health of its devices. Devices with the same
-//! program and arguments share one run.
+//! the same time, so that a hanging program does not delay the others. A scan uses the last result
+//! of each program, and a result that changes a device's health starts a scan at once. A
+//! program that has no result yet does not affect the health of its devices. One run of a program
+//! is for all devices that have the same program and arguments.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -19,8 +19,8 @@ use crate::health_program::{ProgramOutcome, run_health_program};
 /// The time between the end of a program and its next start.
 const RUN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The number of programs of one class that run at the same time.
-const MAX_RUNNING: usize = 4;
+/// The maximum number of programs of one class that run at the same time.
+const MAX_RUNNING_PROGRAMS: usize = 4;
 
 /// A program and its arguments, which identify a run.
 type CommandLine = Vec<String>;
@@ -29,21 +29,21 @@ type CommandLine = Vec<String>;
 #[derive(Debug, Default)]
 pub(crate) struct HealthPrograms {
     outcomes: BTreeMap<CommandLine, (ProgramOutcome, Instant)>,
-    /// Receives the results of the running programs. The channel is closed when all have ended.
-    running: Option<Receiver<(CommandLine, ProgramOutcome)>>,
+    /// The channel for the results of the running programs. It is closed when all of them have ended.
+    running_programs: Option<Receiver<(CommandLine, ProgramOutcome)>>,
 }
 
-/// A program that is due to run.
+/// A health program whose next run is due.
 struct DueProgram {
     command_line: CommandLine,
-    /// For each device: the command with the rule that judges its output, and whether the last
+    /// For each device, the command with the rule that judges its output, and whether the last
     /// result was healthy. A device without a result counts as healthy.
     devices: Vec<(HealthCommand, bool)>,
 }
 
 impl HealthPrograms {
     /// Applies the last results to the health of `devices`, and starts the programs that are due.
-    /// `notifier` is notified when a new result differs from the last one. Returns one line for
+    /// `notifier` is notified when a new result changes the health of a device. Returns one line for
     /// each program that could not be run.
     pub(crate) fn update_health(
         &mut self,
@@ -53,8 +53,8 @@ impl HealthPrograms {
         notifier: Option<&Notifier>,
     ) -> BTreeSet<String> {
         self.collect_results(now);
-        let mut not_run = BTreeSet::new();
-        let mut wanted: BTreeMap<CommandLine, Vec<HealthCommand>> = BTreeMap::new();
+        let mut failure_reasons = BTreeSet::new();
+        let mut needed_commands: BTreeMap<CommandLine, Vec<HealthCommand>> = BTreeMap::new();
         for device in devices {
             for reading in &device.readings {
                 let command = match HealthCommand::from_reading(reading, device) {
@@ -66,10 +66,10 @@ impl HealthPrograms {
                         continue;
                     }
                 };
-                let command_line = command_line(&command);
+                let command_line = format_command_line(&command);
                 match self.outcomes.get(&command_line) {
                     Some((ProgramOutcome::NotRun(reason), _)) => {
-                        not_run.insert(reason.clone());
+                        failure_reasons.insert(reason.clone());
                     }
                     Some((outcome, _)) if device.is_healthy_in_parts() => {
                         let health = outcome.judge_health(&command);
@@ -79,44 +79,51 @@ impl HealthPrograms {
                     }
                     _ => {}
                 }
-                wanted.entry(command_line).or_default().push(command);
+                needed_commands
+                    .entry(command_line)
+                    .or_default()
+                    .push(command);
             }
         }
         self.outcomes
-            .retain(|command_line, _| wanted.contains_key(command_line));
-        if self.running.is_none() {
-            let due = wanted.into_iter().filter_map(|(command_line, commands)| {
-                let last = self.outcomes.get(&command_line);
-                if last
-                    .is_some_and(|(_, ended)| now.saturating_duration_since(*ended) < RUN_INTERVAL)
-                {
-                    return None;
-                }
-                let devices = commands.into_iter().map(|command| {
-                    let health = last.map(|(outcome, _)| outcome.judge_health(&command));
-                    let was_healthy = health.is_none_or(|health| health.is_healthy());
-                    (command, was_healthy)
-                });
-                let devices = devices.collect();
-                Some(DueProgram {
-                    command_line,
-                    devices,
-                })
-            });
-            self.running = start_threads(due.collect(), root, notifier);
+            .retain(|command_line, _| needed_commands.contains_key(command_line));
+        if self.running_programs.is_none() {
+            let due_programs =
+                needed_commands
+                    .into_iter()
+                    .filter_map(|(command_line, commands)| {
+                        let last_outcome = self.outcomes.get(&command_line);
+                        let is_recent =
+                            |end: &Instant| now.saturating_duration_since(*end) < RUN_INTERVAL;
+                        if last_outcome.is_some_and(|(_, end)| is_recent(end)) {
+                            return None;
+                        }
+                        let devices = commands.into_iter().map(|command| {
+                            let health =
+                                last_outcome.map(|(outcome, _)| outcome.judge_health(&command));
+                            let was_healthy = health.is_none_or(|health| health.is_healthy());
+                            (command, was_healthy)
+                        });
+                        let devices = devices.collect();
+                        Some(DueProgram {
+                            command_line,
+                            devices,
+                        })
+                    });
+            self.running_programs = start_threads(due_programs.collect(), root, notifier);
         }
-        not_run
+        failure_reasons
     }
 
-    /// Stores the results of programs that have ended.
+    /// Stores the results of the programs that have ended.
     fn collect_results(&mut self, now: Instant) {
-        while let Some(running) = &self.running {
-            match running.try_recv() {
+        while let Some(results) = &self.running_programs {
+            match results.try_recv() {
                 Ok((command_line, outcome)) => {
                     self.outcomes.insert(command_line, (outcome, now));
                 }
                 Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Disconnected) => self.running = None,
+                Err(TryRecvError::Disconnected) => self.running_programs = None,
             }
         }
     }
@@ -125,24 +132,24 @@ impl HealthPrograms {
     #[cfg(test)]
     pub(crate) fn is_running(&mut self, now: Instant) -> bool {
         self.collect_results(now);
-        self.running.is_some()
+        self.running_programs.is_some()
     }
 }
 
-/// Starts threads that run the programs, and returns the receiver of their results. Returns `None`
+/// Starts threads that run the programs, and returns the channel for their results. Returns `None`
 /// if `programs` is empty.
 fn start_threads(
     programs: VecDeque<DueProgram>,
     root: &Path,
     notifier: Option<&Notifier>,
 ) -> Option<Receiver<(CommandLine, ProgramOutcome)>> {
-    let threads = programs.len().min(MAX_RUNNING);
-    if threads == 0 {
+    let thread_count = programs.len().min(MAX_RUNNING_PROGRAMS);
+    if thread_count == 0 {
         return None;
     }
     let programs = Arc::new(Mutex::new(programs));
     let (sender, results) = mpsc::channel();
-    for _ in 0..threads {
+    for _ in 0..thread_count {
         let (programs, root) = (Arc::clone(&programs), root.to_owned());
         let (sender, notifier) = (sender.clone(), notifier.cloned());
         thread::spawn(move || run_queue(&programs, &root, &sender, notifier.as_ref()));
@@ -150,43 +157,44 @@ fn start_threads(
     Some(results)
 }
 
-/// Runs programs of the queue until it is empty.
+/// Runs the programs of the queue one after the other until it is empty, and sends their results.
 fn run_queue(
     programs: &Mutex<VecDeque<DueProgram>>,
     root: &Path,
     results: &Sender<(CommandLine, ProgramOutcome)>,
     notifier: Option<&Notifier>,
 ) {
-    let next = || {
+    let take_program = || {
         let mut programs = programs.lock().unwrap_or_else(PoisonError::into_inner);
         programs.pop_front()
     };
     while let Some(DueProgram {
         command_line,
         devices,
-    }) = next()
+    }) = take_program()
     {
-        // All devices of an entry share one program with the same arguments.
+        // The commands of all devices of an entry have the same program and arguments, so that any of
+        // them can be run.
         let Some((command, _)) = devices.first() else {
             continue;
         };
         let outcome = run_health_program(command, root);
         let mut devices = devices.iter();
-        let is_changed = devices.any(|(command, was_healthy)| {
+        let has_changed = devices.any(|(command, was_healthy)| {
             outcome.judge_health(command).is_healthy() != *was_healthy
         });
-        // The receiver is dropped when the class is no longer served. Nobody needs the result
-        // then.
+        // Sending fails if the receiver was dropped, because the class is no longer served. The
+        // thread then ends, because the results are not needed.
         if results.send((command_line, outcome)).is_err() {
             return;
         }
-        if let Some(notifier) = notifier.filter(|_| is_changed) {
+        if let Some(notifier) = notifier.filter(|_| has_changed) {
             notifier.notify();
         }
     }
 }
 
-fn command_line(command: &HealthCommand) -> CommandLine {
+fn format_command_line(command: &HealthCommand) -> CommandLine {
     let program = command.program.display().to_string();
     [&[program], command.arguments.as_slice()].concat()
 }

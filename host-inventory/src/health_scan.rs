@@ -22,23 +22,23 @@ use crate::host_files;
 use crate::kernel_log::KernelLog;
 use crate::response_check::ResponseCheck;
 
-/// The devices of a host at one time.
+/// The devices of a host's classes, which one scan found.
 #[derive(Debug, Default)]
 pub struct HostScan<'a> {
     pub classes: Vec<ClassScan<'a>>,
-    /// The class that owns each request variable and each resource name.
-    pub claims: NameOwners,
-    /// One line for each omitted device or class, with the reason.
+    /// The class to which each request variable and each resource name belongs.
+    pub name_owners: NameOwners,
+    /// The omitted devices and classes, each as one line with the reason.
     pub warnings: Vec<String>,
-    /// The configuration errors that omit all devices of a class, or those of one of its
-    /// resources.
+    /// The configuration errors because of which all devices of a class, or those of one of its
+    /// resources, are omitted.
     pub class_errors: Vec<ClassError>,
-    /// The classes with devices that are held back until a driver's program has reported the facts
+    /// The classes with devices that are not offered until a driver's program has reported the facts
     /// that determine their names.
-    pub unnamed: BTreeSet<ClassName>,
+    pub unnamed_classes: BTreeSet<ClassName>,
 }
 
-/// A configuration error of a class that only a scan can detect.
+/// A configuration error of a class that only a scan of the host can detect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassError {
     pub class: ClassName,
@@ -46,59 +46,62 @@ pub struct ClassError {
     pub message: String,
 }
 
-/// The result of a scan for one class.
+/// The devices of one class that a scan found.
 #[derive(Debug)]
 pub struct ClassScan<'a> {
     pub class: &'a DeviceClass,
-    /// The devices of the class, without those whose resource name belongs to another class.
+    /// The devices of the class that can be offered. Devices whose resource name belongs to another
+    /// class are omitted.
     pub inventory: Inventory,
-    /// The device nodes that a container gets together with any device of the class.
+    /// The device nodes that every container with a device of the class gets.
     pub control_nodes: Vec<FoundNode>,
 }
 
-/// The state that one scan passes to the next: values that health checks compare over time, and
-/// programs that run in the background.
+/// The state that one scan passes to the next one: values that health checks compare over time, and
+/// the programs that run in the background.
 #[derive(Debug, Default)]
 pub struct ScanMemory {
     classes: BTreeMap<ClassName, ClassMemory>,
-    /// The error of each class that reads an unmounted path.
-    pub(crate) unmounted: Arc<UnmountedClasses>,
-    /// The device files that are polled between two scans.
+    /// The classes that read an unmounted path, each with the error.
+    pub(crate) unmounted_classes: Arc<UnmountedClasses>,
+    /// The checks of device files that are repeated between two scans.
     response_checks: Arc<Vec<ResponseCheck>>,
-    /// The root directory of the host. If this is `None`, the kernel's log is not read and no
+    /// The root directory of the host. `None` means that the kernel's log is not read and that no
     /// programs are run.
     host_root: Option<PathBuf>,
-    /// Notified when a program has reported a result that a scan must evaluate.
+    /// The notifier for the end of a program whose result a scan must evaluate.
     pub(crate) notifier: Option<Notifier>,
-    /// Whether a scan waits for the end of the programs that report driver facts.
+    /// Whether a scan waits until the programs that report driver facts have ended.
     pub(crate) waits_for_facts: bool,
 }
 
 /// The part of [`ScanMemory`] that belongs to one class.
 #[derive(Debug, Default)]
 struct ClassMemory {
-    health: HealthHistory,
+    health_history: HealthHistory,
     log: Option<KernelLog>,
-    /// Log records that were read between two scans, for the next scan.
+    /// The log records that were read between two scans, for the next scan.
     pending_records: Vec<KernelLine>,
-    /// The checks by log records, as the last scan knows them.
-    log_checks: Vec<(DeviceId, HistoryRule)>,
-    programs: HealthPrograms,
-    facts: FactsPrograms,
+    /// The health rules of the last scan's devices that evaluate log records, each with its device.
+    log_rules: Vec<(DeviceId, HistoryRule)>,
+    health_programs: HealthPrograms,
+    facts_programs: FactsPrograms,
 }
 
 /// The maximum number of log records that are kept for the next scan.
 const MAX_PENDING_RECORDS: usize = 65_536;
 
 impl ScanMemory {
-    /// Returns the earliest time at which a health rule with a minimum duration can change a
-    /// result.
-    pub(crate) fn next_due(&self) -> Option<Instant> {
+    /// Returns the earliest time at which the health of a device can change only because time
+    /// passes, by a health rule with a minimum duration.
+    pub(crate) fn next_due_time(&self) -> Option<Instant> {
         let classes = self.classes.values();
-        classes.filter_map(|class| class.health.next_due()).min()
+        classes
+            .filter_map(|class| class.health_history.next_due())
+            .min()
     }
 
-    /// Returns the device files that are polled between two scans.
+    /// Returns the checks of device files that are repeated between two scans.
     pub(crate) fn response_checks(&self) -> Arc<Vec<ResponseCheck>> {
         Arc::clone(&self.response_checks)
     }
@@ -111,30 +114,30 @@ impl ScanMemory {
     /// Reads new records of the kernel's log, without waiting for any. Returns whether one of them
     /// concerns a device.
     pub(crate) fn has_relevant_log_record(&mut self) -> bool {
-        let mut has_relevant_log_record = false;
+        let mut has_relevant_record = false;
         for class in self.classes.values_mut() {
-            has_relevant_log_record |= class.has_relevant_log_record();
+            has_relevant_record |= class.has_relevant_log_record();
         }
-        has_relevant_log_record
+        has_relevant_record
     }
 
-    /// Creates an empty memory for a single scan or a recorded host. Scans with it neither read
-    /// the kernel's log nor run programs.
+    /// Creates an empty memory for a single scan, or for a recorded host. A scan with it neither
+    /// reads the kernel's log nor runs programs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates an empty memory for a single scan. `unmounted` has the classes that read an
-    /// unmounted path.
-    pub fn with_unmounted(unmounted: UnmountedClasses) -> Self {
+    /// Creates a memory for a single scan that reports the errors of classes that read an unmounted
+    /// path.
+    pub fn with_unmounted_classes(unmounted_classes: UnmountedClasses) -> Self {
         ScanMemory {
-            unmounted: Arc::new(unmounted),
+            unmounted_classes: Arc::new(unmounted_classes),
             ..Self::default()
         }
     }
 
     /// Creates an empty memory for repeated scans of the host with the root directory `root`.
-    /// Scans with it read the kernel's log and run programs.
+    /// A scan with it reads the kernel's log and runs programs.
     pub fn for_host(root: &Path) -> Self {
         ScanMemory {
             host_root: Some(root.to_owned()),
@@ -154,31 +157,31 @@ impl ClassMemory {
         Ok(lines)
     }
 
-    /// Reads the records since the last call, and returns whether one of them concerns a device.
-    /// An error is left to the next scan, which reads the log again and reports it.
+    /// Reads the log records since the last call, and returns whether one of them concerns a device.
+    /// An error is ignored, because the next scan reads the log again and reports it.
     fn has_relevant_log_record(&mut self) -> bool {
         let Some(Ok(lines)) = self.log.as_mut().map(KernelLog::read_new_records) else {
             return false;
         };
-        let mut checks = self.log_checks.iter();
-        let concerns = |(id, rule): &(DeviceId, HistoryRule)| {
+        let mut rules = self.log_rules.iter();
+        let is_concerned = |(id, rule): &(DeviceId, HistoryRule)| {
             let mut lines = lines.iter();
             lines.any(|line| line.concerns(id.as_str(), rule))
         };
-        let has_relevant_log_record = checks.any(concerns);
+        let has_relevant_record = rules.any(is_concerned);
         if self.pending_records.len() < MAX_PENDING_RECORDS {
             self.pending_records.extend(lines);
         }
-        has_relevant_log_record
+        has_relevant_record
     }
 }
 
-/// Scans for the devices of every class. If devices of two classes have the same resource name, it
-/// belongs to the first class, because the resource determines the variable that the plugin sets.
-/// If two classes have the same request variable, only the first class is scanned, because the
-/// hook refuses a container that sets a variable of two classes.
+/// Scans the host for the devices of all classes. If devices of two classes have the same resource
+/// name, it belongs to the first class, because the resource determines the variable that the plugin
+/// sets. If two classes have the same request variable, the host is only scanned for the first class,
+/// because the hook refuses a container that sets a variable of two classes.
 ///
-/// `memory` has the state of earlier scans and is updated. `now` is the time of this scan.
+/// `memory` has the state of earlier scans, and is updated. `now` is the time of this scan.
 pub fn scan_host<'a>(
     classes: &'a [DeviceClass],
     host: &dyn HostView,
@@ -189,28 +192,28 @@ pub fn scan_host<'a>(
         .classes
         .retain(|name, _| classes.iter().any(|class| class.name == *name));
     for class in memory.classes.values_mut() {
-        class.facts.collect_result(now);
+        class.facts_programs.collect_result(now);
     }
     let mut scan = HostScan::default();
     let mut response_checks = Vec::new();
     for class in classes {
         let HostScan {
-            claims,
+            name_owners,
             warnings,
             class_errors,
-            unnamed,
+            unnamed_classes,
             ..
         } = &mut scan;
         let mut report = |message: String| {
             let class = class.name.clone();
             class_errors.push(ClassError { class, message });
         };
-        if let Err(claimed) = claims.claim_request_variable(class) {
-            report(format!("{}: {claimed}", class.name));
+        if let Err(conflict) = name_owners.claim_request_variable(class) {
+            report(format!("{}: {conflict}", class.name));
             continue;
         }
         let mut inventory = discover::look(class, host);
-        if let Some(message) = memory.unmounted.get(&class.name) {
+        if let Some(message) = memory.unmounted_classes.get(&class.name) {
             if has_hardware(&inventory) {
                 report(message.clone());
             }
@@ -218,27 +221,28 @@ pub fn scan_host<'a>(
         }
         let class_memory = memory.classes.entry(class.name.clone()).or_default();
         let notifier = memory.notifier.as_ref();
-        let mut held_back = BTreeSet::new();
+        let mut withheld_devices = BTreeSet::new();
         if let Some(root) = &memory.host_root {
-            let programs = &mut class_memory.facts;
-            held_back = programs.start_if_due(class, &inventory, root, now, notifier);
-            // The host is opened again, because an open `RealHost` does not notice later changes.
+            let programs = &mut class_memory.facts_programs;
+            withheld_devices = programs.start_if_due(class, &inventory, root, now, notifier);
+            // The host is opened again, because the programs may have changed its files, which an
+            // open `RealHost` does not notice.
             if memory.waits_for_facts
                 && programs.wait_for_run(now)
                 && let Ok(host) = RealHost::open(root)
             {
                 inventory = discover::look(class, &host);
-                held_back.clear();
+                withheld_devices.clear();
             }
             let faults = programs.faults().iter();
             warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
         }
-        let mut log = Vec::new();
+        let mut log_records = Vec::new();
         if let Some(root) = &memory.host_root
             && class.spec.reads_kernel_log()
             && !inventory.devices.is_empty()
         {
-            log = class_memory.read_new_records(root).unwrap_or_else(|error| {
+            log_records = class_memory.read_new_records(root).unwrap_or_else(|error| {
                 warnings.push(format!(
                     "{}: faults that the kernel logs are not seen, {}/dev/kmsg cannot be read: \
                      {error}; a container has to be privileged (deploy/components/host-programs)",
@@ -248,27 +252,29 @@ pub fn scan_host<'a>(
                 Vec::new()
             });
         }
-        response_checks.extend(ResponseCheck::read_all(class, &inventory, host));
-        let each = inventory.devices.iter().flat_map(|device| {
-            let readings = device.readings.iter();
-            let logged = readings.filter(|one| matches!(one.rule, HistoryRule::Unlogged { .. }));
-            logged.map(|one| (device.id.clone(), one.rule.clone()))
+        response_checks.extend(ResponseCheck::from_devices(class, &inventory, host));
+        let log_rules = inventory.devices.iter().flat_map(|device| {
+            let rules = device.readings.iter().map(|reading| &reading.rule);
+            let log_rules = rules.filter(|rule| matches!(rule, HistoryRule::Unlogged { .. }));
+            log_rules.map(|rule| (device.id.clone(), rule.clone()))
         });
-        class_memory.log_checks = each.collect();
+        class_memory.log_rules = log_rules.collect();
         let devices = &mut inventory.devices;
-        // Divided devices are checked too, because a part that does not exist yet has the health
-        // of its device.
-        let divided = inventory.divided.iter_mut().chain(&mut inventory.replaced);
-        let all = devices.iter_mut().chain(divided);
-        class_memory.health.judge_with(all, now, &log);
-        if !held_back.is_empty() {
-            // A device that is held back may be renamed. Under its new name it is a new device,
-            // and all these log records may concern it.
-            log.drain(..log.len().saturating_sub(MAX_PENDING_RECORDS));
-            class_memory.pending_records = log;
+        // The health of devices that are divided into parts is determined as well, because a part
+        // that does not exist yet has the health of its device.
+        let divided_devices = inventory.divided.iter_mut().chain(&mut inventory.replaced);
+        let all_devices = devices.iter_mut().chain(divided_devices);
+        class_memory
+            .health_history
+            .judge_with(all_devices, now, &log_records);
+        if !withheld_devices.is_empty() {
+            // The log records are kept for the next scan, because a withheld device may be renamed.
+            // It is then a new device, which any of these records may concern.
+            log_records.drain(..log_records.len().saturating_sub(MAX_PENDING_RECORDS));
+            class_memory.pending_records = log_records;
         }
         if let Some(root) = &memory.host_root {
-            let programs = &mut class_memory.programs;
+            let programs = &mut class_memory.health_programs;
             let faults = programs.update_health(devices, root, now, notifier);
             warnings.extend(
                 faults
@@ -276,11 +282,11 @@ pub fn scan_host<'a>(
                     .map(|line| format!("{}: {line}", class.name)),
             );
         }
-        if !held_back.is_empty() {
+        if !withheld_devices.is_empty() {
             inventory
                 .devices
-                .retain(|device| !held_back.contains(&device.id));
-            unnamed.insert(class.name.clone());
+                .retain(|device| !withheld_devices.contains(&device.id));
+            unnamed_classes.insert(class.name.clone());
         }
         warnings.extend(
             inventory
@@ -289,37 +295,39 @@ pub fn scan_host<'a>(
                 .map(|line| format!("{}: {line}", class.name)),
         );
         if !inventory.devices.is_empty() {
-            let (defaults, known) = (
-                class.spec.request.capabilities_by_default(),
-                &inventory.host_attributes,
+            let capabilities = class.spec.request.capabilities_by_default();
+            let attributes = &inventory.host_attributes;
+            let missing_nodes =
+                discover::find_missing_nodes(class, &capabilities, attributes, host);
+            warnings.extend(
+                missing_nodes
+                    .into_iter()
+                    .map(|line| format!("{}: {line}", class.name)),
             );
-            let missing = discover::find_missing_nodes(class, &defaults, known, host);
-            let missing = missing.into_iter();
-            warnings.extend(missing.map(|line| format!("{}: {line}", class.name)));
         }
-        let control_nodes = control_nodes(class, &inventory.host_attributes, host);
+        let control_nodes = find_control_nodes(class, &inventory.host_attributes, host);
         if let Err(reason) = &control_nodes {
             inventory.refuse(reason);
         } else if !inventory.devices.is_empty()
-            && let Some(reason) = host_files::find_missing_file(class, host)
+            && let Some(reason) = host_files::describe_missing_file(class, host)
         {
             inventory.refuse(&reason);
         }
         inventory.refuse_mixed(class);
         let mut conflicts: BTreeMap<ResourceName, (NameConflict, usize)> = BTreeMap::new();
         inventory.devices.retain(|device| {
-            let claimed = claims.claim_name(device.resource.as_str(), &class.name);
-            let Err(claimed) = claimed else {
+            let claim = name_owners.claim_name(device.resource.as_str(), &class.name);
+            let Err(conflict) = claim else {
                 return true;
             };
-            let conflict = conflicts.entry(device.resource.clone());
-            conflict.or_insert((claimed, 0)).1 += 1;
+            let entry = conflicts.entry(device.resource.clone());
+            entry.or_insert((conflict, 0)).1 += 1;
             false
         });
-        for (claimed, count) in conflicts.into_values() {
-            let devices = if count == 1 { "device" } else { "devices" };
+        for (conflict, count) in conflicts.into_values() {
+            let noun = if count == 1 { "device" } else { "devices" };
             report(format!(
-                "{}: {count} {devices} left out: {claimed}",
+                "{}: {count} {noun} left out: {conflict}",
                 class.name
             ));
         }
@@ -333,19 +341,20 @@ pub fn scan_host<'a>(
     scan
 }
 
-/// Returns whether the host has hardware of a class, even if none of it can be offered.
+/// Returns whether the host has hardware of a class, even if no device of it can be offered.
 fn has_hardware(inventory: &Inventory) -> bool {
     let devices = [&inventory.devices, &inventory.divided, &inventory.replaced];
     let has_device = devices.into_iter().any(|devices| !devices.is_empty());
     has_device || !inventory.hidden.is_empty() || !inventory.warnings.is_empty()
 }
 
-/// Finds the control nodes, which a container gets together with any device of the class.
+/// Finds the control nodes of a class: the device nodes that every container with one of its devices
+/// gets.
 ///
 /// # Errors
-/// Returns an error if a required control node is missing or unusable. The hook would then refuse
-/// every container with a device of the class.
-fn control_nodes(
+/// Returns an error if a required control node is missing or unusable, because the hook would then
+/// refuse every container with a device of the class.
+fn find_control_nodes(
     class: &DeviceClass,
     attributes: &Attributes,
     host: &dyn HostView,

@@ -1,4 +1,4 @@
-//! Checks that the host has the libraries and files that a class gives to containers.
+//! Checks that the host has the libraries and files that a class mounts into containers.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use device_class::class::DeviceClass;
 use device_class::discover;
 use device_class::host::Entry;
 
-/// Returns a message about the first library or file of the class that the host lacks, or `None`
-/// if there is no such file. Also returns `None` if the host's loader cache is not visible: the
-/// plugin's container usually has only the directories that discovery reads, so a file that is
-/// missing there may exist on the host.
-pub(crate) fn find_missing_file(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
+/// Describes the first library or file of the class that the host lacks. Returns `None` if the host
+/// has all of them, or if this process does not see the host's loader cache: the plugin's container
+/// usually has only the directories that discovery reads, so that a file that is missing there may
+/// exist on the host.
+pub(crate) fn describe_missing_file(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
     match cache {
         Ok(Some(Entry::File)) => discover::missing(class, host),

@@ -1,6 +1,6 @@
-//! Runs programs of the host. In a container the host's files are mounted below another directory.
-//! A program of the host needs that directory as its root directory, where its loader, its
-//! libraries and the paths in its arguments are.
+//! Runs programs of the host. In a container the host's files are mounted below a directory. A
+//! program of the host needs this directory as its root directory, because its loader, its
+//! libraries and the paths in its arguments are there.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -9,30 +9,30 @@ use std::process::Command;
 
 use injection_plan::program_output::LIBRARY_PATH;
 
-/// The hidden subcommand that calls [`enter_root`].
-pub const IN_ROOT: &str = "in-root";
+/// The name of the hidden subcommand that calls [`enter_root_and_exec`].
+pub const IN_ROOT_SUBCOMMAND: &str = "in-root";
 
-/// The exit status that means that the program could not be executed. Shells use the same one.
-pub const NOT_RUN: u8 = 126;
+/// The exit status of the subcommand if the program could not be executed. Shells use the same one.
+pub const NOT_EXECUTED_STATUS: u8 = 126;
 
-/// Builds the command that runs a program of the host with the root directory `root`. If that is
-/// not `/`, the command starts this executable again, because a process can change only its own
-/// root directory: the new process calls [`enter_root`].
-pub fn command(root: &Path, program: &Path, arguments: &[String]) -> Command {
+/// Builds the command that runs a program of the host with the root directory `root`. If `root` is
+/// not `/`, the command starts this executable with the hidden subcommand, because a process can
+/// change only its own root directory. The new process calls [`enter_root_and_exec`].
+pub fn build_command(root: &Path, program: &Path, arguments: &[String]) -> Command {
     let mut command;
     if root == Path::new("/") {
         command = Command::new(program);
     } else {
         command = Command::new("/proc/self/exe");
-        command.arg(IN_ROOT).arg(root).arg(program);
+        command.arg(IN_ROOT_SUBCOMMAND).arg(root).arg(program);
     }
     command.args(arguments);
     command
 }
 
-/// Changes the root directory to `root` and executes the program. Requires
+/// Changes the root directory of this process to `root` and executes the program. Requires
 /// CAP_SYS_CHROOT. Returns only on failure.
-pub fn enter_root(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
+pub fn enter_root_and_exec(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
     if let Err(error) = nix::unistd::chroot(root) {
         let root = root.display();
         return io::Error::other(format!("cannot change the root to {root}: {error}"));

@@ -8,14 +8,14 @@ use device_class::discover::KernelLine;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-/// The maximum number of records that one scan reads. Without a limit, a driver that logs in
-/// a loop could keep the scan from ending.
+/// The maximum number of log records that one scan reads. Without this limit, the scan would not end
+/// while a driver writes to the log in a loop.
 const MAX_RECORDS: usize = 16_384;
 
-/// The size of the largest record, in bytes (`CONSOLE_EXT_LOG_MAX` of the kernel).
-const MAX_RECORD: usize = 8192;
+/// The maximum size of a record in bytes (`CONSOLE_EXT_LOG_MAX` of the kernel).
+const MAX_RECORD_BYTES: usize = 8192;
 
-/// The kernel's log. The first read returns the oldest record that the kernel still has.
+/// The open kernel log. The first read returns the oldest record that the kernel still has.
 #[derive(Debug)]
 pub(crate) struct KernelLog(File);
 
@@ -23,26 +23,26 @@ impl KernelLog {
     /// Opens `dev/kmsg` below the host's root directory.
     ///
     /// # Errors
-    /// Returns an error if the file does not exist or cannot be read. A container can read
-    /// it only if it is privileged.
+    /// Returns an error if the file does not exist or cannot be opened. Only a privileged container
+    /// can open it.
     pub(crate) fn open(host_root: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = open(&host_root.join("dev/kmsg"), flags, Mode::empty())?;
         Ok(KernelLog(file.into()))
     }
 
-    /// Reads the records since the previous call, at most [`MAX_RECORDS`]. The next call returns
-    /// the others.
+    /// Returns the records since the previous call, at most [`MAX_RECORDS`]. The next call returns
+    /// the rest.
     pub(crate) fn read_new_records(&mut self) -> io::Result<Vec<KernelLine>> {
         let mut lines = Vec::new();
-        let mut record = [0; MAX_RECORD];
+        let mut record = [0; MAX_RECORD_BYTES];
         for _ in 0..MAX_RECORDS {
             match self.0.read(&mut record) {
                 Ok(0) => break,
                 Ok(length) => lines.extend(KernelLine::parse(&record[..length])),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // EPIPE means that the kernel overwrote records before they were read. The next
-                // read returns the oldest record that still exists.
+                // EPIPE means that the kernel has overwritten records that were not read yet. The
+                // next read returns the oldest record that still exists.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 Err(error) => return Err(error),
             }

@@ -1,6 +1,6 @@
-//! Checks that the host paths which a class reads are mounted in this container. A container has
-//! only some of the host's directories below `host_root`. If a class read files in others, the
-//! plugin would find other devices than the hook does.
+//! Checks that the host paths that a class reads are mounted in this container. A container has
+//! only some of the host's directories below `host_root`. If a class reads a file in another
+//! directory, the plugin would find other devices than the hook.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,66 +8,68 @@ use std::path::{Component, Path, PathBuf};
 
 use device_class::DeviceClass;
 
-/// A host path that a class reads and that is not mounted in this container.
+/// A host path that a class reads and that is not mounted in this process's container.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnmountedPath {
     pub(crate) path: String,
-    /// Whether the class searches for devices there. If it does, the scan cannot know whether the
-    /// host has such devices.
+    /// Whether the class searches for devices at the path. If this is true, the scan cannot find out
+    /// whether the host has devices of the class.
     pub(crate) is_searched: bool,
 }
 
 /// Returns the first path of a class that is not mounted below `root`. Paths at which the class
 /// searches for devices come first. Returns `None` if all paths are mounted, or if `root` is the
 /// root directory of the host itself.
-pub(crate) fn find_unmounted(class: &DeviceClass, root: &Path) -> Option<UnmountedPath> {
-    let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
-    if !has_host_mounts_below(root, &list_directories(root), device) {
+pub(crate) fn find_unmounted_path(class: &DeviceClass, root: &Path) -> Option<UnmountedPath> {
+    let device_of = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
+    if !has_host_mounts_below(root, &list_entries(root), device_of) {
         return None;
     }
-    let searched = class.spec.searched_paths().into_iter();
-    let searched = searched.map(|path| (path, true));
-    let read = class.spec.paths_read().into_iter();
-    let mut paths = searched.chain(read.map(|path| (path, false)));
-    let (path, is_searched) = paths.find(|(path, _)| !is_mounted(root, Path::new(path), device))?;
+    let searched_paths = class.spec.searched_paths().into_iter();
+    let searched_paths = searched_paths.map(|path| (path, true));
+    let read_paths = class.spec.paths_read().into_iter();
+    let mut paths = searched_paths.chain(read_paths.map(|path| (path, false)));
+    let (path, is_searched) =
+        paths.find(|(path, _)| !is_mounted(root, Path::new(path), device_of))?;
     Some(UnmountedPath { path, is_searched })
 }
 
-fn list_directories(root: &Path) -> Vec<PathBuf> {
+fn list_entries(root: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(root).into_iter().flatten();
     entries.filter_map(|e| e.ok().map(|e| e.path())).collect()
 }
 
-/// Returns whether `root` is a directory of the container that has mounts of the host below it,
-/// and not the host's mounted root directory. `device` returns the number of the file system that
-/// has a path.
+/// Returns whether `root` is a directory of the container's own file system with mounts of the host
+/// below it. Returns `false` if the host's root directory is mounted at `root`. `device_of` returns
+/// the number of the file system that contains a path.
 fn has_host_mounts_below(
     root: &Path,
-    directories: &[PathBuf],
-    device: impl Fn(&Path) -> Option<u64>,
+    entries: &[PathBuf],
+    device_of: impl Fn(&Path) -> Option<u64>,
 ) -> bool {
     let Some(parent) = root.parent() else {
         return false;
     };
-    let own = device(root);
-    let mut others = directories.iter().map(|path| device(path));
-    own == device(parent) && others.any(|other| other.is_some() && other != own)
+    let root_device = device_of(root);
+    let mut devices = entries.iter().map(|path| device_of(path));
+    root_device == device_of(parent)
+        && devices.any(|device| device.is_some() && device != root_device)
 }
 
-/// Returns whether a path is inside a mount of the host. The path itself need not exist. The
-/// container's own file system has only the directories above the mounts, so a component on
-/// another file system shows that a mount was reached.
-fn is_mounted(root: &Path, path: &Path, device: impl Fn(&Path) -> Option<u64>) -> bool {
-    let own = device(root);
-    let mut reached = root.to_owned();
+/// Returns whether a path is inside a mount of the host, even if it does not exist itself. The
+/// container's own file system has only the directories above the mounts, so that a component on
+/// another file system shows a mount.
+fn is_mounted(root: &Path, path: &Path, device_of: impl Fn(&Path) -> Option<u64>) -> bool {
+    let root_device = device_of(root);
+    let mut prefix = root.to_owned();
     for component in path.components() {
         let Component::Normal(name) = component else {
             continue;
         };
-        reached.push(name);
-        match device(&reached) {
+        prefix.push(name);
+        match device_of(&prefix) {
             None => return false,
-            found if found != own => return true,
+            device if device != root_device => return true,
             Some(_) => {}
         }
     }

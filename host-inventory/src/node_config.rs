@@ -5,30 +5,30 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
 
-/// The configuration of a node, with the host's root directory as two programs see it.
+/// The configuration of a node for a program that runs in a container.
 #[derive(Debug)]
 pub struct NodeConfig {
-    /// The configuration, with paths as this process sees them.
+    /// The configuration, whose paths are valid for this process.
     pub config: Config,
-    /// The host's root directory, as the hook and the engines see it.
+    /// The path of the host's root directory that is valid for the hook and the engines.
     pub host_root: PathBuf,
 }
 
 impl NodeConfig {
-    /// Reads the configuration `path`, or the default one. `mounted_root` is the directory at
-    /// which this process sees the host's root. A mistake is logged, if the configuration that
-    /// is installed on the host can be used instead: the file `installed` of the host, or the
-    /// default one of its directories.
+    /// Reads the configuration file `path`, or the default one. If it has an error, logs the error,
+    /// and reads the configuration that is installed on the host: `installed_path`, or the default
+    /// file of the host's directories. `mounted_root` is the path of the host's root directory in
+    /// this process's container.
     pub fn load(
         path: Option<&Path>,
         mounted_root: Option<&Path>,
-        installed: Option<&Path>,
+        installed_path: Option<&Path>,
     ) -> Result<Self, FileError> {
-        let (config, mistake) = Config::load_or_installed(path, mounted_root, installed)?;
-        if let Some(mistake) = mistake {
+        let (config, config_error) = Config::load_or_installed(path, mounted_root, installed_path)?;
+        if let Some(config_error) = config_error {
             tracing::error!(
                 "the configuration has a mistake, so the one that is installed on the host is used, \
-                 as by the hook: {mistake}"
+                 as by the hook: {config_error}"
             );
         }
         let host_root = config.host_root.clone();

@@ -1,5 +1,5 @@
-//! Notifications without content, which only say that something changed. All notifications before
-//! a wait count as one.
+//! Notifications without content, which only say that something has changed. Several notifications
+//! before a wait have the effect of one.
 
 use tokio::sync::watch;
 
@@ -23,8 +23,8 @@ impl Notifier {
 }
 
 impl Notifications {
-    /// Waits for a notification. Returns at once if one was sent since the last wait, and never if
-    /// the notifier was dropped.
+    /// Waits for a notification. Returns at once if one was sent since the last wait. Never returns
+    /// if the notifier was dropped.
     pub async fn wait(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;

@@ -1,6 +1,6 @@
-//! Polls devices between two scans for a response. A device that no longer answers, for example on
-//! a lost PCI link, returns fixed bytes when its configuration space is read, so that the fault is
-//! noticed within seconds.
+//! Polls devices for a response between two scans, so that the loss of a device is noticed within
+//! seconds. If a device no longer answers, for example after the loss of its PCI link, a read of its
+//! configuration space returns fixed bytes.
 
 use std::path::{Path, PathBuf};
 
@@ -9,18 +9,19 @@ use device_class::class::DeviceClass;
 use device_class::discover::{Inventory, list_byte_checks};
 use device_class::host::RealHost;
 
-/// A device's file, and whether the device answered when the last scan read it.
+/// The check of whether a device answers, with its result at the last scan.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseCheck {
-    file: PathBuf,
-    /// The bytes that the file begins with if the device does not answer.
+    /// The device's file that is read, such as its PCI configuration space in /sys.
+    path: PathBuf,
+    /// The bytes at the beginning of the file if the device does not answer.
     no_answer_bytes: Vec<u8>,
-    answered: bool,
+    has_answered: bool,
 }
 
 impl ResponseCheck {
-    /// Reads the files of all devices of a class, each file once.
-    pub(crate) fn read_all(
+    /// Makes a check for each file of a class's devices, and reads the file.
+    pub(crate) fn from_devices(
         class: &DeviceClass,
         inventory: &Inventory,
         host: &dyn HostView,
@@ -28,14 +29,14 @@ impl ResponseCheck {
         let devices = inventory.devices.iter();
         let files = devices.flat_map(|device| list_byte_checks(class, device));
         let mut checks: Vec<Self> = Vec::new();
-        for (file, no_answer_bytes) in files {
-            // Parts of one device share its file.
-            if !checks.iter().any(|check| check.file == file) {
-                let answered = device_answers(&file, &no_answer_bytes, host);
+        for (path, no_answer_bytes) in files {
+            // The parts of one device have the same file, which is read only once.
+            if !checks.iter().any(|check| check.path == path) {
+                let has_answered = is_answering(&path, &no_answer_bytes, host);
                 checks.push(ResponseCheck {
-                    file,
+                    path,
                     no_answer_bytes,
-                    answered,
+                    has_answered,
                 });
             }
         }
@@ -43,16 +44,17 @@ impl ResponseCheck {
     }
 }
 
-/// Returns whether any device answers now and did not before, or the other way round.
+/// Returns whether a device answers now and did not at the last scan, or the other way round.
 pub(crate) fn has_changed_response(checks: &[ResponseCheck], root: &Path) -> bool {
     let Ok(host) = RealHost::open(root) else {
         return false;
     };
     let mut checks = checks.iter();
-    checks.any(|check| device_answers(&check.file, &check.no_answer_bytes, &host) != check.answered)
+    checks
+        .any(|check| is_answering(&check.path, &check.no_answer_bytes, &host) != check.has_answered)
 }
 
-fn device_answers(file: &Path, no_answer_bytes: &[u8], host: &dyn HostView) -> bool {
-    let bytes = host.read(file, no_answer_bytes.len());
+fn is_answering(path: &Path, no_answer_bytes: &[u8], host: &dyn HostView) -> bool {
+    let bytes = host.read(path, no_answer_bytes.len());
     bytes.is_ok_and(|bytes| !bytes.starts_with(no_answer_bytes))
 }

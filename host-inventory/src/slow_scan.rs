@@ -1,22 +1,23 @@
-//! Detects slow device scans. A driver may block the read of its file for ever, and nothing can
-//! end a thread that is blocked so. No other scan starts until the read returns, so that at most
-//! one thread is blocked.
+//! Detects slow device scans. A driver can block the read of its file for ever, and a thread that is
+//! blocked in the kernel cannot be ended. No other scan starts until the read returns, so that at
+//! most one thread is blocked.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::{JoinError, JoinHandle};
 
-/// The duration after which a scan is reported as slow. It is probably blocked in a driver.
+/// The duration after which a scan is reported as slow, because it is probably blocked in a driver.
 const SLOW_SCAN_TIME: Duration = Duration::from_secs(30);
 
-/// Whether a scan is running, and since when. All clones share this state.
+/// The progress of the current scan: whether one is running, and since when. All clones of a value
+/// have the same state.
 #[derive(Debug, Clone, Default)]
 pub struct ScanProgress(Arc<Mutex<Progress>>);
 
 #[derive(Debug, Default)]
 struct Progress {
-    since: Option<Instant>,
+    start_time: Option<Instant>,
     has_ended: bool,
 }
 
@@ -26,26 +27,26 @@ impl ScanProgress {
     }
 
     pub(crate) fn begin(&self) {
-        self.update(|progress| progress.since = Some(Instant::now()));
+        self.update(|progress| progress.start_time = Some(Instant::now()));
     }
 
     pub(crate) fn end(&self) -> Duration {
-        let took = self.running();
+        let duration = self.running_time();
         self.update(|progress| {
             *progress = Progress {
-                since: None,
+                start_time: None,
                 has_ended: true,
             };
         });
-        took
+        duration
     }
 
-    /// Returns how long the present scan has been running, or 0 if no scan is running.
-    pub fn running(&self) -> Duration {
+    /// Returns the time since the start of the current scan, or 0 if no scan is running.
+    pub fn running_time(&self) -> Duration {
         self.update(|progress| {
             progress
-                .since
-                .map_or(Duration::ZERO, |since| since.elapsed())
+                .start_time
+                .map_or(Duration::ZERO, |start_time| start_time.elapsed())
         })
     }
 
@@ -56,17 +57,17 @@ impl ScanProgress {
 
 /// Waits for the end of a scan, without a time limit. Logs a warning when the scan becomes slow,
 /// and a message when a slow scan has ended.
-pub(crate) async fn wait_for_scan<T>(mut scan: JoinHandle<T>) -> Result<T, JoinError> {
-    if let Ok(scanned) = tokio::time::timeout(SLOW_SCAN_TIME, &mut scan).await {
-        return scanned;
+pub(crate) async fn wait_for_scan<T>(mut scan_thread: JoinHandle<T>) -> Result<T, JoinError> {
+    if let Ok(result) = tokio::time::timeout(SLOW_SCAN_TIME, &mut scan_thread).await {
+        return result;
     }
     tracing::warn!(
         "device scan still running after {} s, keeping previous results: a driver may hang",
         SLOW_SCAN_TIME.as_secs()
     );
-    let scanned = scan.await;
+    let result = scan_thread.await;
     tracing::info!("device scan has ended");
-    scanned
+    result
 }
 
 #[cfg(test)]

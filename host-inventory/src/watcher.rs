@@ -22,37 +22,36 @@ use crate::{
     Classes, FaultLog, HostScan, Notifications, Notifier, ScanMemory, ScanProgress, scan_host,
 };
 
-/// The delay between the first event and the scan. The scan also covers the events that arrive
-/// meanwhile.
+/// The delay between the first event and the scan, which then covers all events that arrive in this
+/// time.
 const EVENT_DELAY: Duration = Duration::from_millis(10);
 
 /// The minimum time between two scans.
 const MIN_SCAN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The interval at which devices are polled for a response, and the kernel's log is read.
+/// The interval at which devices are polled for a response and the kernel's log is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the program must do after a change.
+/// The task that is due after a change on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatcherTask {
-    /// Scan the host, because a device may have changed or the period has passed.
+    /// Scan the host, because a device may have changed, or because the period has passed.
     Scan,
     /// Read the class files and scan the host, because a class may have changed.
     Load,
 }
 
-/// The result of one scan.
+/// The result and the duration of one scan.
 #[derive(Debug)]
 pub struct ScanOutcome<T> {
-    /// The value that the caller's function converted from the scan. `None` means that the scan failed
-    /// and the reason was logged.
+    /// The value that the caller's function made of the scan. `None` means that the scan failed and
+    /// the reason was logged.
     pub result: Option<T>,
-    /// The duration of the scan.
     pub duration: Duration,
 }
 
 /// Scans one host repeatedly, and keeps the classes and the state that one scan passes to the
-/// next.
+/// next one.
 #[derive(Debug)]
 pub struct HostWatcher {
     config: Config,
@@ -60,41 +59,42 @@ pub struct HostWatcher {
     memory: ScanMemory,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
-    /// Whether no class file could be read at the last attempt.
+    /// Whether the last attempt to load the class files could read none of them.
     has_no_readable_file: bool,
-    events: Option<Events>,
-    /// The thread that polls the devices. A driver may block it.
+    events: Option<ChangeEvents>,
+    /// The thread that polls the devices for a response. A driver may block it.
     poll_thread: Option<JoinHandle<bool>>,
-    /// Notified when a driver's program has reported a result that a scan must evaluate.
+    /// The notifier for the end of a driver's program whose result a scan must evaluate.
     program_notifier: Notifier,
     program_results: Notifications,
-    scans: ScanProgress,
+    scan_progress: ScanProgress,
     warnings: FaultLog,
     class_errors: FaultLog,
     /// The names of the classes whose files cannot be used.
     broken_classes: BTreeSet<String>,
-    /// The error of each class that reads an unmounted path.
-    unmounted: Arc<UnmountedClasses>,
-    /// The configuration errors that the last scan detected.
+    /// The classes that read an unmounted path, each with the error.
+    unmounted_classes: Arc<UnmountedClasses>,
+    /// The configuration errors of classes that the last scan detected.
     scan_errors: FaultLog,
     unknown_classes: FaultLog,
-    class_names: Option<String>,
+    logged_class_names: Option<String>,
 }
 
 /// The notifications of changed devices and class files, and the tasks that send them.
 #[derive(Debug)]
-struct Events {
+struct ChangeEvents {
     device_notifier: Notifier,
     device_changes: Notifications,
     file_changes: Notifications,
     watched_directories: BTreeSet<PathBuf>,
     directory_watch: Option<WatchTask>,
-    _classes: WatchTask,
-    _uevents: WatchTask,
+    _class_watch: WatchTask,
+    _uevent_watch: WatchTask,
 }
 
 impl HostWatcher {
-    /// Creates a watcher for the classes that `server` offers, and loads their class files.
+    /// Creates a watcher for the classes that `server` offers to the kubelet, and loads the class
+    /// files.
     pub fn new(config: Config, server: Server) -> Self {
         let (program_notifier, program_results) = Notifier::new();
         let mut watcher = HostWatcher {
@@ -108,82 +108,85 @@ impl HostWatcher {
             has_no_readable_file: false,
             events: None,
             poll_thread: None,
-            scans: ScanProgress::default(),
+            scan_progress: ScanProgress::default(),
             warnings: FaultLog::default(),
             class_errors: FaultLog::default(),
             broken_classes: BTreeSet::new(),
-            unmounted: Arc::default(),
+            unmounted_classes: Arc::default(),
             scan_errors: FaultLog::default(),
             unknown_classes: FaultLog::default(),
-            class_names: None,
+            logged_class_names: None,
         };
         watcher.load_classes();
         watcher
     }
 
-    /// Returns the classes as they were last loaded.
+    /// Returns the classes that were loaded last.
     pub fn classes(&self) -> &[DeviceClass] {
         &self.classes
     }
 
-    /// Returns the number of class files that cannot be used, plus the number of configuration
-    /// errors that omit devices.
+    /// Returns the number of errors because of which devices are not offered: class files that
+    /// cannot be used, and configuration errors that the last scan detected.
     pub fn class_errors(&self) -> usize {
         self.class_errors.count() + self.scan_errors.count()
     }
 
-    /// Returns the names of the classes whose files cannot be used. Their devices may still exist.
-    /// Returns `None` if no class file could be read, so that any class may be affected.
+    /// Returns the names of the classes whose files cannot be used, although their devices may still
+    /// exist. Returns `None` if no class file could be read, so that any class may be affected.
     pub fn broken_classes(&self) -> Option<&BTreeSet<String>> {
         (!self.has_no_readable_file).then_some(&self.broken_classes)
     }
 
-    pub fn scans(&self) -> ScanProgress {
-        self.scans.clone()
+    pub fn scan_progress(&self) -> ScanProgress {
+        self.scan_progress.clone()
     }
 
     /// Waits until the host must be scanned again: after `period`, after an event that may concern
-    /// a device or a file in `directories`, after a change of a class file, or after a
-    /// notification of `reload`.
+    /// a device or a file in `directory`, after a change of a class file, or after one of the
+    /// `reload_notifications`.
     pub async fn wait_for_change(
         &mut self,
         period: Duration,
-        directories: Option<PathBuf>,
-        reload: &mut Notifications,
+        directory: Option<PathBuf>,
+        reload_notifications: &mut Notifications,
     ) -> WatcherTask {
         if self.events.is_some() {
             tokio::time::sleep(MIN_SCAN_INTERVAL).await;
         }
-        let mut watched = hotplug::watched_directories(&self.classes, &self.config.host_root);
-        watched.extend(directories);
+        let mut watched_directories =
+            hotplug::list_watched_directories(&self.classes, &self.config.host_root);
+        watched_directories.extend(directory);
         let class_files = &self.config.classes;
-        let events = self.events.get_or_insert_with(|| Events::new(class_files));
-        if watched != events.watched_directories {
-            let device = events.device_notifier.clone();
+        let events = self
+            .events
+            .get_or_insert_with(|| ChangeEvents::new(class_files));
+        if watched_directories != events.watched_directories {
+            let notifier = events.device_notifier.clone();
             events.directory_watch = Some(WatchTask::watch_directories(
-                &watched,
+                &watched_directories,
                 WatchedEvents::Entries,
-                device,
+                notifier,
             ));
-            events.watched_directories = watched;
+            events.watched_directories = watched_directories;
         }
-        let due = self.memory.next_due();
-        let due = due.map(|due| due.saturating_duration_since(Instant::now()));
-        let period = due.map_or(period, |due| period.min(due));
+        let due_time = self.memory.next_due_time();
+        let delay = due_time.map(|due_time| due_time.saturating_duration_since(Instant::now()));
+        let period = delay.map_or(period, |delay| period.min(delay));
         let (memory, root) = (&mut self.memory, &self.config.host_root);
-        let next = tokio::select! {
+        let task = tokio::select! {
             () = tokio::time::sleep(period) => WatcherTask::Scan,
-            () = wait_for_fault(memory, root, &mut self.poll_thread) => WatcherTask::Scan,
+            () = wait_for_health_change(memory, root, &mut self.poll_thread) => WatcherTask::Scan,
             () = events.device_changes.wait() => WatcherTask::Scan,
             () = self.program_results.wait() => WatcherTask::Scan,
             () = events.file_changes.wait() => WatcherTask::Load,
-            () = reload.wait() => WatcherTask::Load,
+            () = reload_notifications.wait() => WatcherTask::Load,
         };
-        // A driver creates several device nodes at once, and an editor writes a file in several
-        // steps. The delay lets one scan cover all of them.
+        // One scan must cover several events, because a driver creates several device nodes at
+        // once, and an editor writes a file in several steps.
         tokio::time::sleep(EVENT_DELAY).await;
         events.device_changes.clear();
-        match next {
+        match task {
             WatcherTask::Scan if !self.has_no_readable_file => WatcherTask::Scan,
             _ => {
                 events.file_changes.clear();
@@ -193,16 +196,17 @@ impl HostWatcher {
     }
 
     /// Loads the class files and logs new errors. Returns whether a class file has changed. If no
-    /// class file can be read, the previous classes stay in use.
+    /// class file can be read, the watcher keeps the previous classes.
     pub fn load_classes(&mut self) -> bool {
-        let loaded = Classes::load(&self.config, self.server);
-        let errors = loaded
+        let load_result = Classes::load(&self.config, self.server);
+        let errors = load_result
             .as_ref()
             .map_or_else(std::slice::from_ref, |c| &c.errors);
-        let broken = errors.iter().filter_map(FileError::class_name).collect();
+        let broken_classes = errors.iter().filter_map(FileError::class_name).collect();
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        // The failure may be temporary, for example if the process has no free file descriptor.
-        self.has_no_readable_file = match &loaded {
+        // If no class file can be read, the previous classes are kept, because the failure may be
+        // temporary, for example if the process has no free file descriptor.
+        self.has_no_readable_file = match &load_result {
             Ok(classes) => classes.sources.is_empty() && !errors.is_empty(),
             Err(_) => true,
         };
@@ -214,30 +218,33 @@ impl HostWatcher {
         self.class_errors
             .report(errors, |error| tracing::error!("{message}: {error}"));
         let Ok(Classes {
-            usable,
+            usable_classes,
             sources,
-            unmounted,
+            unmounted_classes,
             ..
-        }) = loaded
+        }) = load_result
         else {
             return false;
         };
         if self.has_no_readable_file {
             return false;
         }
-        self.broken_classes = broken;
-        self.unmounted = Arc::new(unmounted);
-        // If a class file cannot be read, an unknown class in the configuration may be the class
-        // of that file. So there is no warning.
+        self.broken_classes = broken_classes;
+        self.unmounted_classes = Arc::new(unmounted_classes);
+        // An unknown class in the configuration causes no warning if a class file cannot be read,
+        // because it may be the class of that file.
         if self.class_errors.count() == 0 {
-            let known = sources.iter().map(|source| source.name.as_str());
-            let warnings = self.config.warn_of_unknown_classes(known);
+            let class_names = sources.iter().map(|source| source.name.as_str());
+            let warnings = self.config.warn_of_unknown_classes(class_names);
             self.unknown_classes
                 .report(warnings, |warning| tracing::warn!("{warning}"));
         }
-        let names: Vec<String> = usable.iter().map(|class| class.name.to_string()).collect();
+        let names: Vec<String> = usable_classes
+            .iter()
+            .map(|class| class.name.to_string())
+            .collect();
         let names = names.join(", ");
-        if self.class_names.as_ref() != Some(&names) {
+        if self.logged_class_names.as_ref() != Some(&names) {
             if sources.is_empty() {
                 let directories = self
                     .config
@@ -250,42 +257,42 @@ impl HostWatcher {
             } else {
                 tracing::info!("classes: {names}");
             }
-            self.class_names = Some(names);
+            self.logged_class_names = Some(names);
         }
-        self.classes = Arc::new(usable);
-        let changed = self.class_files != sources;
+        self.classes = Arc::new(usable_classes);
+        let has_changed = self.class_files != sources;
         self.class_files = sources;
-        changed
+        has_changed
     }
 
-    /// Scans the host once, and passes the scan to `convert`. Both run in a separate thread,
-    /// because a driver may block the reads of its files, and the server's thread must not block.
+    /// Scans the host once, and calls `convert` with the scan. Both run in a separate thread,
+    /// because a driver may block the reads of its files, while the server's thread must not block.
     pub async fn scan<T: Send + 'static>(
         &mut self,
         convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> ScanOutcome<T> {
-        self.scans.begin();
-        let result = self.scan_once(convert).await;
-        let duration = self.scans.end();
+        self.scan_progress.begin();
+        let result = self.scan_untimed(convert).await;
+        let duration = self.scan_progress.end();
         ScanOutcome { result, duration }
     }
 
-    /// Scans like [`HostWatcher::scan`], without measuring the time. Returns `None` if the scan
-    /// failed, and logs the reason.
-    async fn scan_once<T: Send + 'static>(
+    /// Scans like [`HostWatcher::scan`], without measuring the time. If the scan fails, logs the
+    /// reason and returns `None`.
+    async fn scan_untimed<T: Send + 'static>(
         &mut self,
         convert: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> Option<T> {
         let classes = Arc::clone(&self.classes);
         let root = self.config.host_root.clone();
         let mut memory = std::mem::replace(&mut self.memory, ScanMemory::for_host(&root));
-        memory.unmounted = Arc::clone(&self.unmounted);
+        memory.unmounted_classes = Arc::clone(&self.unmounted_classes);
         memory.notifier = Some(self.program_notifier.clone());
-        // The DRA driver holds the locks of divisible devices during a scan. A program that ended
-        // later could overwrite facts that the creation of a part has changed.
+        // The DRA driver holds the locks of divisible devices only during a scan. If a program
+        // ended after the scan, it could overwrite facts that the creation of a part has changed.
         memory.waits_for_facts = self.server == Server::Dra;
-        let scanning = tokio::task::spawn_blocking(move || {
-            let converted = match RealHost::open(&root) {
+        let scan_thread = tokio::task::spawn_blocking(move || {
+            let scan_result = match RealHost::open(&root) {
                 Ok(host) => {
                     let scan = scan_host(&classes, &host, &mut memory, Instant::now());
                     let errors = scan.class_errors.iter();
@@ -297,33 +304,33 @@ impl HostWatcher {
                     root.display()
                 )),
             };
-            (converted, memory)
+            (scan_result, memory)
         });
-        let (converted, memory) = match wait_for_scan(scanning).await {
-            Ok(scanned) => scanned,
+        let (scan_result, memory) = match wait_for_scan(scan_thread).await {
+            Ok(result_and_memory) => result_and_memory,
             Err(error) => {
                 tracing::error!("device scan failed, keeping previous results: {error}");
                 return None;
             }
         };
         self.memory = memory;
-        let (converted, warnings) = match converted {
-            Ok(((converted, warnings), errors)) => {
+        let (value, warnings) = match scan_result {
+            Ok(((value, warnings), errors)) => {
                 self.scan_errors
                     .report(errors, |error| tracing::error!("class left out: {error}"));
-                (Some(converted), warnings)
+                (Some(value), warnings)
             }
             Err(warning) => (None, vec![warning]),
         };
         self.warnings
             .report(warnings, |warning| tracing::warn!("{warning}"));
-        converted
+        value
     }
 }
 
-/// Waits until a device no longer answers, answers again, or is named in a new record of the
+/// Waits until a device stops answering, answers again, or is named in a new record of the
 /// kernel's log.
-async fn wait_for_fault(
+async fn wait_for_health_change(
     memory: &mut ScanMemory,
     root: &Path,
     poll_thread: &mut Option<JoinHandle<bool>>,
@@ -340,32 +347,32 @@ async fn wait_for_fault(
         if checks.is_empty() {
             continue;
         }
-        // The read of a lost device can hang. While it hangs, no other read starts. The log is
-        // read again when the caller waits again.
-        let poll = poll_thread.get_or_insert_with(|| {
+        // The read of a lost device's file can block. No other read starts while it is blocked. The
+        // kernel's log is not read either until the caller waits again.
+        let thread = poll_thread.get_or_insert_with(|| {
             let (checks, root) = (Arc::clone(&checks), root.to_owned());
             tokio::task::spawn_blocking(move || has_changed_response(&checks, &root))
         });
-        let changed = poll.await;
+        let has_changed = thread.await;
         *poll_thread = None;
-        if changed.unwrap_or(false) {
+        if has_changed.unwrap_or(false) {
             return;
         }
     }
 }
 
-impl Events {
+impl ChangeEvents {
     fn new(class_files: &[PathBuf]) -> Self {
         let (device_notifier, device_changes) = Notifier::new();
         let (file_notifier, file_changes) = Notifier::new();
         let class_files = class_files.iter().cloned().collect();
-        Events {
-            _classes: WatchTask::watch_directories(
+        ChangeEvents {
+            _class_watch: WatchTask::watch_directories(
                 &class_files,
                 WatchedEvents::Contents,
                 file_notifier,
             ),
-            _uevents: WatchTask::receive_uevents(device_notifier.clone()),
+            _uevent_watch: WatchTask::receive_uevents(device_notifier.clone()),
             device_notifier,
             device_changes,
             file_changes,

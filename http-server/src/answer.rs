@@ -1,37 +1,37 @@
-//! Answers to requests. An answer counts against the server's memory limit until it has been
-//! sent, because a client that does not read keeps it in memory.
+//! Answers to requests. An answer counts toward the server's memory limit until it has been
+//! sent, because it stays in memory if the client does not read it.
 
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 
 use crate::connections::MemoryLease;
 
-/// The response to a request, with its whole body.
+/// The HTTP response to a request, with its whole body.
 pub type Answer = Response<Vec<u8>>;
 
 /// Returns an answer in plain text.
-pub fn text(status: StatusCode, text: impl Into<String>) -> Answer {
+pub fn text_answer(status: StatusCode, text: impl Into<String>) -> Answer {
     build_answer(status, "text/plain; charset=utf-8", text.into().into())
 }
 
 /// Returns an answer with status 200 and a JSON document.
-pub fn json(document: Vec<u8>) -> Answer {
+pub fn json_answer(document: Vec<u8>) -> Answer {
     build_answer(StatusCode::OK, "application/json", document)
 }
 
 pub(crate) fn build_answer(
     status: StatusCode,
     content_type: &'static str,
-    bytes: Vec<u8>,
+    body: Vec<u8>,
 ) -> Answer {
-    let mut answer = Response::new(bytes);
+    let mut answer = Response::new(body);
     *answer.status_mut() = status;
     let content_type = HeaderValue::from_static(content_type);
     answer.headers_mut().insert(CONTENT_TYPE, content_type);
     answer
 }
 
-/// The bytes of an answer, with the lease of the memory that they occupy.
+/// The body of an answer, with the lease of the memory that it occupies.
 pub(crate) struct LeasedBytes {
     pub(crate) bytes: Vec<u8>,
     #[expect(

@@ -1,5 +1,5 @@
-//! Decides which connections a server keeps open, and how much memory each of them may use for
-//! bodies and answers.
+//! Decides which connections a server keeps open, and how much memory each of them may use for the
+//! bodies of its requests and answers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 use crate::Limits;
 
 /// The time for which a new connection is not closed in favour of another one, so that the server
-/// can read a request that was sent with the connection.
-const GRACE: Duration = Duration::from_millis(100);
+/// can read a request that the client has sent at once.
+const GRACE_PERIOD: Duration = Duration::from_millis(100);
 
-/// The additional protection of a connection against clients of its own address, for each
-/// connection that the server can have. A server for 128 connections closes none for another
-/// client of the same address in the first 128 milliseconds, so that the clients of one address
-/// cannot begin more than a thousand TLS handshakes in a second.
-const SAME_ADDRESS_GRACE: Duration = Duration::from_millis(1);
+/// The time for which a connection is not closed in favour of another one of the same address,
+/// divided by the maximum number of connections. With at most 128 connections the time is 128
+/// milliseconds, so that the clients of one address cannot begin more than a thousand TLS
+/// handshakes in a second.
+const SAME_ADDRESS_GRACE_PERIOD: Duration = Duration::from_millis(1);
 
 /// The open connections of a server.
 #[derive(Debug)]
@@ -32,24 +32,25 @@ pub(crate) struct Connections {
 struct ConnectionTable {
     last_id: u64,
     connections: BTreeMap<u64, Connection>,
-    /// The memory in bytes that all connections use together.
-    memory: usize,
+    /// The number of bytes of memory that all connections use together.
+    memory_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Connection {
     address: IpAddr,
-    /// The time at which the connection was admitted, or at which its last request was answered.
-    idle_since: Instant,
-    /// Whether the server has answered a request of the connection.
+    /// The time at which the connection was admitted, or its last request was answered.
+    idle_start: Instant,
+    /// Whether the server has answered at least one request of the connection.
     was_answered: bool,
-    /// The memory in bytes that the connection's bodies and answers use.
-    memory: usize,
-    /// Is notified when the connection must end.
+    /// The number of bytes of memory that the bodies of the connection's requests and answers use.
+    memory_bytes: usize,
+    /// The notification that the connection must be closed.
     revocation: Arc<Notify>,
 }
 
-/// The permission to serve one connection. Dropping the permit lets the server admit another one.
+/// The permission to serve one connection. Dropping the permit lets the server admit another
+/// connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     connections: Arc<Connections>,
@@ -57,7 +58,7 @@ pub(crate) struct ConnectionPermit {
     revocation: Arc<Notify>,
 }
 
-/// Memory that one connection may use. Dropping the lease gives the memory back to the server.
+/// An amount of memory that one connection may use. Dropping the lease returns it to the server.
 #[derive(Debug)]
 pub(crate) struct MemoryLease {
     connections: Arc<Connections>,
@@ -65,8 +66,8 @@ pub(crate) struct MemoryLease {
     bytes: usize,
 }
 
-/// The error of a lease that cannot grow: the server's memory is used up, and this connection is
-/// the next one that would have to give memory back.
+/// The error of a lease that cannot grow, because the server's memory limit is reached, and this
+/// connection itself is the one that would be closed.
 #[derive(Debug)]
 pub(crate) struct OutOfMemory;
 
@@ -82,29 +83,32 @@ impl Connections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes a connection from the queue `waiting` and returns it with its permit. The
-    /// connection is the oldest one of the address with the fewest open connections. If the
-    /// server already has as many connections as it may have, an open one is closed. Returns
-    /// `None` if the queue is empty, or if the connection that would have to be closed is still
-    /// protected because it is new.
+    /// Removes a connection from the queue `waiting_clients`, and returns it with its permit. The
+    /// connection is the oldest one of the address with the fewest open connections. If the limit
+    /// of open connections is reached, one of them is closed. Returns `None` if the queue is empty,
+    /// or if the connection that would be closed is still in its grace period.
     pub(crate) fn admit<T>(
         self: &Arc<Self>,
-        waiting: &mut VecDeque<(IpAddr, T)>,
+        waiting_clients: &mut VecDeque<(IpAddr, T)>,
     ) -> Option<(ConnectionPermit, T)> {
         let mut table = self.lock_table();
-        let index = if self.limits.connections - table.connections.len() >= waiting.len() {
-            0
-        } else {
-            let connection_counts = table.sum_by_address(|_| 1);
-            let open_connections = |(_, (address, _)): &(usize, &(IpAddr, T))| {
-                connection_counts.get(address).copied().unwrap_or(0)
+        let index =
+            if self.limits.max_connections - table.connections.len() >= waiting_clients.len() {
+                0
+            } else {
+                let connection_counts = table.sum_by_address(|_| 1);
+                let count_connections = |(_, (address, _)): &(usize, &(IpAddr, T))| {
+                    connection_counts.get(address).copied().unwrap_or(0)
+                };
+                let (index, _) = waiting_clients
+                    .iter()
+                    .enumerate()
+                    .min_by_key(count_connections)?;
+                index
             };
-            let (index, _) = waiting.iter().enumerate().min_by_key(open_connections)?;
-            index
-        };
-        let (address, _) = waiting.get(index)?;
-        let (id, revocation) = table.insert(*address, self.limits.connections)?;
-        let (_, client) = waiting.remove(index)?;
+        let (address, _) = waiting_clients.get(index)?;
+        let (id, revocation) = table.insert(*address, self.limits.max_connections)?;
+        let (_, client) = waiting_clients.remove(index)?;
         let permit = ConnectionPermit {
             connections: Arc::clone(self),
             id,
@@ -115,22 +119,22 @@ impl Connections {
 }
 
 impl ConnectionTable {
-    /// Inserts a connection. A table with `limit` connections first closes one of them. Returns
-    /// `None` if that connection is protected.
-    fn insert(&mut self, address: IpAddr, limit: usize) -> Option<(u64, Arc<Notify>)> {
-        if self.connections.len() >= limit {
+    /// Inserts a connection. If the table has `max_connections` connections, closes one of them
+    /// first. Returns `None` if this connection is still in its grace period.
+    fn insert(&mut self, address: IpAddr, max_connections: usize) -> Option<(u64, Arc<Notify>)> {
+        if self.connections.len() >= max_connections {
             let id = self.choose_connection_to_close(
                 Some(address),
                 |_| 1,
-                |connection| (connection.was_answered, connection.idle_since),
+                |connection| (connection.was_answered, connection.idle_start),
             )?;
-            let closed = self.connections.get(&id)?;
-            let mut grace = GRACE;
-            if closed.address == address {
-                let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-                grace = grace.max(SAME_ADDRESS_GRACE.saturating_mul(limit));
+            let candidate = self.connections.get(&id)?;
+            let mut grace_period = GRACE_PERIOD;
+            if candidate.address == address {
+                let factor = u32::try_from(max_connections).unwrap_or(u32::MAX);
+                grace_period = grace_period.max(SAME_ADDRESS_GRACE_PERIOD.saturating_mul(factor));
             }
-            if closed.idle_since.elapsed() < grace {
+            if candidate.idle_start.elapsed() < grace_period {
                 return None;
             }
             self.remove(id);
@@ -139,9 +143,9 @@ impl ConnectionTable {
         let revocation = Arc::new(Notify::new());
         let connection = Connection {
             address,
-            idle_since: Instant::now(),
+            idle_start: Instant::now(),
             was_answered: false,
-            memory: 0,
+            memory_bytes: 0,
             revocation: Arc::clone(&revocation),
         };
         self.connections.insert(self.last_id, connection);
@@ -157,18 +161,17 @@ impl ConnectionTable {
         sums
     }
 
-    /// Returns the id of the connection to close. The connection belongs to the client address
-    /// with the largest sum of `weight`, and is the smallest one by `order` among the connections
-    /// of that address. The address of a connection that waits for admission, `newcomer`, counts
-    /// as if it had one connection more.
+    /// Returns the id of the connection to close: of the connections of the client address with the
+    /// largest sum of `weight`, the one that is the smallest by `order`. The sum of `new_address`,
+    /// the address of a connection that waits for admission, is increased by one.
     fn choose_connection_to_close<O: Ord>(
         &self,
-        newcomer: Option<IpAddr>,
+        new_address: Option<IpAddr>,
         weight: impl Fn(&Connection) -> usize,
         order: impl Fn(&Connection) -> O,
     ) -> Option<u64> {
         let mut sums = self.sum_by_address(weight);
-        if let Some(address) = newcomer {
+        if let Some(address) = new_address {
             *sums.entry(address).or_default() += 1;
         }
         let (heaviest_address, _) = sums.into_iter().max_by_key(|(_, sum)| *sum)?;
@@ -179,40 +182,40 @@ impl ConnectionTable {
             .map(|(id, _)| *id)
     }
 
-    /// Replaces `old` bytes of a connection's memory by `new` bytes. An id without a connection
-    /// is ignored: the connection was closed, and its memory is no longer counted.
-    fn change_memory(&mut self, id: u64, old: usize, new: usize) {
+    /// Counts `new_bytes` instead of `old_bytes` for the memory of a connection. Does nothing if the
+    /// connection was closed, because its memory is no longer counted.
+    fn change_memory(&mut self, id: u64, old_bytes: usize, new_bytes: usize) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.memory = connection.memory - old + new;
-            self.memory = self.memory - old + new;
+            connection.memory_bytes = connection.memory_bytes - old_bytes + new_bytes;
+            self.memory_bytes = self.memory_bytes - old_bytes + new_bytes;
         }
     }
 
     fn remove(&mut self, id: u64) {
         if let Some(connection) = self.connections.remove(&id) {
-            self.memory -= connection.memory;
+            self.memory_bytes -= connection.memory_bytes;
             connection.revocation.notify_one();
         }
     }
 }
 
 impl ConnectionPermit {
-    /// Waits until the server needs the connection's place or memory for another one. The caller
-    /// then closes the connection.
+    /// Waits until the server needs the connection's permit or memory for another connection. The
+    /// caller then closes this connection.
     pub(crate) async fn wait_for_revocation(&self) {
         self.revocation.notified().await;
     }
 
-    /// Records that a request was answered. Connections that were never answered are closed
-    /// before those that were, and then the one that has been idle the longest.
+    /// Records that a request of the connection was answered. Connections without an answer are
+    /// closed first, and then those that have been idle the longest.
     pub(crate) fn record_answer(&self) {
         if let Some(connection) = self.connections.lock_table().connections.get_mut(&self.id) {
             connection.was_answered = true;
-            connection.idle_since = Instant::now();
+            connection.idle_start = Instant::now();
         }
     }
 
-    /// Returns a lease of 0 bytes of memory for the connection.
+    /// Returns a lease for the connection, which has 0 bytes at first.
     pub(crate) fn lease_memory(&self) -> MemoryLease {
         MemoryLease {
             connections: Arc::clone(&self.connections),
@@ -229,20 +232,20 @@ impl Drop for ConnectionPermit {
 }
 
 impl MemoryLease {
-    /// Changes the size of the lease to `bytes`. If the server has not enough memory, it closes
-    /// the largest connection of the client address that uses the most. If that is the connection
-    /// of this lease, the lease stays as it is and the call fails, so that a large request does
-    /// not displace small ones.
+    /// Changes the size of the lease to `bytes`. If the memory limit is reached, the server closes
+    /// the connection that uses the most memory, of the client address that uses the most. If this
+    /// is the connection of the lease itself, the call fails and the lease is not changed, so that
+    /// a large request does not displace small ones.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), OutOfMemory> {
         let mut table = self.connections.lock_table();
         if !table.connections.contains_key(&self.id) {
             return Err(OutOfMemory);
         }
         table.change_memory(self.id, self.bytes, bytes);
-        while table.memory > self.connections.limits.memory {
-            let memory = |connection: &Connection| connection.memory;
-            let largest_first = |connection: &Connection| Reverse(connection.memory);
-            match table.choose_connection_to_close(None, memory, largest_first) {
+        while table.memory_bytes > self.connections.limits.max_memory_bytes {
+            let memory_bytes = |connection: &Connection| connection.memory_bytes;
+            let largest_first = |connection: &Connection| Reverse(connection.memory_bytes);
+            match table.choose_connection_to_close(None, memory_bytes, largest_first) {
                 Some(id) if id != self.id => table.remove(id),
                 _ => {
                     table.change_memory(self.id, bytes, self.bytes);
@@ -257,8 +260,8 @@ impl MemoryLease {
 
 impl Drop for MemoryLease {
     fn drop(&mut self) {
-        // Making a lease smaller fails only if its connection was closed before. The memory of a
-        // closed connection has already been given back.
+        // A lease can be made smaller unless its connection was closed, whose memory is no longer
+        // counted, so that the error can be ignored.
         let _ = self.resize(0);
     }
 }
@@ -270,7 +273,7 @@ mod tests {
     #[test]
     fn connections_of_the_address_with_fewest_are_admitted_first() {
         let connections = Arc::new(Connections::new(Limits {
-            connections: 4,
+            max_connections: 4,
             ..Limits::PAGES
         }));
         let [hostile, honest] = [66, 1].map(|last| IpAddr::from([127, 0, 0, last]));
@@ -286,7 +289,7 @@ mod tests {
             clients.collect::<Vec<_>>()
         };
         assert_eq!(admit_all(), [0, 6, 1, 7]);
-        std::thread::sleep(GRACE);
+        std::thread::sleep(GRACE_PERIOD);
         // Each new connection replaces one of its own address.
         assert_eq!(admit_all()[4..], [2, 3]);
     }

@@ -1,9 +1,9 @@
 //! An HTTP/1.1 server that stays available to honest clients while hostile ones attack it. The
-//! plugin, the DRA driver, the scheduler extender and the webhook answer metrics, probes and
+//! plugin, the DRA driver, the scheduler extender and the webhook serve metrics, probes and
 //! reviews with it. Request heads, bodies, TLS handshakes and answers have limits of size and
 //! time. If connections or memory run short, the server closes a connection of the client address
 //! that uses the most, so that a client that opens too many connections only harms clients of its
-//! own address. It serves no files, and follows no address in a request.
+//! own address. The server serves no files, and never connects to an address in a request.
 
 mod answer;
 mod body;
@@ -30,7 +30,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-pub use answer::{Answer, json, text};
+pub use answer::{Answer, json_answer, text_answer};
 pub use hyper::{Method, StatusCode};
 pub use probes::answer_probe;
 
@@ -38,46 +38,46 @@ use answer::LeasedBytes;
 use body::BodyError;
 use connections::{ConnectionPermit, Connections, OutOfMemory};
 
-/// The maximum length in bytes of a request's head: its request line and header fields. A longer
-/// head is answered with status 431.
+/// The maximum length in bytes of a request's head, which is its request line and header fields. A
+/// longer head is answered with status 431.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// The time limit for a TLS handshake, and then again for the head of the first request. After it
-/// the connection is closed without an answer.
+/// The time limit for a TLS handshake, and the one for the head of the first request after it. If
+/// one of them is exceeded, the connection is closed without an answer.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time after which the server closes an idle connection. It is longer than the 90 seconds
-/// after which a client written in Go closes its idle connections. A server that closes a
-/// connection before the client does may lose a request that the client sends at that moment.
+/// after which a client written in Go closes its idle connections. If the server closed a connection
+/// first, a request that the client sends at this moment would be lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The time after which a connection accepts no further request. The server still answers the
 /// request in progress, and then closes the connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The time limit for answering the last request of a connection, after which the connection is
-/// closed. Without keep-alive the last request is also the first one.
+/// The time limit for the answer to the last request of a connection. If it is exceeded, the
+/// connection is closed. Without keep-alive, the last request is also the first one.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The number of connections that the kernel queues until they are accepted (listen(2)). The
-/// kernel lowers the number to `net.core.somaxconn`. If the queue is full, the kernel drops a
-/// client's SYN, and the client sends it again after a second.
-const BACKLOG: u32 = 4096;
+/// The number of connections that the kernel queues until they are accepted (listen(2)), at most
+/// `net.core.somaxconn`. If the queue is full, the kernel drops a client's SYN, and the client
+/// sends it again after a second.
+const LISTEN_BACKLOG: u32 = 4096;
 
-/// The time between two attempts to admit the connections that wait in the server's queue.
+/// The time between two attempts to admit connections from the server's queue.
 const ADMISSION_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The resources that a server uses at most, whatever its clients do.
+/// The maximum resources that a server uses, whatever its clients do.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The maximum number of connections that are served at once. Half as many more wait in the
-    /// server's queue.
-    pub connections: usize,
+    /// The maximum number of connections that are served at the same time. Half as many more can wait
+    /// in the server's queue.
+    pub max_connections: usize,
     /// The maximum length in bytes of a request's body. A longer body is answered with status
     /// 413.
-    pub body: usize,
+    pub max_body_bytes: usize,
     /// The maximum memory in bytes for the bodies and answers of all connections together.
-    pub memory: usize,
+    pub max_memory_bytes: usize,
     /// Whether a client may send several requests over one connection.
     pub keep_alive: bool,
 }
@@ -85,17 +85,17 @@ pub struct Limits {
 impl Limits {
     /// The limits of a server that serves only metrics and probes.
     pub const PAGES: Self = Self {
-        connections: 128,
-        body: 0,
-        memory: 8 << 20,
+        max_connections: 128,
+        max_body_bytes: 0,
+        max_memory_bytes: 8 << 20,
         keep_alive: false,
     };
 }
 
-/// A handler computes the answers to requests. A function of method, path and body implements the trait if it returns
-/// the answer without waiting.
+/// A handler that computes the answers to requests. A function of method, path and body implements
+/// the trait if it returns the answer without waiting.
 pub trait Handler: Send + Sync + 'static {
-    /// Computes the answer to a request. `body` is complete.
+    /// Computes the answer to a request, whose body has arrived completely.
     fn answer(
         &self,
         method: &Method,
@@ -115,8 +115,8 @@ impl<F: Fn(&Method, &str, &[u8]) -> Answer + Send + Sync + 'static> Handler for 
     }
 }
 
-/// Returns a socket that listens on a TCP address. `SO_REUSEADDR` lets a restarted server listen
-/// on the address while closed connections of its predecessor are in the state TIME_WAIT.
+/// Returns a socket that listens on a TCP address. With `SO_REUSEADDR`, a restarted server can listen
+/// on the address even if closed connections of the previous process are in the state TIME_WAIT.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -124,15 +124,15 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.listen(LISTEN_BACKLOG)
 }
 
-/// Serves HTTP until the future is dropped.
+/// Serves HTTP on the listener until the future is dropped.
 pub async fn serve<S: Handler>(listener: TcpListener, limits: Limits, handler: S) {
-    accept(listener, limits, handler, |client| async { Some(client) }).await;
+    accept_connections(listener, limits, handler, |client| async { Some(client) }).await;
 }
 
-/// Serves HTTPS until the future is dropped.
+/// Serves HTTPS on the listener until the future is dropped.
 #[cfg(feature = "tls")]
 pub async fn serve_tls<S: Handler>(
     listener: TcpListener,
@@ -150,11 +150,15 @@ pub async fn serve_tls<S: Handler>(
             }
         }
     };
-    accept(listener, limits, handler, handshake).await;
+    accept_connections(listener, limits, handler, handshake).await;
 }
 
-async fn accept<S, H, F, C>(listener: TcpListener, limits: Limits, handler: S, handshake: H)
-where
+async fn accept_connections<S, H, F, C>(
+    listener: TcpListener,
+    limits: Limits,
+    handler: S,
+    handshake: H,
+) where
     S: Handler,
     H: Fn(TcpStream) -> F,
     F: Future<Output = Option<C>> + Send + 'static,
@@ -162,44 +166,44 @@ where
 {
     let open_connections = Arc::new(Connections::new(limits));
     let handler = Arc::new(handler);
-    // Dropping the set ends the tasks of all connections, so no connection outlives the server.
+    // Dropping the set ends the tasks of all connections, so that no connection outlives the server.
     let mut connection_tasks = JoinSet::new();
     // Connections wait in this queue and not in the kernel's backlog, so that a client with
     // few open connections is served before one with many.
-    let mut waiting = VecDeque::new();
+    let mut waiting_clients = VecDeque::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if waiting.len() <= limits.connections / 2 => match accepted {
-                Ok((client, address)) => waiting.push_back((address.ip(), client)),
+            result = listener.accept(), if waiting_clients.len() <= limits.max_connections / 2 => match result {
+                Ok((client, address)) => waiting_clients.push_back((address.ip(), client)),
                 Err(error) => {
                     tracing::warn!("cannot accept an HTTP connection: {error}");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
-            () = tokio::time::sleep(ADMISSION_INTERVAL), if !waiting.is_empty() => {}
+            () = tokio::time::sleep(ADMISSION_INTERVAL), if !waiting_clients.is_empty() => {}
         }
         while connection_tasks.try_join_next().is_some() {}
-        while let Some((permit, client)) = open_connections.admit(&mut waiting) {
+        while let Some((permit, client)) = open_connections.admit(&mut waiting_clients) {
             let (handler, handshake) = (Arc::clone(&handler), handshake(client));
             connection_tasks.spawn(async move {
                 let permit = &permit;
-                let serving = async {
+                let service = async {
                     if let Some(client) = handshake.await {
                         serve_requests(client, permit, limits, &*handler).await;
                     }
                 };
                 tokio::select! {
                     () = permit.wait_for_revocation() => {}
-                    () = serving => {}
+                    () = service => {}
                 }
             });
         }
     }
 }
 
-/// Answers the requests of one connection until the connection ends. Errors are ignored: a client
-/// that disconnects or does not speak HTTP concerns nobody else, and a log line for each would
-/// let clients fill the log.
+/// Answers the requests of one connection until the connection ends. Errors are neither returned nor
+/// logged, because clients could fill the log by disconnecting, or by sending something else than
+/// HTTP.
 async fn serve_requests(
     client: impl AsyncRead + AsyncWrite + Unpin,
     permit: &ConnectionPermit,
@@ -220,7 +224,7 @@ async fn serve_requests(
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
-        // A client may close its sending direction after its request and still read the answer.
+        // A client may shut down its sending direction after the request, and still read the answer.
         .half_close(true)
         .keep_alive(limits.keep_alive);
     let connection = server.serve_connection(TokioIo::new(client), service);
@@ -247,16 +251,21 @@ async fn respond(
     handler: &impl Handler,
 ) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
-    let mut lease = permit.lease_memory();
-    let mut answer = match body::read(body, limits.body, &mut lease).await {
+    let mut memory_lease = permit.lease_memory();
+    let mut answer = match body::read_body(body, limits.max_body_bytes, &mut memory_lease).await {
         Ok(body) => {
             let answer = handler.answer(&head.method, head.uri.path(), &body);
             answer.await
         }
         Err(error) => error.to_answer(),
     };
-    if let Err(OutOfMemory) = lease.resize(answer.body().len()) {
+    if let Err(OutOfMemory) = memory_lease.resize(answer.body().len()) {
         answer = BodyError::Busy.to_answer();
     }
-    answer.map(|bytes| Full::new(Bytes::from_owner(LeasedBytes { bytes, lease })))
+    answer.map(|bytes| {
+        Full::new(Bytes::from_owner(LeasedBytes {
+            bytes,
+            lease: memory_lease,
+        }))
+    })
 }

@@ -14,19 +14,19 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
-/// The time between two reads of the certificate's files. The delay does no harm, because
+/// The time between two reads of the certificate files. The delay does no harm, because
 /// cert-manager replaces a certificate weeks before the old one expires.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The maximum size in bytes of a file with a certificate chain or a key. The files come from a
-/// Secret of Kubernetes, which has at most 1 MiB.
-const MAX_FILE_SIZE: u64 = 1 << 20;
+/// Kubernetes Secret, which has at most 1 MiB.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A server's certificate and key, by which it proves its identity to clients.
+/// The certificate and key with which a server proves its identity to clients.
 #[derive(Debug)]
 pub struct Identity {
     acceptor_config: Arc<ServerConfig>,
-    current: Arc<CurrentCertificate>,
+    current_certificate: Arc<CurrentCertificate>,
 }
 
 #[derive(Debug)]
@@ -34,37 +34,38 @@ struct CurrentCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl Identity {
     /// Reads the certificate chain and the key from the files `tls.crt` and `tls.key` of a
-    /// directory. A Secret of the type `kubernetes.io/tls` has these names.
+    /// directory, which are the names in a Secret of the type `kubernetes.io/tls`.
     pub fn from_dir(dir: &Path) -> Result<Arc<Self>> {
         let (chain, key) = read_files(dir)?;
-        let current = Arc::new(CurrentCertificate(RwLock::new(parse_certified_key(
+        let current_certificate = Arc::new(CurrentCertificate(RwLock::new(parse_certified_key(
             &chain, &key,
         )?)));
-        let resolver: Arc<dyn ResolvesServerCert> = Arc::<CurrentCertificate>::clone(&current);
+        let resolver: Arc<dyn ResolvesServerCert> =
+            Arc::<CurrentCertificate>::clone(&current_certificate);
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_cert_resolver(resolver);
         Ok(Arc::new(Self {
             acceptor_config: Arc::new(config),
-            current,
+            current_certificate,
         }))
     }
 
-    /// Replaces the certificate and the key, which are PEM texts. Handshakes that follow use the
-    /// new ones, and open connections are not affected.
+    /// Replaces the certificate chain and the key, which are PEM texts. Later handshakes use the new
+    /// ones. Open connections are not affected.
     ///
     /// # Errors
-    /// Returns an error if the texts cannot be parsed or used. The previous certificate then
-    /// stays in use.
+    /// Returns an error if the texts cannot be parsed or used. The server then keeps the previous
+    /// certificate.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<()> {
         let certified_key = parse_certified_key(chain, key)?;
-        let mut current = self
-            .current
+        let mut current_key = self
+            .current_certificate
             .0
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        *current = certified_key;
+        *current_key = certified_key;
         Ok(())
     }
 
@@ -73,9 +74,8 @@ impl Identity {
     }
 }
 
-/// Replaces the certificate whenever the files tls.crt and tls.key of a directory change. The
-/// function never returns. If the new files cannot be used, this is logged once, and the previous
-/// certificate stays in use.
+/// Replaces the certificate whenever the files tls.crt and tls.key of a directory change. If the new
+/// files cannot be used, logs the error once, and keeps the previous certificate. Never returns.
 pub async fn reload_on_change(identity: Arc<Identity>, dir: PathBuf) {
     let mut last_files = read_files(&dir).ok();
     loop {
@@ -95,7 +95,7 @@ pub async fn reload_on_change(identity: Arc<Identity>, dir: PathBuf) {
 fn read_files(dir: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
     let read_file = |name| {
         let path = dir.join(name);
-        read_regular_file(&path, MAX_FILE_SIZE)
+        read_regular_file(&path, MAX_FILE_BYTES)
             .with_context(|| format!("{}: cannot read", path.display()))
     };
     Ok((read_file("tls.crt")?, read_file("tls.key")?))
@@ -103,8 +103,8 @@ fn read_files(dir: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
 
 impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let current = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        Some(Arc::clone(&current))
+        let current_key = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Some(Arc::clone(&current_key))
     }
 }
 

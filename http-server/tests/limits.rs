@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use http_server::{Limits, Method, StatusCode, text};
+use http_server::{Limits, Method, StatusCode, text_answer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -28,14 +28,14 @@ async fn start_server(connections: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let limits = Limits {
-        connections,
-        body: 1 << 20,
-        memory: 2 << 20,
+        max_connections: connections,
+        max_body_bytes: 1 << 20,
+        max_memory_bytes: 2 << 20,
         keep_alive: true,
     };
     let site = |_: &Method, path: &str, body: &[u8]| {
         let length = path[1..].parse().map(|length: usize| "x".repeat(length));
-        text(StatusCode::OK, length.unwrap_or(body.len().to_string()))
+        text_answer(StatusCode::OK, length.unwrap_or(body.len().to_string()))
     };
     tokio::spawn(http_server::serve(listener, limits, site));
     address

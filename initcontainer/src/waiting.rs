@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-use injection_plan::follower::{FOLLOWER, START_FOLLOWER, is_running};
+use injection_plan::follower::{FOLLOWER_NAME, START_COMMANDS, is_running};
 use rooted_path::{read_own_text, read_regular_text};
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ pub(crate) fn describe_missing_follower(host: &Host) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{FOLLOWER} does not run, and {count} containers wait for devices: {START_FOLLOWER}"
+        "{FOLLOWER_NAME} does not run, and {count} containers wait for devices: {START_COMMANDS}"
     ))
 }
 

@@ -1,6 +1,6 @@
 //! The records of prepared resource claims, one file for each claim. `boathook-dra` writes them. The
-//! plugin reads them so that it does not offer the devices of claims, and the installer does not
-//! remove the DRA driver while there is a record.
+//! plugin reads them so that it does not offer the devices of claims. The installer does not remove
+//! the DRA driver while there is a record.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use serde::{Deserialize, Serialize};
 
-/// The driver's directory, below the kubelet's root directory.
+/// The path of the DRA driver's directory, relative to the kubelet's root directory.
 pub const DRIVER_DIRECTORY: &str = "plugins/boathook.dev";
 
-/// The directory of the records, below the driver's directory.
-const RECORDS: &str = "claims";
+/// The name of the directory with the records, in the driver's directory.
+const RECORDS_DIR_NAME: &str = "claims";
 
-/// The maximum size in bytes of a record. A claim has at most 32 devices, each with parameters of at
-/// most 10 KiB, which take up to four times as much in the record.
-pub const MAX_RECORD: u64 = 4 << 20;
+/// The maximum size in bytes of a claim record. A claim has at most 32 devices, each with parameters
+/// of at most 10 KiB, which take up to four times as much in the record.
+pub const MAX_RECORD_BYTES: u64 = 4 << 20;
 
-const SUFFIX: &str = ".json";
+const FILE_NAME_SUFFIX: &str = ".json";
 
-/// Returns the directory of the records. `driver` is the driver's directory.
-pub fn records_directory(driver: &Path) -> PathBuf {
-    driver.join(RECORDS)
+/// Returns the path of the directory with the records, in the DRA driver's directory.
+pub fn records_directory(driver_directory: &Path) -> PathBuf {
+    driver_directory.join(RECORDS_DIR_NAME)
 }
 
-/// The uid of a claim, which is valid as the name of a file.
+/// The uid of a resource claim, which was checked to be valid as a file name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ClaimUid(String);
@@ -35,9 +35,9 @@ impl ClaimUid {
         &self.0
     }
 
-    /// Returns the name of the claim's record.
+    /// Returns the file name of the claim's record.
     pub fn file_name(&self) -> String {
-        format!("{}{SUFFIX}", self.0)
+        format!("{}{FILE_NAME_SUFFIX}", self.0)
     }
 }
 
@@ -46,8 +46,8 @@ impl TryFrom<String> for ClaimUid {
 
     fn try_from(uid: String) -> Result<Self, String> {
         // The API server generates uids with 36 characters.
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        if (1..=40).contains(&uid.len()) && uid.chars().all(fits) {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if (1..=40).contains(&uid.len()) && uid.chars().all(is_allowed) {
             Ok(ClaimUid(uid))
         } else {
             Err(format!("`{}` is not the uid of a claim", excerpt(&uid)))
@@ -61,76 +61,79 @@ impl From<ClaimUid> for String {
     }
 }
 
-/// Returns the uid in the name of a record's file. The uid is not checked. Returns `None` for any
-/// other file, such as a record that is being written, whose name begins with a dot.
+/// Returns the uid in the file name of a record, without checking the uid. Returns `None` for any
+/// other file, such as the temporary file of a record that is being written, whose name begins with a
+/// dot.
 pub fn uid_in_file_name(name: &OsStr) -> Option<&str> {
-    let uid = name.to_str()?.strip_suffix(SUFFIX)?;
+    let uid = name.to_str()?.strip_suffix(FILE_NAME_SUFFIX)?;
     (!uid.starts_with('.')).then_some(uid)
 }
 
-/// The record of a prepared claim. Fields that a later version has added are ignored. `P` is the type
-/// of a device's parameters, which only the DRA driver needs.
+/// The record of a prepared claim. Unknown fields, which a later version has added, are ignored.
+/// `P` is the type of a device's parameters, which only the DRA driver needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "P: Serialize + Default + PartialEq",
     deserialize = "P: Deserialize<'de> + Default"
 ))]
-pub struct ClaimRecord<P = OtherParameters> {
+pub struct ClaimRecord<P = IgnoredParameters> {
     pub version: u32,
     pub uid: ClaimUid,
     pub namespace: String,
     pub name: String,
-    /// The uids of the pods that can use the claim. `None` if they are not known: the record is of
-    /// an older version, or the claim is reserved for something else than pods.
+    /// The uids of the pods that can use the claim. `None` means that they are not known, because an
+    /// older version wrote the record, or because the claim is not reserved for pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Vec<String>>,
     pub devices: Vec<PreparedDevice<P>>,
-    /// The devices of the claim that are not prepared, because making them has not ended or failed.
+    /// The devices of the claim that are not prepared, because their creation is running or has
+    /// failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub making: Vec<PendingDevice>,
 }
 
-/// A part that is being made, or a device from which other parts are removed to make room for it.
+/// A device that the DRA driver is changing for a claim: a part that it creates, or a device from
+/// which it removes other parts to make room.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingDevice {
     pub pool: String,
-    /// The name in the pool.
+    /// The name of the device in the pool.
     pub device: String,
     pub class: ClassName,
 }
 
-/// A device of a claim.
+/// A device of a claim that is ready for containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "P: Serialize + Default + PartialEq",
     deserialize = "P: Deserialize<'de> + Default"
 ))]
-pub struct PreparedDevice<P = OtherParameters> {
-    /// The name of the request, without its subrequest.
+pub struct PreparedDevice<P = IgnoredParameters> {
+    /// The name of the claim's request, without that of a subrequest.
     pub request: String,
     pub pool: String,
-    /// The name in the pool.
+    /// The name of the device in the pool.
     pub device: String,
     pub class: ClassName,
     pub id: DeviceId,
-    /// The id of the share, for a device that several claims may have.
+    /// The id of the claim's share, if several claims may have the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
-    /// The number of shares that the claim takes. Records of older versions do not have it;
-    /// most of their claims have one share.
+    /// The number of the device's shares that the claim has. Records of older versions lack this
+    /// field; most of their claims have one share.
     #[serde(default = "default_shares", skip_serializing_if = "is_one")]
     pub shares: u64,
-    /// Whether the claim has admin access (`adminAccess`). Then other claims and pods may have
-    /// the device as well.
+    /// Whether the claim has admin access (`adminAccess`) to the device, which other claims and
+    /// pods may then have as well.
     #[serde(default)]
     pub admin: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     pub parameters: P,
 }
 
-/// The type of parameters for programs that do not read them.
+/// The parameters of a device for programs that do not read them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OtherParameters {}
+pub struct IgnoredParameters {}
 
 fn default_shares() -> u64 {
     1
@@ -187,7 +190,7 @@ mod tests {
     fn parameters_are_ignored_by_programs_that_do_not_read_them() {
         let text = r#"{"request":"r","pool":"p","device":"d","class":"npu","id":"0","parameters":{"capabilities":["a"]}}"#;
         let device: PreparedDevice = serde_json::from_str(text).unwrap();
-        assert_eq!(device.parameters, OtherParameters {});
+        assert_eq!(device.parameters, IgnoredParameters {});
     }
 
     #[test]

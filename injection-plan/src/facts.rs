@@ -1,5 +1,4 @@
-//! Runs the programs of a class that report driver facts, and writes the facts to the
-//! class's file.
+//! Runs a class's programs that report driver facts, and writes the facts to the class's file.
 
 mod programs;
 #[cfg(test)]
@@ -14,52 +13,61 @@ use device_class::facts::{self, Facts};
 use device_class::{DeviceClass, HostView, discover};
 use rooted_path::replace_file;
 
-/// The result of running the facts programs of one class.
+/// The driver facts that the programs of one class reported.
 #[derive(Debug, Default)]
 pub struct ReportedFacts {
     facts: Facts,
-    /// The programs that reported facts, each with its arguments.
+    /// The command lines of the programs that reported facts.
     pub programs: Vec<String>,
-    /// The programs that failed, each with the reason, in one line.
+    /// The programs that failed, each in one line with the reason.
     pub faults: Vec<String>,
-    /// The places of the programs in the class whose runs all succeeded and reported facts.
-    succeeded: Vec<usize>,
+    /// The positions in the class's list of the programs whose runs all succeeded and reported facts.
+    successful_positions: Vec<usize>,
 }
 
 impl ReportedFacts {
-    /// Returns the fact `version`, if a program reported it.
+    /// Returns the value of the fact `version`, if a program reported it.
     pub fn version(&self) -> Option<&str> {
         self.facts.first("version")
     }
 
-    /// Writes the facts to the class's file below `root`, with those of earlier runs of this
-    /// boot that [`discover::keep_earlier_facts`] keeps. If there are no facts, the file is
-    /// removed. Returns the path of the file, and whether the file exists afterwards.
+    /// Writes the facts to the class's file below `root`, together with facts of earlier runs since
+    /// the host's boot that [`discover::keep_earlier_facts`] keeps. If there are no facts, the file
+    /// is removed. Returns the path of the file, and whether the file exists afterwards.
     pub fn write(
         &self,
         class: &DeviceClass,
         root: &Path,
         host: &dyn HostView,
     ) -> io::Result<(PathBuf, bool)> {
-        let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-        let path = below(&facts::file(&class.name));
-        let (earlier, earlier_programs) = Facts::read_facts_of_this_boot(class, host);
+        let join_root = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+        let path = join_root(&facts::file(&class.name));
+        let (earlier_facts, earlier_programs) = Facts::read_facts_of_this_boot(class, host);
         let (mut facts, mut programs) = (self.facts.clone(), self.programs.clone());
-        if !earlier.is_empty() {
-            // A host without the programs tells as little as one whose programs fail: they
-            // may be replaced at the moment.
-            let failed = !self.faults.is_empty() || programs.is_empty();
-            let succeeded = class.spec.facts.iter().zip(0..);
-            let succeeded = succeeded.filter(|(_, at)| self.succeeded.contains(at));
+        if !earlier_facts.is_empty() {
+            // If the host has none of the programs, an upgrade may be replacing them at the moment,
+            // so that this is treated as a failure of the programs.
+            let have_failed = !self.faults.is_empty() || programs.is_empty();
+            let programs_with_position = class.spec.facts.iter().zip(0..);
+            let successful_programs = programs_with_position
+                .filter(|(_, position)| self.successful_positions.contains(position));
             let is_replaced = |key: &str| {
-                succeeded
+                successful_programs
                     .clone()
                     .any(|(program, _)| program.may_report(key))
             };
-            discover::keep_earlier_facts(&mut facts, earlier, class, host, failed, is_replaced);
-            let not_again = earlier_programs.into_iter();
-            let not_again = not_again.filter(|program| failed && !self.programs.contains(program));
-            programs.extend(not_again);
+            discover::keep_earlier_facts(
+                &mut facts,
+                earlier_facts,
+                class,
+                host,
+                have_failed,
+                is_replaced,
+            );
+            let kept_programs = earlier_programs
+                .into_iter()
+                .filter(|program| have_failed && !self.programs.contains(program));
+            programs.extend(kept_programs);
         }
         if facts.is_empty() {
             return match fs::remove_file(&path) {
@@ -68,7 +76,7 @@ impl ReportedFacts {
             };
         }
         let mut builder = fs::DirBuilder::new();
-        let directory = below(Path::new(facts::DIRECTORY));
+        let directory = join_root(Path::new(facts::DIRECTORY));
         builder.recursive(true).mode(0o755).create(directory)?;
         let text = facts.text(host, &programs);
         replace_file(&path, 0o644, text.as_bytes())?;

@@ -1,5 +1,6 @@
-//! Whether `boathook follow` runs on a host: it holds a lock (flock(2)) for as long as it runs,
-//! whoever has started it. The kernel releases the lock when the process ends.
+//! The lock that shows whether `boathook follow` runs on a host. The command holds it (flock(2))
+//! for as long as it runs, whoever has started it. The kernel releases the lock when the process
+//! ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -9,32 +10,33 @@ use std::time::Duration;
 
 use rooted_path::{open_lock_file, open_own_file};
 
-/// The command for messages, with the unit that starts it.
-pub const FOLLOWER: &str = "`boathook follow` (boathook-follow.service)";
+/// The name of the follower for messages: its command, and the systemd unit that runs it.
+pub const FOLLOWER_NAME: &str = "`boathook follow` (boathook-follow.service)";
 
-/// The commands that start it, for messages.
-pub const START_FOLLOWER: &str =
+/// The commands that start the follower, for messages.
+pub const START_COMMANDS: &str =
     "systemctl enable --now boathook-follow.service, or run boathook follow";
 
-/// The name of the lock file, in Boathook's directory of state.
-const LOCK_FILE: &str = "follow.lock";
+/// The name of the lock file in Boathook's state directory.
+const LOCK_FILE_NAME: &str = "follow.lock";
 
-/// The maximum number of attempts to take the lock. An attempt fails while [`is_running`] looks.
-const ATTEMPTS: usize = 50;
+/// The maximum number of attempts to take the lock. An attempt fails while [`is_running`] holds the
+/// lock for a moment.
+const MAX_ATTEMPTS: usize = 50;
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
-/// The lock that a follower holds. Several followers may hold it together. Dropping the value
-/// releases the lock.
+/// The shared lock that a follower holds. Several followers can hold it at the same time. Dropping
+/// the value releases the lock.
 #[derive(Debug)]
 pub struct FollowerLock {
     _file: File,
 }
 
 impl FollowerLock {
-    /// Takes the lock in Boathook's directory of state, such as `/run/boathook`.
-    pub fn take(directory: &Path) -> io::Result<Self> {
-        let file = open_lock_file(&directory.join(LOCK_FILE))?;
-        for _ in 0..ATTEMPTS {
+    /// Takes the lock in Boathook's state directory, such as `/run/boathook`.
+    pub fn acquire(state_directory: &Path) -> io::Result<Self> {
+        let file = open_lock_file(&state_directory.join(LOCK_FILE_NAME))?;
+        for _ in 0..MAX_ATTEMPTS {
             match file.try_lock_shared() {
                 Ok(()) => return Ok(Self { _file: file }),
                 Err(TryLockError::WouldBlock) => sleep(RETRY_PAUSE),
@@ -43,17 +45,17 @@ impl FollowerLock {
         }
         Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("another process keeps {LOCK_FILE} locked"),
+            format!("another process keeps {LOCK_FILE_NAME} locked"),
         ))
     }
 }
 
-/// Returns whether a follower holds the lock in this directory of state.
+/// Returns whether a follower holds the lock in Boathook's state directory.
 ///
 /// # Errors
 /// Returns an error if this user may not open the lock file.
-pub fn is_running(directory: &Path) -> io::Result<bool> {
-    let file = match open_own_file(&directory.join(LOCK_FILE)) {
+pub fn is_running(state_directory: &Path) -> io::Result<bool> {
+    let file = match open_own_file(&state_directory.join(LOCK_FILE_NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         file => file?,
     };
@@ -74,9 +76,9 @@ mod tests {
         let directory = directory.path();
         let is_seen = || is_running(directory).unwrap();
         assert!(!is_seen());
-        let first = FollowerLock::take(directory).unwrap();
+        let first = FollowerLock::acquire(directory).unwrap();
         assert!(is_seen());
-        let second = FollowerLock::take(directory).unwrap();
+        let second = FollowerLock::acquire(directory).unwrap();
         drop(first);
         assert!(is_seen());
         drop(second);
@@ -91,7 +93,7 @@ mod tests {
         std::thread::scope(|scope| {
             let looks = scope.spawn(|| (0..2000).all(|_| is_running(directory).is_ok()));
             for _ in 0..200 {
-                drop(FollowerLock::take(directory).unwrap());
+                drop(FollowerLock::acquire(directory).unwrap());
             }
             assert!(looks.join().unwrap());
         });

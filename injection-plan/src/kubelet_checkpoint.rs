@@ -1,7 +1,7 @@
-//! Reads the kubelet checkpoint: the file in which the kubelet's device manager records
-//! which container has which devices (`kubelet_internal_checkpoint`; Kubernetes,
-//! pkg/kubelet/cm/devicemanager/checkpoint). Fields that Boathook does not need are
-//! ignored. The checksum is not verified, because kubelet versions compute it differently.
+//! Reads the kubelet checkpoint `kubelet_internal_checkpoint`, in which the kubelet's device manager
+//! records the devices of each container (Kubernetes, pkg/kubelet/cm/devicemanager/checkpoint).
+//! Fields that Boathook does not need are ignored. The checksum is not verified, because kubelet
+//! versions compute it differently.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// The name of the checkpoint file in the kubelet's directory for device plugins.
 pub const FILE_NAME: &str = "kubelet_internal_checkpoint";
 
-/// A kubelet checkpoint as it was read.
+/// The content of a kubelet checkpoint.
 #[derive(Debug, Deserialize)]
 pub struct KubeletCheckpoint {
     #[serde(rename = "Data")]
@@ -38,8 +38,8 @@ struct PodDevices {
     devices: Devices,
 }
 
-/// The device ids of one container and resource. Kubernetes 1.20 and later group them by
-/// NUMA node; earlier versions write a plain list.
+/// The device ids of one container and resource. Since Kubernetes 1.20 they are grouped by NUMA node;
+/// earlier versions write a plain list.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Devices {
@@ -47,12 +47,12 @@ enum Devices {
     Plain(Vec<String>),
 }
 
-/// The reason why a file of the kubelet cannot be read.
+/// The reason why a checkpoint file of the kubelet cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     #[error("it cannot be read")]
     Io(#[from] io::Error),
-    #[error("it is larger than {} bytes", KubeletCheckpoint::MAX)]
+    #[error("it is larger than {} bytes", KubeletCheckpoint::MAX_BYTES)]
     TooLarge,
     #[error("it has an unknown format")]
     Json(#[from] serde_json::Error),
@@ -67,7 +67,7 @@ impl CheckpointError {
 }
 
 /// The devices of one resource that the kubelet allocated to one container. The texts are
-/// not validated: ids of other device plugins may have any form.
+/// not validated, because the ids of other device plugins can have any form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation<'a> {
     pub pod_uid: &'a str,
@@ -77,11 +77,12 @@ pub struct Allocation<'a> {
 }
 
 impl KubeletCheckpoint {
-    /// The maximum size in bytes of a checkpoint that is read. A checkpoint of 110 pods with 16
-    /// devices each has about half a megabyte.
-    pub const MAX: usize = 16 << 20;
+    /// The maximum size in bytes of a checkpoint that is read. For 110 pods with 16 devices each it
+    /// has about half a megabyte.
+    pub const MAX_BYTES: usize = 16 << 20;
 
-    /// Reads the checkpoint at `path`. A checkpoint larger than [`KubeletCheckpoint::MAX`] is an error.
+    /// Reads the checkpoint at `path`. A checkpoint larger than [`KubeletCheckpoint::MAX_BYTES`] is
+    /// an error.
     pub fn read(path: &Path) -> Result<Self, CheckpointError> {
         Self::parse(&read_checkpoint(path)?)
     }
@@ -90,8 +91,8 @@ impl KubeletCheckpoint {
         Ok(json_text::parse(bytes)?)
     }
 
-    /// Returns all allocations in the order of the file. The size limit [`KubeletCheckpoint::MAX`]
-    /// also limits the number of allocations.
+    /// Returns all allocations in the order of the file. Their number is bounded, because the size
+    /// of the file is ([`KubeletCheckpoint::MAX_BYTES`]).
     pub fn allocations(&self) -> impl Iterator<Item = Allocation<'_>> {
         let entries = self.data.entries.iter().flatten();
         entries.map(|entry| Allocation {
@@ -106,11 +107,13 @@ impl KubeletCheckpoint {
     }
 }
 
-/// Reads a whole checkpoint file of the kubelet, of at most [`KubeletCheckpoint::MAX`] bytes.
+/// Reads a whole checkpoint file of the kubelet, of at most [`KubeletCheckpoint::MAX_BYTES`] bytes.
 pub(crate) fn read_checkpoint(path: &Path) -> Result<Vec<u8>, CheckpointError> {
-    read_regular_file(path, KubeletCheckpoint::MAX as u64).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => CheckpointError::TooLarge,
-        _ => error.into(),
+    read_regular_file(path, KubeletCheckpoint::MAX_BYTES as u64).map_err(|error| {
+        match error.kind() {
+            io::ErrorKind::FileTooLarge => CheckpointError::TooLarge,
+            _ => error.into(),
+        }
     })
 }
 

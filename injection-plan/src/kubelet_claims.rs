@@ -1,8 +1,7 @@
-//! Reads the file in which the kubelet records which pods have which resource claims
-//! (`dra_manager_state`; Kubernetes, pkg/kubelet/cm/dra/state). The kubelet writes the file
-//! before a claim is prepared, and therefore before a container with the claim starts.
-//! Fields that Boathook does not need are ignored. The checksum is not verified, because
-//! kubelet versions compute it differently.
+//! Reads the checkpoint `dra_manager_state`, in which the kubelet records the pods of each resource
+//! claim (Kubernetes, pkg/kubelet/cm/dra/state). The kubelet writes the file before a claim is
+//! prepared, and therefore before a container with the claim starts. Fields that Boathook does not
+//! need are ignored. The checksum is not verified, because kubelet versions compute it differently.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,10 +14,11 @@ use crate::kubelet_checkpoint::{self, CheckpointError};
 /// The name of the file in the kubelet's root directory.
 pub const FILE_NAME: &str = "dra_manager_state";
 
-/// The resource claims of all pods of this node, as the kubelet recorded them.
+/// The resource claims of all pods of this node, from the kubelet's checkpoint.
 #[derive(Debug, Default, Deserialize)]
 pub struct KubeletClaims {
-    // A record without either key has another layout, and says nothing about claims.
+    // A checkpoint with neither key is an error: it has another layout, which does not show the
+    // claims.
     #[serde(
         rename = "ClaimInfoStateList",
         alias = "Entries",
@@ -40,7 +40,7 @@ struct Claim {
     pods: Option<BTreeMap<String, IgnoredAny>>,
 }
 
-/// The outer JSON object of the file. The value of `Data` is a JSON document in a string.
+/// The outer JSON object of the checkpoint. The value of `Data` is a string with a JSON document.
 #[derive(Deserialize)]
 struct ClaimsFile {
     #[serde(rename = "Data")]
@@ -57,14 +57,14 @@ impl KubeletClaims {
         Ok(serde_json::from_str(&file.data)?)
     }
 
-    /// Returns whether a pod has the claim with this uid.
-    pub fn has_pods(&self, uid: &str) -> bool {
-        self.held_by(uid, |_| true).is_some()
+    /// Returns whether any pod has the claim with this uid.
+    pub fn is_claim_used(&self, uid: &str) -> bool {
+        self.find_claim_of_pod(uid, |_| true).is_some()
     }
 
     /// Returns the claim with this uid as `namespace/name`, if `is_pod` accepts the uid of
     /// a pod that has the claim.
-    pub fn held_by(&self, uid: &str, is_pod: impl Fn(&str) -> bool) -> Option<String> {
+    pub fn find_claim_of_pod(&self, uid: &str, is_pod: impl Fn(&str) -> bool) -> Option<String> {
         let has_pod = |claim: &Claim| claim.pods.iter().flatten().any(|(pod, _)| is_pod(pod));
         let mut claims = self.claims.iter().flatten();
         let claim = claims.find(|claim| claim.uid == uid && has_pod(claim))?;
@@ -85,7 +85,7 @@ mod tests {
             let data = data.replace("ClaimInfoStateList", key);
             let text = serde_json::json!({"Data": data, "Checksum": 1}).to_string();
             let record = KubeletClaims::parse(text.as_bytes()).unwrap();
-            let held = |claim, pod| record.held_by(claim, |uid| uid == pod);
+            let held = |claim, pod| record.find_claim_of_pod(claim, |uid| uid == pod);
             for (claim, pod, name) in [
                 ("c-1", "p-1", Some("n/a")),
                 ("c-1", "p-2", Some("n/a")),
@@ -103,7 +103,7 @@ mod tests {
         );
         let record = record.unwrap();
         assert_eq!(
-            ["c-1", "c-2", "c-3"].map(|uid| record.has_pods(uid)),
+            ["c-1", "c-2", "c-3"].map(|uid| record.is_claim_used(uid)),
             [true, false, false]
         );
         assert!(KubeletClaims::parse(b"{}").is_err());
@@ -116,7 +116,7 @@ mod tests {
         assert!(
             !parse(r#"{"ClaimInfoStateList":null}"#)
                 .unwrap()
-                .has_pods("c-1")
+                .is_claim_used("c-1")
         );
     }
 }

@@ -1,11 +1,11 @@
 //! Plans how a container gets devices. A container requests devices of a device class
 //! ([`request::Request`]), and the plan lists all that is done to the container
 //! ([`plan::InjectionPlan`]). A plan can also be written as a CDI specification ([`cdi`]). The
-//! hook, the wrapper runtime and `boathook explain` make the same plan with it; the plugin and the
-//! DRA driver write specifications with it.
+//! hook, the wrapper runtime and `boathook explain` make the same plan with this crate; the plugin
+//! and the DRA driver write CDI specifications with it.
 //!
 //! ```text
-//! environment, annotations ─▶ Request ─plan(FoundClass, Authority)─▶ InjectionPlan ─▶ CDI
+//! environment, annotations ─▶ Request ─plan_injection─▶ InjectionPlan ─▶ CDI
 //! ```
 //!
 //! Planning does not change the host. Only [`facts`] runs programs of the host, and only

@@ -1,4 +1,4 @@
-//! Runs programs of the host with a time limit, and reads a limited part of their output.
+//! Runs programs of the host with a time limit, and reads the beginning of their output.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -15,12 +15,12 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// The only environment variable that [`run_program`] gives to a program, if [`set_library_path`]
-/// has set it.
+/// The environment variable that [`set_library_path`] sets. It is the only one that [`run_program`]
+/// passes to a program.
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// Sets the directories in which the dynamic loader searches the libraries of a program before its
-/// usual directories. An empty list sets nothing.
+/// Sets the directories in which the dynamic loader searches for a program's libraries before its
+/// usual directories. If the list is empty, nothing is set.
 pub fn set_library_path(command: &mut Command, directories: &[PathBuf]) {
     if !directories.is_empty()
         && let Ok(value) = std::env::join_paths(directories)
@@ -30,100 +30,103 @@ pub fn set_library_path(command: &mut Command, directories: &[PathBuf]) {
 }
 
 /// The time between two checks of whether a running program has ended.
-const INTERVAL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The time that [`run_program`] waits for a program to end after SIGKILL. A program that is
 /// blocked in the kernel may not end at all.
-const KILLED_WITHIN: Duration = Duration::from_secs(2);
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The maximum number of consecutive `read` calls. After them the caller can check its time limit,
-/// even if the program prints without end.
-const MAX_READS: usize = 64;
+/// The maximum number of `read` calls before the caller gets control again, so that it can check its
+/// time limit even if the program prints without end.
+const MAX_CONSECUTIVE_READS: usize = 64;
 
 /// The size in bytes of the buffer for one `read` call.
-const BUFFER_SIZE: usize = 16 * 1024;
+const BUFFER_SIZE_BYTES: usize = 16 * 1024;
 
-/// The beginning of a program's output. The rest of the output is read and dropped, so that the
-/// program does not block on a full pipe and a long output does not use up the memory.
+/// The beginning of a program's output. The rest is read and dropped, so that the program does not
+/// block on a full pipe, and a long output does not use up the memory.
 #[derive(Debug)]
 pub struct ProgramOutput<R> {
     pipe: R,
-    limit: usize,
-    text: Vec<u8>,
+    max_bytes: usize,
+    beginning: Vec<u8>,
 }
 
 impl<R: Read + AsFd> ProgramOutput<R> {
-    /// Collects the first `limit` bytes that are read from `pipe`. The pipe is made
-    /// non-blocking.
-    pub fn new(pipe: R, limit: usize) -> io::Result<Self> {
+    /// Returns an empty output, for at most `max_bytes` bytes from `pipe`. Sets O_NONBLOCK on the
+    /// pipe.
+    pub fn new(pipe: R, max_bytes: usize) -> io::Result<Self> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(ProgramOutput {
             pipe,
-            limit,
-            text: Vec::new(),
+            max_bytes,
+            beginning: Vec::new(),
         })
     }
 
     /// Reads the output that is available now, without waiting. A read error is treated as
-    /// the end of the output. Bytes beyond the limit are read and dropped, so that the
-    /// program does not block on a full pipe.
-    pub fn read(&mut self) {
-        let mut piece = [0; BUFFER_SIZE];
-        for _ in 0..MAX_READS {
-            let Ok(length @ 1..) = self.pipe.read(&mut piece) else {
+    /// the end of the output. Bytes beyond the limit are dropped.
+    pub fn read_available(&mut self) {
+        let mut buffer = [0; BUFFER_SIZE_BYTES];
+        for _ in 0..MAX_CONSECUTIVE_READS {
+            let Ok(length @ 1..) = self.pipe.read(&mut buffer) else {
                 return;
             };
-            let room = self.limit - self.text.len();
-            self.text.extend(&piece[..length.min(room)]);
+            let remaining_capacity = self.max_bytes - self.beginning.len();
+            self.beginning
+                .extend(&buffer[..length.min(remaining_capacity)]);
         }
     }
 
-    /// Returns the output that was kept, with invalid UTF-8 replaced by U+FFFD.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.text).into_owned()
+    /// Returns the beginning of the output, with invalid UTF-8 replaced by U+FFFD.
+    pub fn to_text(&self) -> String {
+        String::from_utf8_lossy(&self.beginning).into_owned()
     }
 }
 
-/// A program that was sent SIGKILL and has not ended. A process that sleeps
-/// uninterruptibly, for example in a driver that hangs, does not react to signals.
+/// A program that got SIGKILL and has not ended, because a process in uninterruptible sleep, for
+/// example in a driver that hangs, does not react to signals.
 struct LeftoverProcess {
-    command: Vec<OsString>,
+    command_line: Vec<OsString>,
     child: Child,
 }
 
-/// The programs that did not end after SIGKILL. Each command is in the list at most once,
-/// because [`run_program`] does not start a command that is in the list.
-static LEFT: Mutex<Vec<LeftoverProcess>> = Mutex::new(Vec::new());
+/// The programs that did not end after SIGKILL. Each command line is in the list at most once,
+/// because [`run_program`] does not start a command line that is in the list.
+static LEFTOVER_PROCESSES: Mutex<Vec<LeftoverProcess>> = Mutex::new(Vec::new());
 
 /// Locks the list of leftover processes, and removes the processes that have ended.
 fn lock_leftovers() -> MutexGuard<'static, Vec<LeftoverProcess>> {
-    let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-    left.retain_mut(|one| matches!(one.child.try_wait(), Ok(None)));
-    left
+    let mut leftovers = LEFTOVER_PROCESSES
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    leftovers.retain_mut(|process| matches!(process.child.try_wait(), Ok(None)));
+    leftovers
 }
 
-/// Runs a program with an empty environment. Returns its exit status and the first `limit`
+/// Runs a program with an empty environment. Returns its exit status and the first `max_bytes`
 /// bytes of its output. Returns `None` if the program exceeded `timeout` and was killed, or
-/// if an earlier run of the same command was killed and has not ended yet. Processes that
-/// the program leaves in its process group are killed as well.
+/// if an earlier run of the same command line was killed and has not ended yet. Other processes
+/// in the program's process group are killed as well.
 pub fn run_program(
     mut command: Command,
     timeout: Duration,
-    limit: usize,
+    max_bytes: usize,
 ) -> io::Result<Option<(ExitStatus, String)>> {
-    let words: Vec<OsString> = [command.get_program()]
+    let command_line: Vec<OsString> = [command.get_program()]
         .into_iter()
         .chain(command.get_args())
         .map(OsStr::to_owned)
         .collect();
-    if lock_leftovers().iter().any(|one| one.command == words) {
+    let is_leftover = |process: &LeftoverProcess| process.command_line == command_line;
+    if lock_leftovers().iter().any(is_leftover) {
         return Ok(None);
     }
     let deadline = Instant::now() + timeout;
-    let mut set = command.get_envs();
-    let library_path = set.find(|(name, _)| *name == LIBRARY_PATH);
+    let mut variables = command.get_envs();
+    let library_path = variables.find(|(name, _)| *name == LIBRARY_PATH);
     let library_path = library_path.and_then(|(_, value)| value.map(OsStr::to_owned));
-    drop(set);
+    drop(variables);
     command.env_clear();
     if let Some(value) = library_path {
         command.env(LIBRARY_PATH, value);
@@ -139,30 +142,33 @@ pub fn run_program(
         .stdout
         .take()
         .ok_or_else(|| io::Error::other("its output has no pipe"))?;
-    let mut output = ProgramOutput::new(pipe, limit)?;
+    let mut output = ProgramOutput::new(pipe, max_bytes)?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    let mut in_time = true;
-    // `WNOWAIT` leaves the ended program a zombie, so that the kernel does not reuse its
-    // process id, which is also the id of its process group, before `killpg`.
-    while in_time && waitid(Id::Pid(group), flags)? == WaitStatus::StillAlive {
-        output.read();
-        in_time = Instant::now() < deadline;
-        thread::sleep(INTERVAL);
+    let mut is_in_time = true;
+    // With WNOWAIT the ended program remains a zombie until `killpg`, so that the kernel does not
+    // reuse its process id, which is also the id of its process group.
+    while is_in_time && waitid(Id::Pid(group), flags)? == WaitStatus::StillAlive {
+        output.read_available();
+        is_in_time = Instant::now() < deadline;
+        thread::sleep(POLL_INTERVAL);
     }
-    // `killpg` fails if the program has left its group and the group is empty.
+    // The error is ignored, because `killpg` fails if the program has left its process group, which
+    // is then empty.
     let _ = killpg(group, Signal::SIGKILL);
     child.kill()?;
-    output.read();
-    let give_up = Instant::now() + KILLED_WITHIN;
+    output.read_available();
+    let kill_deadline = Instant::now() + KILL_TIMEOUT;
     loop {
         match child.try_wait()? {
-            Some(status) if in_time => return Ok(Some((status, output.text()))),
+            Some(status) if is_in_time => return Ok(Some((status, output.to_text()))),
             Some(_) => return Ok(None),
-            None if Instant::now() < give_up => thread::sleep(INTERVAL),
+            None if Instant::now() < kill_deadline => thread::sleep(POLL_INTERVAL),
             None => {
-                let command = words;
-                lock_leftovers().push(LeftoverProcess { command, child });
+                lock_leftovers().push(LeftoverProcess {
+                    command_line,
+                    child,
+                });
                 return Ok(None);
             }
         }
@@ -179,15 +185,15 @@ mod tests {
     fn the_beginning_is_kept_and_the_rest_does_not_block_the_writer() {
         let (reader, mut writer) = io::pipe().unwrap();
         let mut output = ProgramOutput::new(reader, 5).unwrap();
-        output.read();
-        assert_eq!(output.text(), "");
+        output.read_available();
+        assert_eq!(output.to_text(), "");
         for _ in 0..40 {
             writer.write_all(&[b'x'; 60_000]).unwrap();
-            output.read();
-            assert!(output.text.capacity() < BUFFER_SIZE);
+            output.read_available();
+            assert!(output.beginning.capacity() < BUFFER_SIZE_BYTES);
         }
         drop(writer);
-        output.read();
-        assert_eq!(output.text(), "xxxxx");
+        output.read_available();
+        assert_eq!(output.to_text(), "xxxxx");
     }
 }

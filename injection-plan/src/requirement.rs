@@ -1,8 +1,8 @@
 //! Checks the requirements of an image on the host, for example
 //! `api>=12.4 brand=x,driver>=470`.
 //!
-//! A requirement is a list of alternatives with spaces between them. An alternative is a
-//! list of terms with commas between them, and is met if all its terms hold. Alternatives
+//! A requirement is a list of alternatives, which are separated by spaces. An alternative is a
+//! list of terms, which are separated by commas, and is met if all its terms hold. Alternatives
 //! are evaluated in order up to the first one that is met. Versions are compared number by
 //! number, and missing numbers are 0. Names and other values are compared without regard
 //! to case.
@@ -12,97 +12,99 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::name::{WordName, excerpt};
 
-/// The values of a host and a device with which requirements are compared, by name. `None` means
-/// that every term with the name holds, because the value is that of a device and the container gets
-/// none.
+/// The values of a host and a device, by name, with which requirements are compared. `None` stands
+/// for a value of a device if the container gets no device: then every term with the name holds.
 pub(crate) type Values = BTreeMap<WordName, Option<String>>;
 
-/// The comparison operators, in the order in which the vendor's library compares them with a term.
-/// That library also accepts the first character of an operator, so that `!` means `!=`.
+/// The comparison operators, in the order in which the vendor's library tries them. The library also
+/// accepts the first character of an operator, so that `!` means `!=`.
 const OPERATORS: [&str; 6] = ["=", "!=", "<", "<=", ">", ">="];
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
     #[error("`{}` is not a requirement such as driver>=470", excerpt(.0))]
     Malformed(String),
-    #[error("this host has {host}{}", not_known(.unknown))]
+    #[error("this host has {host}{}", describe_unknown(.unknown_names))]
     Unmet {
-        /// The known values of the host, as text for a message.
+        /// The values of the host, as text for the message.
         host: String,
-        /// The names in the requirement for which this host has no known value.
-        unknown: BTreeSet<String>,
+        /// The names in the requirement that have no value on this host.
+        unknown_names: BTreeSet<String>,
     },
 }
 
-fn not_known(unknown: &BTreeSet<String>) -> String {
-    if unknown.is_empty() {
+fn describe_unknown(unknown_names: &BTreeSet<String>) -> String {
+    if unknown_names.is_empty() {
         return String::new();
     }
-    let unknown: Vec<&str> = unknown.iter().map(String::as_str).collect();
-    format!("; not known here: {}", excerpt(&unknown.join(", ")))
+    let unknown_names: Vec<&str> = unknown_names.iter().map(String::as_str).collect();
+    format!("; not known here: {}", excerpt(&unknown_names.join(", ")))
 }
 
-/// Checks a requirement against the values of the host, in one pass over its text.
+/// Checks a requirement against the values of the host, in one pass over its text. Returns the
+/// unknown names, which have no value on the host, for a note.
 ///
-/// An alternative with an unknown name cannot be evaluated. If all alternatives have unknown names,
-/// terms with these names are assumed to hold, and the names are returned for a note, so that an
-/// image is not refused because the host cannot determine a value. If at least one alternative could
-/// be evaluated and none is met, the requirement is not met, because alternatives with unknown names
-/// are probably about other hardware.
+/// An alternative with an unknown name cannot be evaluated. If every alternative has one, terms with
+/// unknown names are assumed to hold, so that an image is not refused because the host cannot
+/// determine a value. If at least one alternative could be evaluated and none is met, the requirement
+/// is not met, because alternatives with unknown names are probably about other hardware.
 pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, RequirementError> {
     check_with(text, host, None)
 }
 
-/// Returns whether a requirement would be met if the host had another minor version of the
-/// value `name`, with the same major version.
+/// Returns whether a requirement would be met if the version `name` of the host had another minor
+/// number and the same major number.
 pub(crate) fn is_met_within_major(text: &str, host: &Values, name: &WordName) -> bool {
     check_with(text, host, Some(name)).is_ok()
 }
 
-/// Checks a requirement. Of the version with the name `any_minor`, only the major number is
-/// compared.
+/// Checks a requirement, as [`check`] does. Only the major number of the version `any_minor` is
+/// compared, if that name is set.
 fn check_with(
     text: &str,
     host: &Values,
     any_minor: Option<&WordName>,
 ) -> Result<Vec<String>, RequirementError> {
-    // The unknown names of the alternative with the fewest unknown names so far.
-    let mut best: Option<BTreeSet<String>> = None;
+    // The unknown names of the alternative that has the fewest of them so far.
+    let mut fewest_unknown: Option<BTreeSet<String>> = None;
     let mut all_unknown = BTreeSet::new();
-    let mut is_evaluated = false;
+    let mut was_any_evaluated = false;
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
     for alternative in text.split_whitespace() {
-        let mut unknown = BTreeSet::new();
+        let mut unknown_names = BTreeSet::new();
         let mut holds_all = true;
         for term in alternative.split(',').filter(|term| !term.is_empty()) {
-            holds_all = is_met(term, host, any_minor, &mut unknown)?;
+            holds_all = is_met(term, host, any_minor, &mut unknown_names)?;
             if !holds_all {
                 break;
             }
         }
-        if holds_all && unknown.is_empty() {
+        if holds_all && unknown_names.is_empty() {
             return Ok(Vec::new());
         }
-        is_evaluated |= unknown.is_empty();
-        all_unknown.extend(unknown.iter().cloned());
-        if holds_all && best.as_ref().is_none_or(|best| unknown.len() < best.len()) {
-            best = Some(unknown);
+        was_any_evaluated |= unknown_names.is_empty();
+        all_unknown.extend(unknown_names.iter().cloned());
+        let has_fewer = fewest_unknown
+            .as_ref()
+            .is_none_or(|fewest| unknown_names.len() < fewest.len());
+        if holds_all && has_fewer {
+            fewest_unknown = Some(unknown_names);
         }
     }
-    match best {
-        Some(unknown) if !is_evaluated => Ok(unknown.into_iter().collect()),
+    match fewest_unknown {
+        Some(unknown_names) if !was_any_evaluated => Ok(unknown_names.into_iter().collect()),
         _ => {
-            let known = host
+            let values = host
                 .iter()
                 .filter_map(|(name, value)| Some((name, value.as_ref()?)));
-            let host: Vec<_> = known
+            let host: Vec<_> = values
                 .map(|(name, value)| format!("{} {value}", name.as_str()))
                 .collect();
             Err(RequirementError::Unmet {
                 host: host.join(", "),
-                unknown: all_unknown,
+                unknown_names: all_unknown,
             })
         }
     }
@@ -112,43 +114,45 @@ fn is_met(
     term: &str,
     host: &Values,
     any_minor: Option<&WordName>,
-    unknown: &mut BTreeSet<String>,
+    unknown_names: &mut BTreeSet<String>,
 ) -> Result<bool, RequirementError> {
     let malformed = || RequirementError::Malformed(term.to_owned());
-    let is_sign = |c: char| "=!<>".contains(c);
-    let index = term.find(is_sign).ok_or_else(malformed)?;
-    let (name, rest) = term.split_at(index);
-    let wanted = rest.trim_start_matches(is_sign);
-    let signs = &rest[..rest.len() - wanted.len()];
+    let is_operator_character = |c: char| "=!<>".contains(c);
+    let index = term.find(is_operator_character).ok_or_else(malformed)?;
+    let (name, operator_and_value) = term.split_at(index);
+    let required = operator_and_value.trim_start_matches(is_operator_character);
+    let operator_text = &operator_and_value[..operator_and_value.len() - required.len()];
     let operator = OPERATORS
         .iter()
-        .find(|known| known.starts_with(signs))
+        .find(|operator| operator.starts_with(operator_text))
         .ok_or_else(malformed)?;
-    if name.is_empty() || wanted.is_empty() {
+    if name.is_empty() || required.is_empty() {
         return Err(malformed());
     }
-    let mut known = host.iter();
-    let (known, value) = match known.find(|(known, _)| known.as_str().eq_ignore_ascii_case(name)) {
-        None => {
-            unknown.insert(excerpt(name));
-            return Ok(true);
-        }
-        Some((_, None)) => return Ok(true),
-        Some((known, Some(value))) => (known, value),
-    };
+    let mut values = host.iter();
+    let (host_name, value) =
+        match values.find(|(host_name, _)| host_name.as_str().eq_ignore_ascii_case(name)) {
+            None => {
+                unknown_names.insert(excerpt(name));
+                return Ok(true);
+            }
+            Some((_, None)) => return Ok(true),
+            Some((host_name, Some(value))) => (host_name, value),
+        };
     let Some(version) = parse_version(value) else {
-        let is_equal = value.eq_ignore_ascii_case(wanted);
+        let is_equal = value.eq_ignore_ascii_case(required);
         return match *operator {
             "=" => Ok(is_equal),
             "!=" => Ok(!is_equal),
             _ => Err(malformed()),
         };
     };
-    let wanted = parse_version(wanted).ok_or_else(malformed)?;
-    if any_minor == Some(known) {
-        return Ok(holds_for_some_minor(operator, version[0], &wanted));
+    let required_version = parse_version(required).ok_or_else(malformed)?;
+    if any_minor == Some(host_name) {
+        let major = version[0];
+        return Ok(holds_for_any_minor(operator, major, &required_version));
     }
-    let order = compare_versions(&version, &wanted);
+    let order = compare_versions(&version, &required_version);
     Ok(match *operator {
         "=" => order == Ordering::Equal,
         "!=" => order != Ordering::Equal,
@@ -159,33 +163,38 @@ fn is_met(
     })
 }
 
-/// Returns whether some version with this major version fulfils a comparison.
-fn holds_for_some_minor(operator: &str, major: u64, wanted: &[u64]) -> bool {
+/// Returns whether the comparison of some version, which has the major number `major`, with the
+/// required version holds.
+fn holds_for_any_minor(operator: &str, major: u64, required_version: &[u64]) -> bool {
     match operator {
-        "=" => major == wanted[0],
+        "=" => major == required_version[0],
         "!=" => true,
-        "<" => compare_versions(&[major], wanted) == Ordering::Less,
-        "<=" => compare_versions(&[major], wanted) != Ordering::Greater,
-        _ => major >= wanted[0],
+        "<" => compare_versions(&[major], required_version) == Ordering::Less,
+        "<=" => compare_versions(&[major], required_version) != Ordering::Greater,
+        _ => major >= required_version[0],
     }
 }
 
-/// Returns the numbers of a version, or `None` if the text is not a version.
+/// Returns the numbers of a version such as `12.4.1`, or `None` if the text is not a version.
 fn parse_version(text: &str) -> Option<Vec<u64>> {
-    let parts = text.split('.').filter(|part| !part.is_empty());
-    let numbers: Option<Vec<u64>> = parts.map(|part| part.parse().ok()).collect();
+    let number_texts = text
+        .split('.')
+        .filter(|number_text| !number_text.is_empty());
+    let numbers: Option<Vec<u64>> = number_texts
+        .map(|number_text| number_text.parse().ok())
+        .collect();
     numbers.filter(|numbers| !numbers.is_empty())
 }
 
 /// Compares two versions. The shorter one is padded with zeros, so that 12 equals 12.0.
-fn compare_versions(one: &[u64], other: &[u64]) -> Ordering {
-    let length = one.len().max(other.len());
-    let padded = |numbers: &[u64]| {
+fn compare_versions(version: &[u64], other_version: &[u64]) -> Ordering {
+    let length = version.len().max(other_version.len());
+    let pad = |numbers: &[u64]| {
         let mut numbers = numbers.to_vec();
         numbers.resize(length, 0);
         numbers
     };
-    padded(one).cmp(&padded(other))
+    pad(version).cmp(&pad(other_version))
 }
 
 #[cfg(test)]

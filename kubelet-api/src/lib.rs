@@ -1,6 +1,6 @@
-//! The kubelet's interfaces, generated from the protos in `proto`: messages, servers and clients.
-//! The plugin, the DRA driver and the fake kubelet of the tests use them. The crate decides
-//! nothing: it only connects to sockets and encodes messages.
+//! The kubelet's gRPC interfaces, generated from the files in `proto`: messages, servers and clients.
+//! The plugin, the DRA driver and the tests' simulated kubelet use them. The crate only connects to
+//! sockets and encodes messages.
 #![forbid(unsafe_code)]
 
 mod pod_resources;
@@ -12,7 +12,7 @@ pub use watcher::WatcherStream;
 
 #[allow(unreachable_pub, unused_qualifications, clippy::all)]
 mod generated {
-    /// The container runtime interface, version v1, by which the kubelet calls an engine.
+    /// The container runtime interface (CRI), version v1, with which the kubelet controls an engine.
     pub mod cri {
         tonic::include_proto!("runtime.v1");
     }
@@ -22,64 +22,65 @@ mod generated {
         tonic::include_proto!("v1beta1");
     }
 
-    /// The API for drivers of resource claims.
+    /// The API of dynamic resource allocation (DRA), with which the kubelet calls a driver.
     pub mod dra {
         pub mod v1 {
             tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
         }
 
-        /// The API with the same messages for kubelets before 1.34.
+        /// The API for kubelets before 1.34, with the same messages as `v1`.
         pub mod v1beta1 {
             tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1beta1");
         }
     }
 
-    /// The health of the devices of claims, version v1alpha1.
+    /// The DRA API with which a driver reports the health of its devices, version v1alpha1.
     pub mod dra_health {
         tonic::include_proto!("v1alpha1");
     }
 
-    /// The plugin watcher API, version v1.
+    /// The API with which the kubelet's plugin watcher registers plugins and drivers, version v1.
     pub mod pluginregistration {
         tonic::include_proto!("pluginregistration");
     }
 
-    /// The pod resources API, version v1, which lists the devices that the kubelet can allocate,
-    /// and the devices of pods.
+    /// The kubelet's pod resources API, version v1, which lists the devices that the kubelet can
+    /// allocate, and those of pods.
     pub mod podresources {
         tonic::include_proto!("v1");
     }
 }
 
-/// The version of the device plugin API that a plugin states in `Register` and `GetInfo`.
+/// The version of the device plugin API, which a plugin states in `Register` and `GetInfo`.
 pub const VERSION: &str = "v1beta1";
 
-/// `Device.health` of a device that may be allocated.
+/// The value of `Device.health` for a device that may be allocated.
 pub const HEALTHY: &str = "Healthy";
 
-/// `Device.health` of a device that must not be allocated.
+/// The value of `Device.health` for a device that must not be allocated.
 pub const UNHEALTHY: &str = "Unhealthy";
 
-/// `PluginInfo.type` of a device plugin.
+/// The value of `PluginInfo.type` for a device plugin.
 pub const PLUGIN_TYPE: &str = "DevicePlugin";
 
-/// `PluginInfo.type` of a driver of resource claims.
+/// The value of `PluginInfo.type` for a DRA driver.
 pub const DRA_PLUGIN_TYPE: &str = "DRAPlugin";
 
-/// `PluginInfo.supported_versions` of a driver of resource claims: the names of [`dra::v1`],
-/// [`dra::v1beta1`] and [`dra_health`]. Of the first two the kubelet uses the first that it knows.
+/// The value of `PluginInfo.supported_versions` for a DRA driver: the services of [`dra::v1`],
+/// [`dra::v1beta1`] and [`dra_health`]. The kubelet uses the first of the `DRAPlugin` services that
+/// it knows.
 pub const DRA_VERSIONS: [&str; 3] = [
     "v1.DRAPlugin",
     "v1beta1.DRAPlugin",
     "v1alpha1.DRAResourceHealth",
 ];
 
-/// The name of the socket at which device plugins register. It is in the kubelet's directory for
+/// The file name of the socket at which device plugins register, in the kubelet's directory for
 /// device plugins.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
 
-/// The path of the socket of the API [`podresources`], relative to the kubelet's root directory.
+/// The path of the socket of the pod resources API, relative to the kubelet's root directory.
 pub const POD_RESOURCES_SOCKET: &str = "pod-resources/kubelet.sock";
 
-/// The maximum size in bytes of a message that the kubelet accepts: the default limit of gRPC.
-pub const MAX_MESSAGE: usize = 4 << 20;
+/// The maximum size in bytes of a gRPC message that the kubelet accepts, which is gRPC's default.
+pub const MAX_MESSAGE_BYTES: usize = 4 << 20;

@@ -8,29 +8,29 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::podresources::pod_resources_lister_client::PodResourcesListerClient;
 
-/// The time limit for a connection to the kubelet and its answer together.
+/// The time limit for the connection to the kubelet and its answer together.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The maximum size in bytes of an answer of the kubelet. It lists all devices of the node, or those
-/// of all pods. A larger answer counts as no answer.
-const MAX_ANSWER_SIZE: usize = 16 << 20;
+/// The maximum size in bytes of the kubelet's answer, which lists all devices of the node, or those
+/// of all pods. A larger answer is treated as a failure.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// Connects to the gRPC server on a Unix socket, such as that of the kubelet or of an engine.
-pub async fn connect(socket: &Path) -> Result<Channel, tonic::transport::Error> {
-    let address = format!("unix://{}", socket.display());
+pub async fn connect(socket_path: &Path) -> Result<Channel, tonic::transport::Error> {
+    let address = format!("unix://{}", socket_path.display());
     Endpoint::from_shared(address)?.connect().await
 }
 
-/// Connects to the kubelet and makes one call. Returns `None` after any failure. Often the kubelet
-/// does not serve the API, or the directory of its socket is not mounted in this container.
+/// Connects to the kubelet and makes one call. Returns `None` after any failure, because the kubelet
+/// often does not serve the API, or the directory of its socket is not mounted in this container.
 pub async fn ask_pod_resources<A>(
-    socket: &Path,
+    socket_path: &Path,
     call: impl AsyncFnOnce(&mut PodResourcesListerClient<Channel>) -> Result<A, Status>,
 ) -> Option<A> {
     let answer = async {
-        let channel = connect(socket).await.ok()?;
+        let channel = connect(socket_path).await.ok()?;
         let mut client =
-            PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER_SIZE);
+            PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
         call(&mut client).await.ok()
     };
     tokio::time::timeout(TIMEOUT, answer).await.ok().flatten()

@@ -2,7 +2,7 @@
 //!
 //! The kubelet's client (grpc-go, called with a path in
 //! pkg/kubelet/pluginmanager/operationexecutor) sends the socket's path as the header `:authority`,
-//! with `%2F` for `/`. The library h2 refuses such a request, because the name of a host has no
+//! with `%2F` for `/`. The library h2 refuses such a request, because a host name has no
 //! percent sign. Therefore this module replaces the value before h2 reads it.
 
 use std::io::{self, ErrorKind};
@@ -13,43 +13,43 @@ use loona_hpack::Decoder;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// The length in bytes of the preface with which a client begins (RFC 9113, section 3.4).
+/// The length in bytes of a client's connection preface (RFC 9113, section 3.4).
 const PREFACE_LENGTH: usize = 24;
-/// The length in bytes of a frame's header: its length, type, flags and stream (RFC 9113, section
-/// 4.1).
+/// The length in bytes of a frame's header: the frame's length, type, flags and stream (RFC 9113,
+/// section 4.1).
 const FRAME_HEADER_LENGTH: usize = 9;
 /// The maximum length in bytes of a frame's payload. It is the default of SETTINGS_MAX_FRAME_SIZE,
 /// which the server does not change (RFC 9113, section 6.5.2).
-const MAX_PAYLOAD: usize = 1 << 14;
+const MAX_PAYLOAD_BYTES: usize = 1 << 14;
 /// The type of a frame with the headers of a request (RFC 9113, section 6.2).
 const HEADERS: u8 = 1;
-/// The type of a frame with headers that did not fit in the HEADERS frame.
+/// The type of a frame with headers that did not fit into the HEADERS frame.
 const CONTINUATION: u8 = 9;
-/// The flag of a HEADERS frame without continuations.
+/// The flag of a HEADERS frame that no CONTINUATION frame follows.
 const END_HEADERS: u8 = 4;
-/// The flags PADDED and PRIORITY of a HEADERS frame. With them, other fields precede the headers.
+/// The flags PADDED and PRIORITY of a HEADERS frame, in which other fields precede the headers.
 const PADDED_OR_PRIORITY: u8 = 0x28;
-/// The maximum size in bytes of the dynamic table of headers that the client may use. It is the
-/// default of SETTINGS_HEADER_TABLE_SIZE (RFC 9113, section 6.5.2).
-const MAX_TABLE_SIZE: usize = 4096;
+/// The maximum size in bytes of the client's dynamic table of headers. It is the default of
+/// SETTINGS_HEADER_TABLE_SIZE (RFC 9113, section 6.5.2).
+const MAX_TABLE_BYTES: usize = 4096;
 
-const AUTHORITY: &[u8] = b":authority";
+const AUTHORITY_HEADER: &[u8] = b":authority";
 /// The authority that the kubelet's other clients send.
-const LOCALHOST: &[u8] = b"localhost";
+const LOCALHOST_AUTHORITY: &[u8] = b"localhost";
 
-/// A connection of the plugin watcher. Each request that is read from it has the authority
+/// A connection of the plugin watcher. Every request that is read from it has the authority
 /// `localhost`.
 #[derive(Debug)]
 pub struct WatcherStream<S> {
     stream: S,
-    requests: Requests,
+    requests: RequestBytes,
 }
 
 impl<S> WatcherStream<S> {
     pub fn new(stream: S) -> Self {
         Self {
             stream,
-            requests: Requests::default(),
+            requests: RequestBytes::default(),
         }
     }
 }
@@ -60,19 +60,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatcherStream<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.requests.readable.is_empty() {
+        while self.requests.corrected_bytes.is_empty() {
             let mut bytes = [0; 4096];
-            let mut read = ReadBuf::new(&mut bytes);
-            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
-            if read.filled().is_empty() {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+            if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            self.requests.add(read.filled())?;
+            self.requests.push(buffer.filled())?;
         }
-        let readable = &mut self.requests.readable;
-        let length = readable.len().min(buf.remaining());
-        buf.put_slice(&readable[..length]);
-        readable.drain(..length);
+        let corrected_bytes = &mut self.requests.corrected_bytes;
+        let length = corrected_bytes.len().min(buf.remaining());
+        buf.put_slice(&corrected_bytes[..length]);
+        corrected_bytes.drain(..length);
         Poll::Ready(Ok(()))
     }
 }
@@ -101,125 +101,125 @@ impl<S> Connected for WatcherStream<S> {
     fn connect_info(&self) {}
 }
 
-/// The bytes that a client has sent, divided into frames, with the authority of each request
-/// replaced.
+/// The bytes of a client's requests. They are divided into frames, and the authority of each
+/// request is replaced.
 #[derive(Default)]
-struct Requests {
-    /// Whether the client's preface is complete.
+struct RequestBytes {
+    /// Whether the client's connection preface has arrived completely.
     has_preface: bool,
-    /// The bytes of a frame that has not arrived completely.
-    incomplete: Vec<u8>,
-    /// The corrected bytes that the caller can read.
-    readable: Vec<u8>,
-    headers: Headers,
+    /// The bytes of the preface or of a frame that has not arrived completely.
+    incomplete_frame: Vec<u8>,
+    /// The corrected bytes that the server can read.
+    corrected_bytes: Vec<u8>,
+    decoder: HeaderDecoder,
 }
 
-impl std::fmt::Debug for Requests {
+impl std::fmt::Debug for RequestBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Requests").finish_non_exhaustive()
     }
 }
 
-impl Requests {
-    fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.incomplete.extend(bytes);
+impl RequestBytes {
+    fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.incomplete_frame.extend(bytes);
         if !self.has_preface {
-            if self.incomplete.len() < PREFACE_LENGTH {
+            if self.incomplete_frame.len() < PREFACE_LENGTH {
                 return Ok(());
             }
             self.has_preface = true;
-            self.readable
-                .extend(self.incomplete.drain(..PREFACE_LENGTH));
+            self.corrected_bytes
+                .extend(self.incomplete_frame.drain(..PREFACE_LENGTH));
         }
-        while let [high, middle, low, kind, flags, stream @ ..] = self.incomplete.as_slice()
+        while let [high, middle, low, kind, flags, stream @ ..] = self.incomplete_frame.as_slice()
             && let Some(stream) = stream.first_chunk::<4>()
         {
             let length = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
-            if length > MAX_PAYLOAD {
-                return Err(invalid("a frame is too long"));
+            if length > MAX_PAYLOAD_BYTES {
+                return Err(invalid_data("a frame is too long"));
             }
             let (kind, flags, stream) = (*kind, *flags, *stream);
             let end = FRAME_HEADER_LENGTH + length;
-            let Some(payload) = self.incomplete.get(FRAME_HEADER_LENGTH..end) else {
+            let Some(payload) = self.incomplete_frame.get(FRAME_HEADER_LENGTH..end) else {
                 return Ok(());
             };
             match kind {
                 HEADERS if flags & END_HEADERS == 0 || flags & PADDED_OR_PRIORITY != 0 => {
-                    return Err(invalid("the headers' frame is of an unknown form"));
+                    return Err(invalid_data("the headers' frame is of an unknown form"));
                 }
-                CONTINUATION => return Err(invalid("headers in several frames")),
+                CONTINUATION => return Err(invalid_data("headers in several frames")),
                 HEADERS => {
-                    let block = self.headers.replace_authority(payload)?;
+                    let block = self.decoder.replace_authority(payload)?;
                     let length = u32::try_from(block.len()).unwrap_or(u32::MAX);
-                    self.readable.extend(&length.to_be_bytes()[1..]);
-                    self.readable.extend([kind, flags]);
-                    self.readable.extend(stream);
-                    self.readable.extend(block);
+                    self.corrected_bytes.extend(&length.to_be_bytes()[1..]);
+                    self.corrected_bytes.extend([kind, flags]);
+                    self.corrected_bytes.extend(stream);
+                    self.corrected_bytes.extend(block);
                 }
-                _ => self.readable.extend(&self.incomplete[..end]),
+                _ => self.corrected_bytes.extend(&self.incomplete_frame[..end]),
             }
-            self.incomplete.drain(..end);
+            self.incomplete_frame.drain(..end);
         }
         Ok(())
     }
 }
 
 /// The decoder of header blocks, with the dynamic table of one connection (HPACK, RFC 7541).
-struct Headers(Decoder<'static>);
+struct HeaderDecoder(Decoder<'static>);
 
-impl Default for Headers {
+impl Default for HeaderDecoder {
     fn default() -> Self {
         let mut decoder = Decoder::new();
-        decoder.set_max_allowed_table_size(MAX_TABLE_SIZE);
+        decoder.set_max_allowed_table_size(MAX_TABLE_BYTES);
         Self(decoder)
     }
 }
 
-impl Headers {
-    /// Returns a header block in which the authority is replaced. All headers are written as literals
-    /// that are not indexed (RFC 7541, section 6.2.2), so that the block does not depend on the dynamic
-    /// table, which h2 does not share.
+impl HeaderDecoder {
+    /// Returns a header block in which the authority is replaced. All headers are written as
+    /// literals without indexing (RFC 7541, section 6.2.2), so that the block does not depend on a
+    /// dynamic table: h2 has its own one.
     fn replace_authority(&mut self, block: &[u8]) -> io::Result<Vec<u8>> {
-        let mut replaced = Vec::new();
-        let decoded = self.0.decode_with_cb(block, |name, value| {
+        let mut new_block = Vec::new();
+        let result = self.0.decode_with_cb(block, |name, value| {
             let value = match &*name {
-                AUTHORITY => LOCALHOST,
+                AUTHORITY_HEADER => LOCALHOST_AUTHORITY,
                 _ => &*value,
             };
-            if replaced.len() <= MAX_PAYLOAD {
-                replaced.push(0);
-                append_string(&mut replaced, &name);
-                append_string(&mut replaced, value);
+            if new_block.len() <= MAX_PAYLOAD_BYTES {
+                new_block.push(0);
+                append_string(&mut new_block, &name);
+                append_string(&mut new_block, value);
             }
         });
-        decoded.map_err(|error| io::Error::new(ErrorKind::InvalidData, format!("{error:?}")))?;
-        if replaced.len() > MAX_PAYLOAD {
-            Err(invalid("too many headers"))
+        result.map_err(|error| io::Error::new(ErrorKind::InvalidData, format!("{error:?}")))?;
+        if new_block.len() > MAX_PAYLOAD_BYTES {
+            Err(invalid_data("too many headers"))
         } else {
-            Ok(replaced)
+            Ok(new_block)
         }
     }
 }
 
-/// Appends a string to a header block (RFC 7541, section 5.2). The length of the string is an integer
-/// with a prefix of 7 bits (section 5.1).
+/// Appends a string to a header block (RFC 7541, section 5.2). The length of the string is encoded as
+/// an integer with a prefix of 7 bits (section 5.1).
 fn append_string(block: &mut Vec<u8>, text: &[u8]) {
-    const MAX: usize = 127;
-    match text.len().checked_sub(MAX) {
+    const MAX_PREFIX: usize = 127;
+    match text.len().checked_sub(MAX_PREFIX) {
         None => block.push(text.len().to_le_bytes()[0]),
-        Some(mut left) => {
+        Some(mut remainder) => {
             block.push(127);
-            while left > MAX {
-                block.push(0x80 | left.to_le_bytes()[0]);
-                left >>= 7;
+            while remainder > MAX_PREFIX {
+                block.push(0x80 | remainder.to_le_bytes()[0]);
+                remainder >>= 7;
             }
-            block.push(left.to_le_bytes()[0]);
+            block.push(remainder.to_le_bytes()[0]);
         }
     }
     block.extend(text);
 }
 
-fn invalid(text: &'static str) -> io::Error {
+fn invalid_data(text: &'static str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, text)
 }
 

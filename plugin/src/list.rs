@@ -48,12 +48,12 @@ impl Listing {
         } else {
             Vec::new()
         };
-        let mut selected_classes = classes.usable;
+        let mut selected_classes = classes.usable_classes;
         selected_classes.retain(|class| names.is_empty() || names.contains(&class.name));
         let root = &config.host_root;
         let host = RealHost::open(root)
             .with_context(|| format!("cannot open host root {}", root.display()))?;
-        let mut memory = ScanMemory::with_unmounted(classes.unmounted);
+        let mut memory = ScanMemory::with_unmounted_classes(classes.unmounted_classes);
         let host_scan = scan_host(&selected_classes, &host, &mut memory, Instant::now());
         let errors = host_scan.class_errors.iter();
         problems.extend(errors.map(|error| error.message.clone()));
@@ -129,7 +129,10 @@ impl Listing {
 fn find_unusable_classes(names: &[ClassName], classes: &Classes) -> anyhow::Result<Vec<String>> {
     let file_name = |name: &ClassName| format!("{name}.toml");
     for name in names {
-        let is_served = classes.usable.iter().any(|class| class.name == *name);
+        let is_served = classes
+            .usable_classes
+            .iter()
+            .any(|class| class.name == *name);
         let has_error = classes
             .errors
             .iter()

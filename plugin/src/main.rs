@@ -23,11 +23,14 @@ fn main() -> ExitCode {
         }
         Some(Command::OpenDevices { directory }) => open_devices(&directory),
         Some(Command::InRoot(program)) => {
-            let error =
-                host_program::enter_root(&program.root, &program.program, &program.arguments);
+            let error = host_program::enter_root_and_exec(
+                &program.root,
+                &program.program,
+                &program.arguments,
+            );
             let message = format!("cannot run {}: {error}", program.program.display());
             command_line::warn("boathook-plugin", &message);
-            Ok(ExitCode::from(host_program::NOT_RUN))
+            Ok(ExitCode::from(host_program::NOT_EXECUTED_STATUS))
         }
     };
     result.unwrap_or_else(|error| {

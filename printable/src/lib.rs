@@ -1,78 +1,79 @@
-//! Makes untrusted text safe to print: text from an image, a request, a process or a file
+//! Escapes untrusted text for terminals and logs: text from an image, a request, a process or a file
 //! of the host. Every program of the project prints and logs through this crate.
 //!
 //! A terminal acts on control characters, and some Unicode characters reorder or hide the
 //! text around them. The author of an untrusted text could use these characters to forge
-//! messages or to type into a terminal. This crate prints them as escapes.
+//! messages or to type into a terminal. This crate writes them as escape sequences.
 
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
 
-/// The maximum length of a line in characters. The project's own messages are shorter, and a line of
-/// this length still fits into one datagram to syslog.
-const MAX_LINE: usize = 4096;
+/// The maximum length of a line in characters. The project's own messages are shorter. A line of
+/// this length fits into one datagram to syslog.
+const MAX_LINE_LENGTH: usize = 4096;
 
-/// The form of an output, which decides how line feeds and control characters are escaped.
+/// The form of an output, which decides whether line feeds are escaped, and how control characters
+/// are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Each write is one line. All line feeds except the last one are escaped.
+    /// Each write is one line. A line feed at its end is kept; all others are escaped.
     Line,
-    /// A write may have several lines. Line feeds are not escaped.
+    /// Each write may have several lines. Line feeds are not escaped.
     Lines,
-    /// The output is a JSON document. Line feeds are not escaped, and control characters are escaped
-    /// as `\uXXXX`, so that the output is JSON with the same meaning.
+    /// The output is a JSON document. Line feeds are not escaped. Control characters are escaped as
+    /// `\uXXXX`, so that the document has the same meaning.
     Json,
 }
 
 /// Returns `text` as one line in which control characters are escaped. A text of more than 4096
-/// characters is cut there and ends with an ellipsis.
+/// characters is cut, and then ends with an ellipsis.
 #[must_use]
 pub fn line(text: &str) -> String {
     let mut characters = text.chars();
-    let mut printed = escape(characters.by_ref().take(MAX_LINE), Form::Line);
+    let mut escaped_line = escape(characters.by_ref().take(MAX_LINE_LENGTH), Form::Line);
     if characters.next().is_some() {
-        printed.push('…');
+        escaped_line.push('…');
     }
-    printed
+    escaped_line
 }
 
-/// Returns a JSON document with the same meaning as `document`, in which the characters that a
-/// terminal would act on are escaped.
+/// Returns `document` with escapes for the characters on which a terminal acts. The JSON document has
+/// the same meaning.
 #[must_use]
 pub fn json(document: &str) -> String {
     escape(document.chars(), Form::Json)
 }
 
 fn escape(characters: impl Iterator<Item = char>, form: Form) -> String {
-    let mut printed = String::new();
+    let mut escaped_text = String::new();
     for character in characters {
         match form {
-            _ if is_printable(character) => printed.push(character),
-            Form::Lines | Form::Json if character == '\n' => printed.push(character),
-            Form::Line | Form::Lines => printed.extend(character.escape_default()),
+            _ if is_printable(character) => escaped_text.push(character),
+            Form::Lines | Form::Json if character == '\n' => escaped_text.push(character),
+            Form::Line | Form::Lines => escaped_text.extend(character.escape_default()),
             Form::Json => {
                 let mut units = [0; 2];
                 let units = character.encode_utf16(&mut units).iter();
-                printed.extend(units.map(|unit| format!("\\u{unit:04x}")));
+                escaped_text.extend(units.map(|unit| format!("\\u{unit:04x}")));
             }
         }
     }
-    printed
+    escaped_text
 }
 
 fn is_printable(character: char) -> bool {
     !(character.is_control()
         || matches!(character,
-            // These characters are line and paragraph separators, marks and overrides of the
-            // direction of text, characters without width, and tag characters.
+            // Unicode's line and paragraph separators, marks and overrides of the text direction,
+            // characters without width, and tag characters.
             '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
             | '\u{061c}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
             | '\u{e0000}'..='\u{e007f}'))
 }
 
-/// A writer that escapes unsafe characters and passes the text on to another writer. Each write must
-/// consist of whole UTF-8 characters. Incomplete characters become U+FFFD.
+/// A writer that escapes unsafe characters and passes the text to another writer. Each write must
+/// consist of complete UTF-8 characters; incomplete ones become U+FFFD.
 #[derive(Debug)]
 pub struct Printable<W> {
     inner: W,
@@ -80,7 +81,7 @@ pub struct Printable<W> {
 }
 
 impl<W: Write> Printable<W> {
-    /// Returns a writer that passes escaped text on to `inner`.
+    /// Returns a writer that passes escaped text to `inner`.
     pub fn new(inner: W, form: Form) -> Self {
         Self { inner, form }
     }
@@ -89,12 +90,12 @@ impl<W: Write> Printable<W> {
 impl<W: Write> Write for Printable<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        let (line, end) = match text.strip_suffix('\n') {
+        let (line, line_feed) = match text.strip_suffix('\n') {
             Some(line) => (line, "\n"),
             None => (&*text, ""),
         };
-        let printed = escape(line.chars(), self.form) + end;
-        self.inner.write_all(printed.as_bytes())?;
+        let escaped = escape(line.chars(), self.form) + line_feed;
+        self.inner.write_all(escaped.as_bytes())?;
         Ok(bytes.len())
     }
 
@@ -125,8 +126,8 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut() {
-        let printed = line(&"é".repeat(MAX_LINE + 1));
-        assert_eq!(printed.chars().count(), MAX_LINE + 1);
+        let printed = line(&"é".repeat(MAX_LINE_LENGTH + 1));
+        assert_eq!(printed.chars().count(), MAX_LINE_LENGTH + 1);
         assert!(printed.ends_with('…'));
     }
 

@@ -1,16 +1,16 @@
-//! A lock that lets only one cluster release, which is one installation of the manifests or the
-//! chart, serve a node. The installer and the plugin take it before they change the node or
-//! register a resource. A second cluster release does not get it, and fails with the name of the
-//! first one.
+//! A lock that lets only one cluster release serve a node. A cluster release is one installation of
+//! the manifests or the chart. The installer and the plugin take the lock before they change the
+//! node or register a resource. A second cluster release does not get the lock, and fails with the
+//! name of the first one.
 //!
 //! A cluster can have several cluster releases, each for its own nodes. Two of them on one node
 //! would replace each other's programs and configuration, and register the same resources. Pods of
-//! the same cluster release share the lock, because an update runs the old and the new pod side by
-//! side for some seconds.
+//! the same cluster release share the lock, because the old and the new pod run at the same time for
+//! some seconds during an update.
 //!
-//! The lock is flock(2) on a file below `/run`. The content of the file is the name of the release
-//! that installed its files last. The kernel releases the lock when the process ends for whatever
-//! reason, so a lock is never left behind.
+//! The lock is flock(2) on a file below `/run`. The content of the file is the name of the cluster
+//! release that installed its files last. The kernel releases the lock when the process ends for any
+//! reason, so that no stale lock remains.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -28,34 +28,40 @@ use std::time::Duration;
 
 pub use name::{InvalidReleaseName, ReleaseName};
 
-/// The directory of the lock file, below the host's root.
-const DIRECTORY: &str = "run/boathook/release";
+/// The path of the lock file's directory, relative to the host's root directory.
+const LOCK_DIR_PATH: &str = "run/boathook/release";
 /// The maximum number of attempts to take the lock. An attempt fails while another process writes
-/// the name into the file, for less than a millisecond.
-const ATTEMPTS: usize = 100;
+/// its name into the file, which takes less than a millisecond.
+const MAX_ATTEMPTS: usize = 100;
 /// The time between two attempts to take the lock.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The right of a release to serve a node. Dropping the value releases the lock.
+/// The lock of a node, which a process of one cluster release holds. Dropping the value releases it.
 #[derive(Debug)]
 pub struct ReleaseLock {
     _file: File,
 }
 
-/// The reason why a release cannot take the lock of a node.
+/// The reason why a cluster release cannot take the lock of a node.
 #[derive(Debug, thiserror::Error)]
 pub enum ReleaseLockError {
     #[error(
-        "release {other} of boathook runs on this node, and this pod is of release {release}; \
+        "release {other_name} of boathook runs on this node, and this pod is of release {release}; \
          choose different nodes for them, by nodeSelector or affinity"
     )]
-    OtherReleaseRuns { release: ReleaseName, other: String },
+    OtherReleaseRuns {
+        release: ReleaseName,
+        other_name: String,
+    },
     #[error(
-        "release {other} of boathook has installed its files on this node after release \
+        "release {other_name} of boathook has installed its files on this node after release \
          {release}, which this pod is of; choose different nodes for them, by nodeSelector or \
          affinity, and delete this pod if it is to stay here"
     )]
-    OtherReleaseInstalled { release: ReleaseName, other: String },
+    OtherReleaseInstalled {
+        release: ReleaseName,
+        other_name: String,
+    },
     #[error("{}: the lock of the release stays busy; try again", .0.display())]
     Busy(PathBuf),
     #[error("{}: cannot {action} the lock of the release: {error}", path.display())]
@@ -70,47 +76,48 @@ pub enum ReleaseLockError {
 /// The purpose for which a process takes the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// The process installs or removes the files of its release. It may take the lock after any
-    /// other release has ended.
+    /// The process installs or removes the files of its cluster release. It may take the lock even if
+    /// another cluster release has held it before.
     Install,
-    /// The process serves devices with the files that its release has installed.
+    /// The process serves devices with the files that its cluster release has installed.
     Serve,
 }
 
 impl ReleaseLock {
-    /// Takes the lock of a node in order to install or remove the files of `release`, and records
-    /// that the node's files are those of this release.
+    /// Takes the lock of a node in order to install or remove the files of `release`, and writes
+    /// the name of this cluster release into the lock file.
     ///
     /// # Errors
-    /// Returns an error if another release runs on the node, or if the lock file cannot be used.
+    /// Returns an error if another cluster release runs on the node, or if the lock file cannot be
+    /// used.
     pub fn take_to_install(
         host_root: &Path,
         release: &ReleaseName,
     ) -> Result<Self, ReleaseLockError> {
-        take(host_root, release, Purpose::Install)
+        acquire_lock(host_root, release, Purpose::Install)
     }
 
     /// Takes the lock of a node in order to serve its devices.
     ///
     /// # Errors
-    /// Returns an error if another release runs on the node, if another release installed its files
-    /// last, or if the lock file cannot be used.
+    /// Returns an error if another cluster release runs on the node or has installed its files last, or
+    /// if the lock file cannot be used.
     pub fn take_to_serve(
         host_root: &Path,
         release: &ReleaseName,
     ) -> Result<Self, ReleaseLockError> {
-        take(host_root, release, Purpose::Serve)
+        acquire_lock(host_root, release, Purpose::Serve)
     }
 }
 
-fn take(
+fn acquire_lock(
     host_root: &Path,
     release: &ReleaseName,
     purpose: Purpose,
 ) -> Result<ReleaseLock, ReleaseLockError> {
-    let directory = host_root.join(DIRECTORY);
+    let directory = host_root.join(LOCK_DIR_PATH);
     let path = directory.join("lock");
-    let failed = |action: &'static str| {
+    let file_error = |action: &'static str| {
         let path = path.clone();
         move |error| ReleaseLockError::File {
             action,
@@ -118,41 +125,46 @@ fn take(
             error,
         }
     };
-    fs::create_dir_all(&directory).map_err(failed("make the directory of"))?;
-    let mut file = rooted_path::open_lock_file(&path).map_err(failed("open"))?;
-    for _ in 0..ATTEMPTS {
-        let is_exclusive = is_locked(file.try_lock()).map_err(failed("take"))?;
+    fs::create_dir_all(&directory).map_err(file_error("make the directory of"))?;
+    let mut file = rooted_path::open_lock_file(&path).map_err(file_error("open"))?;
+    for _ in 0..MAX_ATTEMPTS {
+        let is_exclusive = is_locked(file.try_lock()).map_err(file_error("take"))?;
         if is_exclusive {
-            let installed = read_name(&mut file).map_err(failed("read"))?;
-            if purpose == Purpose::Serve && !installed.is_empty() && installed != release.as_str() {
+            let installed_name = read_name(&mut file).map_err(file_error("read"))?;
+            if purpose == Purpose::Serve
+                && !installed_name.is_empty()
+                && installed_name != release.as_str()
+            {
                 return Err(ReleaseLockError::OtherReleaseInstalled {
                     release: release.clone(),
-                    other: installed,
+                    other_name: installed_name,
                 });
             }
-            write_name(&mut file, release).map_err(failed("write"))?;
+            write_name(&mut file, release).map_err(file_error("write"))?;
         }
-        // The kernel converts the exclusive lock into a shared one by releasing it first (flock(2)),
-        // so another process may have written its name meanwhile. Therefore the name is read again.
-        if is_locked(file.try_lock_shared()).map_err(failed("take"))? {
-            let owner = read_name(&mut file).map_err(failed("read"))?;
-            if owner == release.as_str() {
+        // The name is read again after the conversion of the exclusive lock into a shared one,
+        // because the kernel releases the lock first (flock(2)), so that another process may have
+        // written its name in the meantime.
+        if is_locked(file.try_lock_shared()).map_err(file_error("take"))? {
+            let owner_name = read_name(&mut file).map_err(file_error("read"))?;
+            if owner_name == release.as_str() {
                 return Ok(ReleaseLock { _file: file });
             }
-            if !owner.is_empty() {
+            if !owner_name.is_empty() {
                 return Err(ReleaseLockError::OtherReleaseRuns {
                     release: release.clone(),
-                    other: owner,
+                    other_name: owner_name,
                 });
             }
-            file.unlock().map_err(failed("release"))?;
+            file.unlock().map_err(file_error("release"))?;
         }
         sleep(RETRY_INTERVAL);
     }
     Err(ReleaseLockError::Busy(path))
 }
 
-/// Returns whether an attempt took the lock. The result is `false` if another process has it.
+/// Returns whether the attempt with this result has taken the lock. Returns `false` if another
+/// process has the lock.
 fn is_locked(result: Result<(), TryLockError>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),
@@ -163,7 +175,7 @@ fn is_locked(result: Result<(), TryLockError>) -> io::Result<bool> {
 
 fn read_name(file: &mut File) -> io::Result<String> {
     file.rewind()?;
-    let bytes = rooted_path::read_bounded(file, name::MAX_LENGTH as u64)?;
+    let bytes = rooted_path::read_bounded(file, name::MAX_NAME_BYTES as u64)?;
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 

@@ -1,16 +1,17 @@
-//! The name of a release in a cluster.
+//! The name of a cluster release.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The maximum length of a name in bytes: a namespace and a name of Kubernetes, with a slash.
-pub(crate) const MAX_LENGTH: usize = 63 + 1 + 253;
+/// The maximum length of a name in bytes: a namespace and a name in Kubernetes, and a slash.
+pub(crate) const MAX_NAME_BYTES: usize = 63 + 1 + 253;
 
-/// The name of a release, which all its pods have in common: `NAMESPACE/NAME` of its DaemonSet.
+/// The name of a cluster release, which is the same for all its pods: `NAMESPACE/NAME` of its
+/// DaemonSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseName(String);
 
-/// The reason why a text is not the name of a release.
+/// The error for a text that is not the name of a cluster release.
 #[derive(Debug, thiserror::Error)]
 #[error("a release is named by NAMESPACE/NAME, in lower-case letters, digits, - and .")]
 pub struct InvalidReleaseName;
@@ -30,7 +31,7 @@ impl FromStr for ReleaseName {
         let is_part = |part: &str| !part.is_empty() && part.chars().all(is_allowed);
         let parts = text.split_once('/');
         let is_name = parts.is_some_and(|(namespace, name)| is_part(namespace) && is_part(name));
-        if is_name && text.len() <= MAX_LENGTH {
+        if is_name && text.len() <= MAX_NAME_BYTES {
             Ok(ReleaseName(text.to_owned()))
         } else {
             Err(InvalidReleaseName)

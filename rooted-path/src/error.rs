@@ -7,13 +7,13 @@ use nix::errno::Errno;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The reason why a path could not be resolved. The path in an error is the path that the
-/// caller passed, relative to the root directory.
+/// The reason why a path could not be resolved. An error contains the path that the caller passed,
+/// which is relative to the root directory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {action} {}: {errno}", path.display())]
     System {
-        /// The operation as a verb, such as "open", for the message.
+        /// The failed operation as a verb, such as "open", for the message.
         action: &'static str,
         path: PathBuf,
         errno: Errno,
@@ -24,19 +24,19 @@ pub enum Error {
         /// The reason why the path is not usable, as a sentence about the path.
         reason: &'static str,
     },
-    /// The path leads through a symbolic link of `/proc`, or through more symbolic links than the
-    /// kernel follows (40).
+    /// The path leads through a symbolic link of `/proc`, or through more than
+    /// [`MAX_LINKS`](crate::MAX_LINKS) symbolic links.
     #[error(
         "{} leads through too many symbolic links, or through one of /proc that is never followed",
         path.display()
     )]
-    Links { path: PathBuf },
+    TooManyLinks { path: PathBuf },
+    /// The path leads through a symbolic link, although it had none when it was found.
     #[error(
         "{} leads through a symbolic link that was not there before: it was replaced",
         path.display()
     )]
-    /// A path that must not have symbolic links leads through one.
-    Link { path: PathBuf },
+    UnexpectedLink { path: PathBuf },
 }
 
 impl Error {
@@ -49,17 +49,17 @@ impl Error {
         }
     }
 
-    pub(crate) fn links(path: &Path) -> Self {
-        Self::Links { path: path.into() }
+    pub(crate) fn too_many_links(path: &Path) -> Self {
+        Self::TooManyLinks { path: path.into() }
     }
 
-    /// Returns the error number of the failed system call, or the one that the kernel returns for
-    /// a path with the same fault.
+    /// Returns the error number of the failed system call. For other errors, returns the number
+    /// with which the kernel refuses such a path.
     pub fn errno(&self) -> Errno {
         match self {
             Self::System { errno, .. } => *errno,
             Self::Path { .. } => Errno::EINVAL,
-            Self::Links { .. } | Self::Link { .. } => Errno::ELOOP,
+            Self::TooManyLinks { .. } | Self::UnexpectedLink { .. } => Errno::ELOOP,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Handles on files (`O_PATH` descriptors), and the kind and the identity of a file.
+//! Handles on files, which are `O_PATH` descriptors, and the kind and the identity of a file.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,11 +9,10 @@ use nix::sys::stat::{FileStat, SFlag, fstat};
 
 use crate::{Error, Result};
 
-/// The flags that open a handle on a file of any kind, and follow a symbolic link. The file
+/// The flags of open(2) for a handle on a file of any kind; a symbolic link is followed. The file
 /// cannot be read or written through the handle.
 pub const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
-/// The flags that open a handle on a file of any kind. If the file is a symbolic link, the handle
-/// is on the link itself.
+/// The flags of open(2) for a handle on a file of any kind, which may be a symbolic link itself.
 pub const HANDLE_NOFOLLOW: OFlag = HANDLE.union(OFlag::O_NOFOLLOW);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +24,7 @@ pub enum FileKind {
     BlockDevice,
     Fifo,
     Socket,
-    /// A file that has no kind in its mode, such as the one behind an event descriptor.
+    /// A file whose mode has no file type, such as that of an eventfd(2).
     Unknown,
 }
 
@@ -65,8 +64,8 @@ impl fmt::Display for FileKind {
 }
 
 /// The numbers that identify a file: its file system, its inode and, if the file is a device
-/// node, its device number. A file that is created after another one was removed may get the
-/// inode number of the removed file.
+/// node, its device number. A new file can have the same identity as one that was removed, because
+/// inode numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     dev: u64,
@@ -84,19 +83,19 @@ impl Identity {
     }
 
     /// Returns the numbers of the file system, of the inode and of the device, in this order. The
-    /// last one is 0 if the file is not a device node.
+    /// device number is 0 if the file is not a device node.
     pub fn numbers(self) -> [u64; 3] {
         [self.dev, self.ino, self.rdev]
     }
 
-    /// Returns whether the file's inode has this number, in whatever file system.
+    /// Returns whether the inode of the file has this number. The file system is not compared.
     pub fn is_inode(self, number: u64) -> bool {
         self.ino == number
     }
 }
 
 /// An `O_PATH` descriptor of a file, and the metadata that the file had when the descriptor was
-/// opened. The handle refers to the same file even after the file is renamed or removed.
+/// opened. The handle refers to the same file even after the file was renamed or removed.
 #[derive(Debug)]
 pub struct Handle {
     fd: OwnedFd,
@@ -104,8 +103,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Reads the metadata of the file behind the descriptor `fd`. `path` is only used in the error
-    /// message.
+    /// Creates a handle from a descriptor, and reads the file's metadata. `path` is only used in
+    /// the error message.
     pub fn new(fd: OwnedFd, path: &Path) -> Result<Self> {
         match fstat(&fd) {
             Ok(stat) => Ok(Self { fd, stat }),

@@ -2,14 +2,14 @@
 //!
 //! A root is the `/` of another system: the root of a container, or the root of a host that is
 //! mounted in a container. Every symbolic link is followed inside the root. The result is a
-//! handle (`O_PATH`) on the file that was found, so that the path need not be resolved again.
+//! handle (`O_PATH`) on the file, so that the path need not be resolved again.
 //!
 //! [`RootDir::lookup`] needs one system call if the kernel has `openat2`. [`Walk`] opens one
 //! name at a time. It is for kernels without `openat2`, and for callers that check each
 //! directory and link on the way, or create the missing names at the end.
 //!
-//! Single files of the host are opened by [`open_own_file`] and [`open_regular_file`], and
-//! replaced by [`replace_file`].
+//! [`open_own_file`] and [`open_regular_file`] open single files of the host, and [`replace_file`]
+//! replaces one.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -33,9 +33,9 @@ pub use handle::{FileKind, HANDLE, HANDLE_NOFOLLOW, Handle, Identity};
 pub use owner::is_root_or_this_user;
 pub use path::{Name, split_leaf};
 pub use regular_file::{
-    RegularFile, not_regular, open_lock_file, open_own_file, open_regular_file, read_bounded,
+    RegularFile, not_regular_error, open_lock_file, open_own_file, open_regular_file, read_bounded,
     read_own_text, read_regular_file, read_regular_text,
 };
-pub use replacement::{FileReplacement, UNFINISHED_PREFIX, replace_file};
+pub use replacement::{FileReplacement, TEMPORARY_NAME_PREFIX, replace_file};
 pub use root::{Resolver, RootDir};
-pub use walk::{LastLink, MAX_LINKS, ResolvedPath, Step, Walk, Waypoint, path_below};
+pub use walk::{LastLink, MAX_LINKS, ResolvedPath, Step, Walk, Waypoint, join_trail};

@@ -1,34 +1,34 @@
-//! Checks whether a file belongs to root or to the user of this process, also in a user
+//! Checks whether a file belongs to root or to the user of this process, which may run in a user
 //! namespace.
 
 use std::fs;
 
 use nix::unistd::geteuid;
 
-/// The uid that the kernel shows in a user namespace for all users that are not mapped there
+/// The default uid that the kernel shows in a user namespace for all users that are not mapped there
 /// (user_namespaces(7)). An administrator can change it in `/proc/sys/kernel/overflowuid`.
-const OVERFLOW_UID: u32 = 65534;
+const DEFAULT_OVERFLOW_UID: u32 = 65534;
 
-/// Returns whether `uid` is that of root or of the user of this process. In a user namespace, the
-/// overflow uid is accepted as well, because files of the host's root have it there if the host's
-/// root is not mapped.
+/// Returns whether `uid` is that of root or of the user of this process. In a user namespace the
+/// overflow uid is accepted as well, because files of the host's root user have it there, unless this
+/// user is mapped.
 pub fn is_root_or_this_user(uid: u32) -> bool {
-    uid == 0 || uid == geteuid().as_raw() || (is_in_user_namespace() && uid == overflow_uid())
+    uid == 0 || uid == geteuid().as_raw() || (is_in_user_namespace() && uid == read_overflow_uid())
 }
 
 fn is_in_user_namespace() -> bool {
     let identity_mapping = ["0", "0", "4294967295"];
-    !read("/proc/self/uid_map")
+    !read_proc_file("/proc/self/uid_map")
         .split_whitespace()
         .eq(identity_mapping)
 }
 
-fn overflow_uid() -> u32 {
-    let text = read("/proc/sys/kernel/overflowuid");
-    text.trim().parse().unwrap_or(OVERFLOW_UID)
+fn read_overflow_uid() -> u32 {
+    let text = read_proc_file("/proc/sys/kernel/overflowuid");
+    text.trim().parse().unwrap_or(DEFAULT_OVERFLOW_UID)
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-fn read(path: &str) -> String {
+fn read_proc_file(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

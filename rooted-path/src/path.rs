@@ -1,4 +1,4 @@
-//! Splits paths into names and checks them, without access to the file system.
+//! Splits paths into components and checks them, without access to the file system.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,19 +8,19 @@ use crate::{Error, Result};
 
 /// The maximum length in bytes of a path that the kernel accepts: `PATH_MAX` without the final
 /// NUL.
-const MAX_LENGTH: usize = 4095;
+const MAX_PATH_BYTES: usize = 4095;
 
-/// The maximum number of components of a path. It is limited because a walk keeps a file
-/// descriptor open for each component. Paths with more components do not occur in practice.
-pub(crate) const MAX_DEPTH: usize = 256;
+/// The maximum number of components of a path. The number is limited, because a walk keeps a file
+/// descriptor open for each component. Real paths have fewer components.
+pub(crate) const MAX_COMPONENTS: usize = 256;
 
-/// The name of an entry of a directory. It is not empty, is neither `.` nor `..`, and contains
+/// The name of a directory entry. It is not empty, is neither `.` nor `..`, and contains
 /// neither a slash nor a NUL byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name<'a>(&'a OsStr);
 
 impl<'a> Name<'a> {
-    /// Checks that `name` is the name of a directory's entry.
+    /// Returns an error if `name` cannot be the name of a directory entry.
     pub fn new<S: AsRef<OsStr> + ?Sized>(name: &'a S) -> Result<Self> {
         let name = name.as_ref();
         match name.as_bytes() {
@@ -36,40 +36,40 @@ impl<'a> Name<'a> {
     }
 }
 
-/// A part of a path between two slashes.
+/// A component of a path: a part between two slashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Component<'a> {
-    /// A `.`, or the end of a path with a trailing slash. Both require that the path leads to a
-    /// directory up to there.
+    /// A `.`, or the end of a path with a trailing slash. Both require that the components before
+    /// them lead to a directory.
     Current,
     Parent,
     Name(Name<'a>),
 }
 
-/// Refuses a path that cannot be resolved below any root: an empty path, one that is too long or
-/// has too many components, or one with a NUL byte.
-pub(crate) fn check(path: &Path) -> Result<()> {
+/// Returns an error for a path that cannot be resolved below any root: an empty path, one that is too
+/// long or has too many components, or one with a NUL byte.
+pub(crate) fn check_path(path: &Path) -> Result<()> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
         return Err(path_error(path.as_os_str(), "it is empty"));
     }
-    if bytes.len() > MAX_LENGTH {
+    if bytes.len() > MAX_PATH_BYTES {
         return Err(path_error(path.as_os_str(), "it is longer than 4095 bytes"));
     }
     if bytes.contains(&0) {
         return Err(path_error(path.as_os_str(), "it holds a NUL byte"));
     }
-    if components(path.as_os_str()).nth(MAX_DEPTH).is_some() {
+    if components(path.as_os_str()).nth(MAX_COMPONENTS).is_some() {
         return Err(path_error(path.as_os_str(), "it is deeper than 256 names"));
     }
     Ok(())
 }
 
-/// Returns the components of `path`. A leading slash is ignored: the caller decides in which
+/// Returns the components of `path`. A leading slash is ignored, because the caller decides in which
 /// directory the path starts.
 pub(crate) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Component<'_>> {
     let bytes = path.as_bytes();
-    let trailing = bytes.ends_with(b"/").then_some(Component::Current);
+    let trailing_component = bytes.ends_with(b"/").then_some(Component::Current);
     bytes
         .split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty())
@@ -78,21 +78,21 @@ pub(crate) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Compon
             b".." => Component::Parent,
             name => Component::Name(Name(OsStr::from_bytes(name))),
         })
-        .chain(trailing)
+        .chain(trailing_component)
 }
 
 /// Splits `path` into the path of a directory and the name of an entry in it. The directory of a
 /// single name is `/`.
 ///
 /// # Errors
-/// Returns [`Error::Path`] if the path does not end in a name, as `/` and `a/..` do not.
+/// Returns [`Error::Path`] if the path does not end in a name, for example for `/` and `a/..`.
 pub fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
-    check(path)?;
+    check_path(path)?;
     let bytes = path.as_os_str().as_bytes();
-    let end = bytes.iter().rposition(|byte| *byte != b'/');
-    let bytes = end.map_or(&bytes[..0], |end| &bytes[..=end]);
-    let start = bytes.iter().rposition(|byte| *byte == b'/');
-    let (parent, leaf) = match start {
+    let leaf_end = bytes.iter().rposition(|byte| *byte != b'/');
+    let bytes = leaf_end.map_or(&bytes[..0], |end| &bytes[..=end]);
+    let last_slash = bytes.iter().rposition(|byte| *byte == b'/');
+    let (parent, leaf) = match last_slash {
         Some(slash) => (&bytes[..=slash], &bytes[slash + 1..]),
         None => (&b"/"[..], bytes),
     };
@@ -161,9 +161,9 @@ mod tests {
     #[test]
     fn length_and_depth_are_bounded() {
         for bad in ["a/".repeat(10_000), "a".repeat(4096), "a/".repeat(257)] {
-            assert!(check(Path::new(&bad)).is_err());
+            assert!(check_path(Path::new(&bad)).is_err());
         }
         let fits = vec!["a"; 256].join("/");
-        assert!(check(Path::new(&fits)).is_ok());
+        assert!(check_path(Path::new(&fits)).is_ok());
     }
 }

@@ -1,11 +1,11 @@
 //! Opens regular files without blocking, and reads them up to a size limit.
 //!
-//! A program that runs as root opens files at fixed paths, where another user may have put
-//! something else. Opening a named pipe would block, a symbolic link would lead to another
+//! A program that runs as root opens files at fixed paths, where another user may have put another
+//! file. Opening a named pipe would block, a symbolic link would lead to another
 //! file, and reading an endless file would use up all memory. [`open_own_file`] is for files that
-//! only Boathook writes, and refuses pipes, links and files that other users can write.
+//! only Boathook writes, and refuses pipes, links and files to which other users can write.
 //! [`open_regular_file`] is for files of other programs, and follows links, because
-//! administrators often replace configuration files by links.
+//! administrators often replace configuration files with links.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,20 +19,20 @@ use nix::sys::stat::{FileStat, Mode, fstat};
 use crate::FileKind;
 use crate::owner::is_root_or_this_user;
 
-/// The mode bits that permit the group or others to write.
+/// The mode bits that let the group and other users write to a file.
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 
-/// The flags with which `open` never waits, even for the other end of a named pipe, and does not
-/// make a terminal the controlling terminal of this process.
-const WITHOUT_WAITING: OFlag = OFlag::O_NONBLOCK
+/// The flags with which open(2) never blocks, even at a named pipe, and never makes a terminal the
+/// controlling terminal of this process.
+const NON_BLOCKING_FLAGS: OFlag = OFlag::O_NONBLOCK
     .union(OFlag::O_NOCTTY)
     .union(OFlag::O_CLOEXEC);
 
-/// The size in bytes of the first read of a file whose metadata has the size 0, as all files of
-/// procfs do. One read of this size returns the whole content of most of them.
-const FIRST_READ: u64 = 4096;
+/// The size in bytes of the first read of a file whose size is 0 in its metadata, as that of all
+/// files of procfs. One read of this size returns the whole content of most of them.
+const FIRST_READ_BYTES: u64 = 4096;
 
-/// A regular file that was opened for reading, and its size at that time.
+/// A regular file that was opened for reading, and the size that it had then, in bytes.
 #[derive(Debug)]
 pub struct RegularFile {
     file: File,
@@ -40,37 +40,37 @@ pub struct RegularFile {
 }
 
 impl RegularFile {
-    /// Creates the value from an open file and its metadata. The caller must have checked that
-    /// the file is a regular file.
+    /// Creates the value from an open file and its metadata. The caller must have checked that it
+    /// is a regular file.
     pub fn new(file: File, stat: &FileStat) -> Self {
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         RegularFile { file, size }
     }
 
-    /// Opens a regular file of any program for reading. Symbolic links are followed.
+    /// Opens a regular file of any program for reading, and follows symbolic links.
     ///
     /// # Errors
     /// Returns an error if the file cannot be opened or is not a regular file. The message does
     /// not contain the path.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = open_without_waiting(path, OFlag::O_RDONLY)?;
-        let stat = stat(&file)?;
+        let file = open_non_blocking(path, OFlag::O_RDONLY)?;
+        let stat = read_stat(&file)?;
         check_kind(&stat)?;
         Ok(Self::new(file, &stat))
     }
 
-    /// Reads the file to its end, but at most its first `max` bytes.
+    /// Reads the file to its end, but at most its first `max_bytes` bytes.
     ///
-    /// A file that has not changed since it was opened needs a single system call: a read that
-    /// returns exactly the size in the metadata, and less than the buffer can hold, has reached
-    /// the end.
-    pub fn read(mut self, max: u64) -> io::Result<Vec<u8>> {
-        let first_read = if self.size == 0 {
-            FIRST_READ
+    /// If the file has not changed since it was opened, this needs a single system call, because a
+    /// read has reached the end if it returns as many bytes as the metadata has and does not fill
+    /// the buffer.
+    pub fn read(mut self, max_bytes: u64) -> io::Result<Vec<u8>> {
+        let first_length = if self.size == 0 {
+            FIRST_READ_BYTES
         } else {
             self.size + 1
         };
-        let mut bytes = vec![0; to_length(first_read.min(max))];
+        let mut bytes = vec![0; to_length(first_length.min(max_bytes))];
         let mut length = 0;
         while length < bytes.len() {
             match self.file.read(&mut bytes[length..]) {
@@ -80,7 +80,7 @@ impl RegularFile {
                 Err(error) => return Err(error),
             }
             if length == bytes.len() {
-                bytes.resize(length.saturating_mul(2).min(to_length(max)), 0);
+                bytes.resize(length.saturating_mul(2).min(to_length(max_bytes)), 0);
             } else if length as u64 == self.size {
                 break;
             }
@@ -92,10 +92,10 @@ impl RegularFile {
     /// Reads the whole file.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, or if it has more than `max` bytes.
-    pub fn read_bounded(self, max: u64) -> io::Result<Vec<u8>> {
-        let bytes = self.read(max.saturating_add(1))?;
-        check_length(bytes, max)
+    /// Returns an error if the file cannot be read, or if it has more than `max_bytes` bytes.
+    pub fn read_bounded(self, max_bytes: u64) -> io::Result<Vec<u8>> {
+        let bytes = self.read(max_bytes.saturating_add(1))?;
+        check_length(bytes, max_bytes)
     }
 }
 
@@ -112,67 +112,68 @@ pub fn open_regular_file(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// Returns an error if the file cannot be opened, if it is a symbolic link or not a regular
-/// file, if its owner is neither root nor this user, or if the group or others may write to it.
+/// file, if its owner is neither root nor this user, or if the group or other users may write to it.
 /// The message does not contain the path.
 pub fn open_own_file(path: &Path) -> io::Result<File> {
-    Ok(open_own(path)?.file)
+    Ok(open_own_regular(path)?.file)
 }
 
-/// Opens a regular file that only Boathook writes, with its size.
-fn open_own(path: &Path) -> io::Result<RegularFile> {
-    let file = open_without_waiting(path, OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW))?;
-    let stat = check_own(&file)?;
+/// Opens a regular file that only Boathook writes, as [`open_own_file`] does, and returns its size as
+/// well.
+fn open_own_regular(path: &Path) -> io::Result<RegularFile> {
+    let file = open_non_blocking(path, OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW))?;
+    let stat = check_own_file(&file)?;
     Ok(RegularFile::new(file, &stat))
 }
 
 /// Opens a lock file for reading and writing, and creates it with mode 0600 if it does not
-/// exist. The content of an existing file is kept.
+/// exist. The content of an existing file is not changed.
 ///
 /// # Errors
 /// Returns the same errors as [`open_own_file`].
 pub fn open_lock_file(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_RDWR.union(OFlag::O_CREAT).union(OFlag::O_NOFOLLOW);
-    let file = open_without_waiting(path, flags)?;
-    check_own(&file)?;
+    let file = open_non_blocking(path, flags)?;
+    check_own_file(&file)?;
     Ok(file)
 }
 
-/// Reads a regular file of any program, of at most `max` bytes.
+/// Reads a regular file of any program, of at most `max_bytes` bytes.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, is not a regular file, or is larger than `max`
+/// Returns an error if the file cannot be read, is not a regular file, or is larger than `max_bytes`
 /// bytes.
-pub fn read_regular_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    RegularFile::open(path)?.read_bounded(max)
+pub fn read_regular_file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    RegularFile::open(path)?.read_bounded(max_bytes)
 }
 
-/// Reads a regular file of any program as UTF-8 text, of at most `max` bytes.
-pub fn read_regular_text(path: &Path, max: u64) -> io::Result<String> {
-    into_text(read_regular_file(path, max)?)
+/// Reads a regular file of any program as UTF-8 text of at most `max_bytes` bytes.
+pub fn read_regular_text(path: &Path, max_bytes: u64) -> io::Result<String> {
+    into_text(read_regular_file(path, max_bytes)?)
 }
 
-/// Reads a file that only Boathook writes, as UTF-8 text of at most `max` bytes.
+/// Reads a file that only Boathook writes, as UTF-8 text of at most `max_bytes` bytes.
 ///
 /// # Errors
-/// Returns the same errors as [`open_own_file`], and an error if the file is larger or is not
-/// UTF-8.
-pub fn read_own_text(path: &Path, max: u64) -> io::Result<String> {
-    into_text(open_own(path)?.read_bounded(max)?)
+/// Returns the same errors as [`open_own_file`], and an error if the file is larger than `max_bytes`
+/// bytes or is not UTF-8.
+pub fn read_own_text(path: &Path, max_bytes: u64) -> io::Result<String> {
+    into_text(open_own_regular(path)?.read_bounded(max_bytes)?)
 }
 
-/// Reads an open file from its present position to its end.
+/// Reads an open file from its current position to its end.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, or if more than `max` bytes follow.
-pub fn read_bounded(file: &File, max: u64) -> io::Result<Vec<u8>> {
+/// Returns an error if the file cannot be read, or if more than `max_bytes` bytes are left.
+pub fn read_bounded(file: &File, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(max + 1).read_to_end(&mut bytes)?;
-    check_length(bytes, max)
+    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    check_length(bytes, max_bytes)
 }
 
-fn check_length(bytes: Vec<u8>, max: u64) -> io::Result<Vec<u8>> {
-    if bytes.len() as u64 > max {
-        let text = format!("larger than {max} bytes");
+fn check_length(bytes: Vec<u8>, max_bytes: u64) -> io::Result<Vec<u8>> {
+    if bytes.len() as u64 > max_bytes {
+        let text = format!("larger than {max_bytes} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     Ok(bytes)
@@ -182,36 +183,36 @@ fn into_text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-fn open_without_waiting(path: &Path, flags: OFlag) -> io::Result<File> {
+fn open_non_blocking(path: &Path, flags: OFlag) -> io::Result<File> {
     let mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
-    match open(path, flags.union(WITHOUT_WAITING), mode) {
+    match open(path, flags.union(NON_BLOCKING_FLAGS), mode) {
         Ok(file) => Ok(file.into()),
         Err(Errno::ELOOP) if flags.contains(OFlag::O_NOFOLLOW) => {
-            Err(not_regular(FileKind::Symlink))
+            Err(not_regular_error(FileKind::Symlink))
         }
-        // The kernel returns ENXIO for a socket, which cannot be opened, and EISDIR for a
-        // directory that is opened for writing.
-        Err(Errno::ENXIO) => Err(not_regular(FileKind::Socket)),
-        Err(Errno::EISDIR) => Err(not_regular(FileKind::Directory)),
+        // open(2) fails with ENXIO at a socket, and with EISDIR at a directory that is opened for
+        // writing.
+        Err(Errno::ENXIO) => Err(not_regular_error(FileKind::Socket)),
+        Err(Errno::EISDIR) => Err(not_regular_error(FileKind::Directory)),
         Err(errno) => Err(errno.into()),
     }
 }
 
-fn stat(file: impl AsFd) -> io::Result<FileStat> {
+fn read_stat(file: impl AsFd) -> io::Result<FileStat> {
     Ok(fstat(file)?)
 }
 
 fn check_kind(stat: &FileStat) -> io::Result<()> {
     match FileKind::from_stat(stat) {
         FileKind::Regular => Ok(()),
-        kind => Err(not_regular(kind)),
+        kind => Err(not_regular_error(kind)),
     }
 }
 
 /// Checks that an open file is a regular file that belongs to root or to this user, and that
-/// neither its group nor others may write to it. Returns the metadata of the file.
-fn check_own(file: &File) -> io::Result<FileStat> {
-    let stat = stat(file)?;
+/// neither its group nor other users may write to it. Returns the metadata of the file.
+fn check_own_file(file: &File) -> io::Result<FileStat> {
+    let stat = read_stat(file)?;
     check_kind(&stat)?;
     if !is_root_or_this_user(stat.st_uid) {
         let text = format!("it belongs to uid {}, not to root", stat.st_uid);
@@ -225,8 +226,8 @@ fn check_own(file: &File) -> io::Result<FileStat> {
     Ok(stat)
 }
 
-/// Returns the error for a path at which there is a file of `kind` instead of a regular file.
-pub fn not_regular(kind: FileKind) -> io::Error {
+/// Returns the error for a path that leads to a file of this kind instead of a regular file.
+pub fn not_regular_error(kind: FileKind) -> io::Error {
     io::Error::other(format!("it is {kind}, not a regular file"))
 }
 
@@ -354,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_file_that_grows_or_shrinks_is_read_up_to_the_bound() {
-        const LONG: usize = 3 * FIRST_READ as usize + 1;
+        const LONG: usize = 3 * FIRST_READ_BYTES as usize + 1;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         // The length of the file when it is opened, when it is read, and the bound.

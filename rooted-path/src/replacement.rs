@@ -1,4 +1,5 @@
-//! Replaces files as a whole, so that a reader sees either the old content or the new one.
+//! Replaces files as a whole, so that a reader sees either the old content or the new one, and
+//! never a part of it.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -13,31 +14,32 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// The prefix of the names of files that are being written. If a process is killed, such a file
-/// remains. It does not disturb later replacements, because each one uses a new random name.
-pub const UNFINISHED_PREFIX: &str = ".boathook-";
+/// The prefix of the names of temporary files, which have the new content until they are renamed.
+/// If the process is killed, its temporary file remains. The file does not disturb later
+/// replacements, because each of them uses a new random name.
+pub const TEMPORARY_NAME_PREFIX: &str = ".boathook-";
 
-/// The number of random names that are tried before a replacement fails because files with all of
-/// these names exist.
-const ATTEMPTS: usize = 8;
+/// The number of random names that are tried. If files with all of these names exist, the replacement
+/// fails.
+const MAX_NAME_ATTEMPTS: usize = 8;
 
-/// A new file that is going to replace another file of the same directory. If the value is
-/// dropped before the new file is put in place, the new file is removed.
+/// A temporary file that is going to replace another file of the same directory. If the value is
+/// dropped before [`FileReplacement::commit`], the temporary file is removed.
 #[derive(Debug)]
 pub struct FileReplacement<'a> {
     directory: OwnedFd,
     /// The name of the file to replace.
-    name: &'a OsStr,
-    /// The name of the new file, or `None` after the new file was renamed.
+    target_name: &'a OsStr,
+    /// The name of the temporary file, or `None` after the file was renamed.
     temporary_name: Option<String>,
     file: File,
 }
 
 impl<'a> FileReplacement<'a> {
-    /// Creates an empty file with mode 0600 in the directory of `path`. `O_EXCL` makes sure
+    /// Creates an empty temporary file with mode 0600 in the directory of `path`. `O_EXCL` makes sure
     /// that no existing file is opened and no symbolic link is followed.
     pub fn create(path: &'a Path) -> io::Result<Self> {
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+        let target_name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
         let parent = path
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty());
@@ -49,41 +51,41 @@ impl<'a> FileReplacement<'a> {
             .union(OFlag::O_CREAT)
             .union(OFlag::O_EXCL)
             .union(OFlag::O_CLOEXEC);
-        let private = Mode::S_IRUSR.union(Mode::S_IWUSR);
+        let private_mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let random = RandomState::new().hash_one(attempts);
-            let temporary_name = format!("{UNFINISHED_PREFIX}{random:016x}");
-            match openat(&directory, temporary_name.as_str(), flags, private) {
+            let random_number = RandomState::new().hash_one(attempts);
+            let temporary_name = format!("{TEMPORARY_NAME_PREFIX}{random_number:016x}");
+            match openat(&directory, temporary_name.as_str(), flags, private_mode) {
                 Ok(file) => {
                     return Ok(FileReplacement {
                         directory,
-                        name,
+                        target_name,
                         temporary_name: Some(temporary_name),
                         file: file.into(),
                     });
                 }
-                Err(Errno::EEXIST) if attempts < ATTEMPTS => {}
+                Err(Errno::EEXIST) if attempts < MAX_NAME_ATTEMPTS => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
     }
 
-    /// Returns the new file, so that the caller can write it.
+    /// Returns the temporary file, to which the caller writes the new content.
     pub fn file(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// Renames the new file over the old one. After a power cut the file may have the old content,
-    /// the new content or none, because nothing is flushed to disk.
-    pub fn put_in_place(mut self) -> io::Result<()> {
+    /// Renames the temporary file over the old one. Nothing is flushed to disk, so that the file
+    /// can have the old content, the new one or none after a power failure.
+    pub fn commit(mut self) -> io::Result<()> {
         self.rename()
     }
 
-    /// Renames the new file over the old one, and flushes the content and the directory to disk,
-    /// so that the new file survives a power cut.
-    pub fn put_in_place_durably(mut self) -> io::Result<()> {
+    /// Renames the temporary file over the old one, and flushes the content and the directory to
+    /// disk, so that the new file survives a power failure.
+    pub fn commit_durably(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         self.rename()?;
         match nix::unistd::fsync(&self.directory) {
@@ -96,7 +98,12 @@ impl<'a> FileReplacement<'a> {
     fn rename(&mut self) -> io::Result<()> {
         if let Some(temporary_name) = &self.temporary_name {
             let directory = &self.directory;
-            renameat(directory, temporary_name.as_str(), directory, self.name)?;
+            renameat(
+                directory,
+                temporary_name.as_str(),
+                directory,
+                self.target_name,
+            )?;
             self.temporary_name = None;
         }
         Ok(())
@@ -106,8 +113,8 @@ impl<'a> FileReplacement<'a> {
 impl Drop for FileReplacement<'_> {
     fn drop(&mut self) {
         if let Some(temporary_name) = self.temporary_name.take() {
-            // An error of the removal is ignored: the caller already reports the error because
-            // of which the replacement was dropped.
+            // An error of the removal is ignored, because the replacement was dropped after another
+            // error, which the caller reports.
             let _ = unlinkat(
                 &self.directory,
                 temporary_name.as_str(),
@@ -117,19 +124,19 @@ impl Drop for FileReplacement<'_> {
     }
 }
 
-/// Replaces or creates the file at `path`, with the given mode and content. A reader sees either
-/// the old file or the whole new one, also after a power cut. A symbolic link at `path` is
-/// replaced and not followed.
+/// Replaces or creates the file at `path`, with this mode and content. A reader sees either the old
+/// file or the whole new one, even after a power failure. A symbolic link at `path` is replaced and
+/// not followed.
 ///
 /// # Errors
-/// After an error the old file is unchanged, with one exception: if only the flush of the
-/// directory to disk failed, the new file is in place.
+/// After an error the old file is unchanged, unless only the flush of the directory to disk has
+/// failed. The file then has the new content.
 pub fn replace_file(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     let mut replacement = FileReplacement::create(path)?;
     let file = replacement.file();
     file.write_all(content)?;
     file.set_permissions(Permissions::from_mode(mode))?;
-    replacement.put_in_place_durably()
+    replacement.commit_durably()
 }
 
 #[cfg(test)]
@@ -214,6 +221,6 @@ mod tests {
         });
         let names = list_names(directory.path());
         assert_eq!(names.len(), 2, "{names:?}");
-        assert!(names[0].starts_with(UNFINISHED_PREFIX), "{names:?}");
+        assert!(names[0].starts_with(TEMPORARY_NAME_PREFIX), "{names:?}");
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use http_server::{Answer, Handler, Limits, Method, StatusCode, json, text};
+use http_server::{Answer, Handler, Limits, Method, StatusCode, json_answer, text_answer};
 
 use super::config::Config;
 use super::metrics::Metrics;
@@ -17,9 +17,9 @@ pub const MAX_BODY_BYTES: usize = 32 << 20;
 
 /// The limits of the HTTP server that answers kube-scheduler.
 pub const LIMITS: Limits = Limits {
-    connections: 1024,
-    body: MAX_BODY_BYTES,
-    memory: 48 << 20,
+    max_connections: 1024,
+    max_body_bytes: MAX_BODY_BYTES,
+    max_memory_bytes: 48 << 20,
     keep_alive: true,
 };
 
@@ -81,17 +81,17 @@ impl Extender {
         let (verb, call): (_, VerbFunction) = match path {
             "/filter" => ("filter", Self::filter),
             "/prioritize" => ("prioritize", Self::prioritize),
-            _ => return text(StatusCode::NOT_FOUND, "use /filter or /prioritize\n"),
+            _ => return text_answer(StatusCode::NOT_FOUND, "use /filter or /prioritize\n"),
         };
         if method != Method::POST {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
+            return text_answer(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
         }
         let start = Instant::now();
         let (result, answer) = match call(self, body) {
-            Ok(answer) => ("ok", json(answer)),
+            Ok(answer) => ("ok", json_answer(answer)),
             Err(error) => {
                 let reason = format!("not a request of kube-scheduler: {error}\n");
-                ("refused", text(StatusCode::BAD_REQUEST, reason))
+                ("refused", text_answer(StatusCode::BAD_REQUEST, reason))
             }
         };
         let duration = self.metrics.duration.get_or_create(&[("verb", verb)]);

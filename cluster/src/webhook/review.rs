@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use device_class::name::excerpt;
-use http_server::{Handler, Limits, Method, StatusCode, json, text};
+use http_server::{Handler, Limits, Method, StatusCode, json_answer, text_answer};
 use json_patch::Patch;
 use serde_json::Value;
 
@@ -19,9 +19,9 @@ pub const MAX_BODY_BYTES: usize = 8 << 20;
 
 /// The limits of the HTTP server that answers the API server.
 pub const LIMITS: Limits = Limits {
-    connections: 1024,
-    body: MAX_BODY_BYTES,
-    memory: 16 << 20,
+    max_connections: 1024,
+    max_body_bytes: MAX_BODY_BYTES,
+    max_memory_bytes: 16 << 20,
     keep_alive: true,
 };
 
@@ -66,16 +66,16 @@ impl Reviewer {
         let reviewer = Arc::clone(self);
         move |method: &Method, path: &str, body: &[u8]| {
             if path != "/pods" {
-                return text(StatusCode::NOT_FOUND, "use /pods\n");
+                return text_answer(StatusCode::NOT_FOUND, "use /pods\n");
             }
             if method != Method::POST {
-                return text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
+                return text_answer(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
             }
             match reviewer.review(body) {
-                Ok(answer) => json(answer.to_string().into()),
+                Ok(answer) => json_answer(answer.to_string().into()),
                 Err(reason) => {
                     reviewer.count_review("invalid");
-                    text(StatusCode::BAD_REQUEST, format!("{reason}\n"))
+                    text_answer(StatusCode::BAD_REQUEST, format!("{reason}\n"))
                 }
             }
         }

@@ -101,7 +101,7 @@ impl PartMaker {
             && let Ok(host) = RealHost::open(&self.host_root)
         {
             let build_command = |program: &Path, arguments: &[String]| {
-                host_program::command(&self.host_root, program, arguments)
+                host_program::build_command(&self.host_root, program, arguments)
             };
             let reported_facts =
                 ReportedFacts::run_programs(device_class, &self.host_root, build_command);

@@ -136,7 +136,7 @@ fn run_program(
     if let Err(error) = ownership::program(host_root, program) {
         return StepsResult::Failed(format!("`{command_text}` cannot be run: {error}"));
     }
-    let mut program_command = host_program::command(host_root, program, arguments);
+    let mut program_command = host_program::build_command(host_root, program, arguments);
     program_output::set_library_path(&mut program_command, library_path);
     match program_output::run_program(program_command, timeout, MAX_OUTPUT_BYTES) {
         Err(error) => StepsResult::Failed(format!("`{command_text}` cannot be run: {error}")),

@@ -6,9 +6,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use device_class::name::ClassName;
-use injection_plan::claim_record::{MAX_RECORD, records_directory, uid_in_file_name};
+use injection_plan::claim_record::{MAX_RECORD_BYTES, records_directory, uid_in_file_name};
 use nix::fcntl::{Flock, FlockArg};
-use rooted_path::{UNFINISHED_PREFIX, open_lock_file, open_own_file, read_own_text, replace_file};
+use rooted_path::{
+    TEMPORARY_NAME_PREFIX, open_lock_file, open_own_file, read_own_text, replace_file,
+};
 
 use super::record::{ClaimUid, Record};
 
@@ -123,7 +125,7 @@ impl ClaimStore {
 
     /// Reads the record of a claim. Returns `None` if the claim has no record.
     pub(super) fn read_record(&self, uid: &ClaimUid) -> Result<Option<Record>, String> {
-        let text = match read_own_text(&self.record_path(uid), MAX_RECORD) {
+        let text = match read_own_text(&self.record_path(uid), MAX_RECORD_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| error.to_string())?,
         };
@@ -167,7 +169,7 @@ impl ClaimStore {
         })?;
         // A record beyond the size limit is refused. It could not be read again, and the devices of
         // its claim would seem to be free.
-        let result = if text.len() as u64 <= MAX_RECORD {
+        let result = if text.len() as u64 <= MAX_RECORD_BYTES {
             replace_file(&path, 0o640, text.as_bytes())
         } else {
             Err(io::ErrorKind::FileTooLarge.into())
@@ -181,7 +183,7 @@ impl ClaimStore {
         for entry in fs::read_dir(&self.directory).map_err(self.to_store_error())? {
             let name = entry.map_err(self.to_store_error())?.file_name();
             let text = name.to_string_lossy();
-            if text.starts_with(UNFINISHED_PREFIX) || text.ends_with(".tmp") {
+            if text.starts_with(TEMPORARY_NAME_PREFIX) || text.ends_with(".tmp") {
                 // An error is ignored, because a temporary file does no harm.
                 let _ = fs::remove_file(self.directory.join(&name));
             }

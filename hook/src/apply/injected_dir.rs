@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use injection_plan::plan::{FILES, INJECTED};
+use injection_plan::plan::{FILES_DIR_NAME, INJECTED};
 use nix::sys::stat::Mode;
 
 use super::ApplyError;
@@ -35,7 +35,7 @@ impl<'p> InjectedDir<'p> {
     /// Returns the path in the hook's own directory to which the container's `path` is a link.
     pub(crate) fn to_injected_path(path: &Path) -> PathBuf {
         let relative_path = path.strip_prefix("/").unwrap_or(path);
-        Path::new(INJECTED).join(FILES).join(relative_path)
+        Path::new(INJECTED).join(FILES_DIR_NAME).join(relative_path)
     }
 
     /// Adds a library that will be mounted at `path`, with additional names in the same directory.

@@ -48,7 +48,7 @@ pub(super) fn prepare_devices(plan: &InjectionPlan, root: &Path) -> Result<(), A
     for step in &plan.steps {
         if let Action::Prepare(preparation) = &step.action {
             let remaining_time = deadline.saturating_duration_since(Instant::now());
-            let time_limit = Duration::from_secs(preparation.timeout).min(remaining_time);
+            let time_limit = Duration::from_secs(preparation.timeout_seconds).min(remaining_time);
             prepare_device(preparation, time_limit, root)
                 .map_err(|error| ApplyError::from(error).with_user_labels(&step.user_labels))?;
         }
@@ -85,12 +85,12 @@ fn prepare_device(
             format!("failed ({status}): {}", excerpt(stderr.trim()))
         }
         Some(_) => match read_current_state() {
-            state if state.eq_ignore_ascii_case(&preparation.wanted) => return Ok(()),
+            state if state.eq_ignore_ascii_case(&preparation.requested_state) => return Ok(()),
             state => format!(
                 "exited 0, but {} is `{}`, not `{}`",
-                preparation.file.display(),
+                preparation.state_path.display(),
                 excerpt(&state),
-                excerpt(&preparation.wanted)
+                excerpt(&preparation.requested_state)
             ),
         },
     };
@@ -101,7 +101,7 @@ fn prepare_device(
 }
 
 fn read_state(preparation: &Preparation, root: &Path) -> io::Result<String> {
-    let bytes = RealHost::open(root)?.read(&preparation.file, MAX_ATTRIBUTE)?;
+    let bytes = RealHost::open(root)?.read(&preparation.state_path, MAX_ATTRIBUTE)?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
@@ -127,7 +127,7 @@ fn run_command(
         .ok_or_else(|| io::Error::other("its stderr has no pipe"))?;
     let mut stderr = ProgramOutput::new(pipe, MAX_STDERR_BYTES)?;
     let status = wait_for_exit(child, &mut stderr, &group, time_limit)?;
-    Ok(status.map(|status| (status, stderr.text())))
+    Ok(status.map(|status| (status, stderr.to_text())))
 }
 
 /// Waits for the program. Returns `None` if the time limit was reached and the program was
@@ -141,7 +141,7 @@ fn wait_for_exit(
     let deadline = Instant::now() + timeout;
     loop {
         let status = child.try_wait()?;
-        stderr.read();
+        stderr.read_available();
         if status.is_some() {
             return Ok(status);
         }
@@ -188,9 +188,9 @@ mod tests {
         let preparation = Preparation {
             program: "/programmer".into(),
             arguments: vec![file.display().to_string(), "new".into()],
-            timeout,
-            file: "/sys/id".into(),
-            wanted: "new".into(),
+            timeout_seconds: timeout,
+            state_path: "/sys/id".into(),
+            requested_state: "new".into(),
         };
         let start = Instant::now();
         let result = prepare_device(&preparation, Duration::from_secs(timeout), host.path())
@@ -261,9 +261,9 @@ mod tests {
                 action: Action::Prepare(Preparation {
                     program: program.into(),
                     arguments: Vec::new(),
-                    timeout: 60,
-                    file: "/sys/id".into(),
-                    wanted: wanted.to_owned(),
+                    timeout_seconds: 60,
+                    state_path: "/sys/id".into(),
+                    requested_state: wanted.to_owned(),
                 }),
                 user_labels: "port-0".to_owned(),
                 users: Vec::new(),

@@ -105,30 +105,38 @@ fn open_step<'p>(
         Action::Prepare { .. } | Action::Allow { .. } | Action::NetInterfaces { .. } => {
             return Ok(None);
         }
-        Action::Node { mount, number, own } => OpenedAction::Node {
+        Action::Node {
+            mount,
+            number,
+            own_node,
+        } => OpenedAction::Node {
             source: open_source(host, mount, Some(*number), calls)?,
             path: &mount.path,
             number: *number,
-            own_access: own.map(to_device_access),
+            own_access: own_node.map(to_device_access),
         },
-        Action::MakeNode { path, number, made } => OpenedAction::MakeNode {
+        Action::MakeNode {
+            path,
+            number,
+            made_node,
+        } => OpenedAction::MakeNode {
             path,
             number: *number,
-            made_node: made,
+            made_node,
         },
         Action::Link { path, target } => OpenedAction::Link { path, target },
         Action::Mask {
             path,
-            make,
+            should_create,
             files,
-            shown,
+            shown_mounts,
             links,
         } => OpenedAction::Mask(Mask {
             path,
-            is_created: *make,
+            is_created: *should_create,
             files,
             links,
-            visible_files: shown
+            visible_files: shown_mounts
                 .iter()
                 .map(|mount| Ok((open(mount)?, mount.path.as_path())))
                 .collect::<Result<_, ApplyError>>()?,
@@ -195,7 +203,7 @@ fn open_source(
         }
         None => {
             let file = host.open_file_without_links(&mount.source)?;
-            check_kind(&file, mount.kinds)?;
+            check_kind(&file, mount.source_kinds)?;
             file
         }
     };
@@ -234,7 +242,7 @@ mod tests {
         BindMount {
             source: source.into(),
             path: path.into(),
-            kinds,
+            source_kinds: kinds,
             recursive: false,
             attributes: MountAttributes::default(),
         }
@@ -245,7 +253,7 @@ mod tests {
         Action::Node {
             mount: mount(path, "/dev/npu0", &[SourceKind::Device]),
             number: DeviceNumber { kind, major, minor },
-            own: None,
+            own_node: None,
         }
     }
 

@@ -40,7 +40,7 @@ impl<'a> StaleNode<'a> {
                     .iter()
                     .filter(|other_node| other_node.number == node.number);
                 let is_only_path = nodes_with_number.all(|other_node| other_node.path == node.path);
-                let rules = is_only_path.then(|| spec.rules_of(node.number));
+                let rules = is_only_path.then(|| spec.find_rules_for(node.number));
                 stale_nodes.push(StaleNode {
                     node,
                     rules: rules.into_iter().flatten().collect(),

@@ -110,7 +110,7 @@ pub(super) fn run(
         owner,
         &unusable_classes,
         is_obsolete,
-        |text| Some(directory::kind_without_parser(text)),
+        |text| Some(directory::scan_yaml_kind(text)),
     );
     let update = update.map_err(CdiError::from)?;
     let (conflicts, changes): (Vec<SpecificationChange>, Vec<SpecificationChange>) = update
@@ -342,7 +342,7 @@ fn generate(
         CdiForm::Plain => None,
     };
     let generator = Generator {
-        only: names,
+        only_classes: names,
         description: Description {
             hook: hook.as_deref().map(|program| ThinHook {
                 program,
@@ -375,8 +375,10 @@ fn change_to_json(change: &SpecificationChange) -> Value {
             names,
         } => json!({ "wrote": path, "kind": kind, "devices": devices, "names": names }),
         SpecificationChange::Removed(path) => json!({ "removed": path }),
-        SpecificationChange::Conflict { kind, other, .. } => {
-            json!({ "conflict": other, "kind": kind })
+        SpecificationChange::Conflict {
+            kind, other_path, ..
+        } => {
+            json!({ "conflict": other_path, "kind": kind })
         }
     }
 }

@@ -66,7 +66,7 @@ impl ListedDevice {
         let written_aliases = all_aliases.filter_map(|name| names.write_name(device, name));
         let mut aliases: Vec<WrittenName> = written_aliases.filter(is_printable).collect();
         aliases.dedup();
-        let own_aliases = aliases.iter().filter(|name| name.is_own);
+        let own_aliases = aliases.iter().filter(|name| name.is_unique);
         let index = device.index.as_ref();
         let present_nodes = device
             .nodes
@@ -84,7 +84,7 @@ impl ListedDevice {
             index: index
                 .filter(|index| {
                     let index_name = names.write_name(device, index);
-                    index_name.is_some_and(|name| name.is_own || device.part_of.is_some())
+                    index_name.is_some_and(|name| name.is_unique || device.part_of.is_some())
                 })
                 .cloned(),
             healthy: device.health.is_healthy(),

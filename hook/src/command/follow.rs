@@ -41,7 +41,7 @@ fn take_lock(config: &Config) -> Option<FollowerLock> {
     let directory = log::list_directories(&config.host_root)
         .into_iter()
         .find(|directory| log::create_own_directory(directory).is_ok())?;
-    match FollowerLock::take(&directory) {
+    match FollowerLock::acquire(&directory) {
         Ok(lock) => Some(lock),
         Err(error) => {
             log::warning(&format!(

@@ -297,7 +297,7 @@ impl Holders {
                     name: holder.name.clone(),
                     label: holder.describe(),
                     device: excerpt(&awaited_device.awaited.to_request()),
-                    awaited_name: awaited_device.awaited.last_component().map(str::to_owned),
+                    awaited_name: awaited_device.awaited.short_name().map(str::to_owned),
                     did_you_mean: None,
                 });
         self.waiting_containers.extend(waiting_containers);

@@ -87,10 +87,11 @@ pub(super) fn run(
 fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<NamedDevice> {
     let text = path.to_str()?;
     let source = RequestSource::Attach {
-        devices: DeviceList::from_item(Item::quoted(text)),
+        devices: DeviceList::from_item(Item::from_quoted_name(text)),
     };
     let request = Request::parse(class, &Environment::default(), source).ok()??;
-    let FoundClass { inventory, .. } = discover::look_up(class, request.wanted(), host).ok()?;
+    let FoundClass { inventory, .. } =
+        discover::look_up(class, request.edit_selection(), host).ok()?;
     let devices = request.selection.choose(class, &inventory).ok()?;
     let [device] = devices.as_slice() else {
         return None;

@@ -2,7 +2,7 @@
 
 use device_class::config::Config;
 use device_class::name::excerpt;
-use injection_plan::follower::{FOLLOWER, START_FOLLOWER, is_running};
+use injection_plan::follower::{FOLLOWER_NAME, START_COMMANDS, is_running};
 
 use super::finding::{Finding, Verdict};
 use super::log;
@@ -18,8 +18,8 @@ pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
     let is_follower_missing = directories
         .iter()
         .all(|directory| is_running(directory).is_ok_and(|is_running| !is_running));
-    let text = format!("{FOLLOWER} does not run, so nothing gives the device when it comes");
-    let finding = Finding::new(Verdict::Warning, "follow", text).with_fix(START_FOLLOWER);
+    let text = format!("{FOLLOWER_NAME} does not run, so nothing gives the device when it comes");
+    let finding = Finding::new(Verdict::Warning, "follow", text).with_fix(START_COMMANDS);
     is_follower_missing.then_some(finding)
 }
 

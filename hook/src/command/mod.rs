@@ -328,7 +328,8 @@ fn load_config(cli: &Cli) -> Result<Config, CommandError> {
 /// same vendor have devices. A container that requests all devices of such a class starts without
 /// one.
 fn warn_about_other_classes(plan: &mut InjectionPlan, config: &Config) {
-    let lacks_devices = |grant: &&Grant| grant.available == 0 && grant.waiting.is_empty();
+    let lacks_devices =
+        |grant: &&Grant| grant.available_count == 0 && grant.awaited_devices.is_empty();
     let names = plan.grants.iter().filter(lacks_devices);
     let names: Vec<&str> = names.map(|grant| grant.class.as_str()).collect();
     let sources = load::each_source(&config.classes).unwrap_or_default();
@@ -373,7 +374,7 @@ fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPl
             plan.notes = plan
                 .notes
                 .iter()
-                .map(|note| optional_files::shorten(note).into_owned())
+                .map(|note| optional_files::shorten_note(note).into_owned())
                 .collect();
         }
         // Control characters are escaped, because the plan contains texts that the author of the

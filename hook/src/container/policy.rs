@@ -213,13 +213,13 @@ impl WritePolicy {
 fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Handle)> {
     let mut walk = Walk::new(root.as_fd(), path, LastLink::Follow).ok()?;
     while let Some(step) = walk.step().ok()? {
-        if step.found.handle.kind() == FileKind::Symlink {
+        if step.file.handle.kind() == FileKind::Symlink {
             return None;
         }
     }
     let ResolvedPath {
         mut trail,
-        missing: missing_names,
+        missing_names: missing_names,
         ..
     } = walk.finish().ok()?;
     let file = trail.pop().filter(|_| missing_names.is_empty())?;

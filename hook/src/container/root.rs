@@ -200,7 +200,7 @@ impl ContainerRoot {
     pub fn open_writable_file(&self, path: &Path) -> Result<WritableFile> {
         let ResolvedPath {
             mut trail,
-            missing: mut missing_names,
+            mut missing_names,
             ..
         } = self.resolve_to_create(path)?;
         let (name, existing_file) = match (missing_names.pop(), trail.pop()) {
@@ -234,7 +234,7 @@ impl ContainerRoot {
             Ok(None) => {
                 let ResolvedPath {
                     trail,
-                    missing: missing_names,
+                    missing_names,
                     ..
                 } = self.resolve_to_create(path)?;
                 (self.find_last_handle(trail)?, missing_names)
@@ -279,12 +279,12 @@ impl ContainerRoot {
     /// `..`.
     fn resolve_to_create(&self, path: &Path) -> Result<ResolvedPath> {
         let resolved_path = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
-        match resolved_path.missing.first() {
+        match resolved_path.missing_names.first() {
             Some(missing_name) if resolved_path.is_dangling => Err(Error::Dangling {
                 path: path.to_owned(),
                 missing_path: missing_name.into(),
             }),
-            Some(_) if resolved_path.missing.iter().any(|name| name == "..") => {
+            Some(_) if resolved_path.missing_names.iter().any(|name| name == "..") => {
                 Err(Error::system("open", path, Errno::ENOENT))
             }
             _ => Ok(resolved_path),

@@ -75,7 +75,7 @@ pub(crate) fn write_at_start(
             } else if !nodes.is_empty() {
                 continue;
             }
-            if !spec.names(rule.number) {
+            if !spec.has_rule_for(rule.number) {
                 continue;
             }
         }
@@ -125,7 +125,7 @@ pub(crate) fn write_at_start(
 }
 
 fn list_followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
-    let followed_grants = plan.grants.iter().filter(|grant| grant.follow);
+    let followed_grants = plan.grants.iter().filter(|grant| grant.is_followed);
     let devices = followed_grants.flat_map(|grant| {
         grant.devices.iter().map(|device| AttachedDevice {
             class: grant.class.clone(),
@@ -133,7 +133,7 @@ fn list_followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
             given_by: GivenBy::Hook,
             is_forced: false,
             name: grant.names.get(device).cloned(),
-            places: grant.places.get(device).cloned().unwrap_or_default(),
+            places: grant.node_paths.get(device).cloned().unwrap_or_default(),
             arrived_late: false,
         })
     });
@@ -163,16 +163,16 @@ mod tests {
         plan.grants.push(Grant {
             class: "chips".parse().unwrap(),
             devices: vec!["chip-0".to_owned().try_into().unwrap()],
-            available: 1,
+            available_count: 1,
             requested_by: String::new(),
             given_by: GivenBy::Hook,
             authorized_by: String::new(),
-            follow: true,
-            waiting: Vec::new(),
-            similar: [].into(),
-            detached: Vec::new(),
+            is_followed: true,
+            awaited_devices: Vec::new(),
+            similar_devices: [].into(),
+            detached_names: Vec::new(),
             names: [].into(),
-            places: [].into(),
+            node_paths: [].into(),
         });
         write_at_start(&state, &bundle, &plan, top)
     }

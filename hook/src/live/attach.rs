@@ -100,7 +100,7 @@ impl PlannedAttachment {
                 given_by: grant.given_by.clone(),
                 is_forced,
                 name: grant.names.get(device).cloned(),
-                places: grant.places.get(device).cloned().unwrap_or_default(),
+                places: grant.node_paths.get(device).cloned().unwrap_or_default(),
                 arrived_late: false,
             }));
         }
@@ -210,7 +210,7 @@ pub(crate) fn attach(
     };
     let warnings = container.change(change, config)?;
     drop(container);
-    if plan.grants.iter().any(|grant| grant.follow) {
+    if plan.grants.iter().any(|grant| grant.is_followed) {
         announce_devices(&new_device_record, DeviceChange::Attached, config);
     }
     Ok(warnings)

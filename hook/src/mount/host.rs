@@ -38,7 +38,7 @@ impl SourceRoot {
     /// The errors of [`Self::open_file`], and an error if a component of the path is a symbolic
     /// link.
     pub fn open_file_without_links(&self, path: &Path) -> Result<HostFile> {
-        self.to_host_file(self.root.lookup_plain(path), path)
+        self.to_host_file(self.root.lookup_no_symlinks(path), path)
     }
 
     fn to_host_file(

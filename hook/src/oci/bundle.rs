@@ -270,8 +270,8 @@ impl Bundle {
             .process
             .map(|process| {
                 let capabilities = process.capabilities.map(|sets| SpecCapabilities {
-                    bounding: sets.bounding,
-                    ambient: sets.ambient,
+                    bounding_set: sets.bounding,
+                    ambient_set: sets.ambient,
                     uid: process.user.uid,
                 });
                 (process.env.unwrap_or_default(), capabilities)
@@ -284,7 +284,7 @@ impl Bundle {
             annotations: config.annotations.unwrap_or_default(),
             rootfs: directory.join(root.path),
             spec_devices: SpecDevices {
-                mounts: list_mounts_in_dev(&config.mounts),
+                mount_points: list_mounts_in_dev(&config.mounts),
                 nodes: devices::convert_nodes(&linux.devices),
                 rules: devices::convert_rules(&linux.resources.unwrap_or_default().devices),
             },
@@ -296,7 +296,7 @@ impl Bundle {
                 .collect(),
             cgroups_path: linux.cgroups_path,
             has_sys_admin: capabilities.as_ref().is_some_and(|capabilities| {
-                let mut bounding = capabilities.bounding.iter();
+                let mut bounding = capabilities.bounding_set.iter();
                 bounding.any(|name| name == "CAP_SYS_ADMIN")
             }),
             capabilities,

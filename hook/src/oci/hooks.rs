@@ -8,7 +8,7 @@ use std::iter;
 use std::path::{Path, PathBuf};
 
 use device_class::name::{ClassName, is_reserved_name};
-use injection_plan::cdi::CLAIM_MARK;
+use injection_plan::cdi::CLAIM_SEPARATOR;
 use injection_plan::request::{DeviceList, Item};
 use serde::Deserialize;
 
@@ -43,7 +43,7 @@ impl CdiGrant {
     pub fn parse(text: &str) -> Result<Self, String> {
         let (class, device) = split_class(text)?;
         let claim_split = device
-            .rsplit_once(CLAIM_MARK)
+            .rsplit_once(CLAIM_SEPARATOR)
             .filter(|(_, claim)| !claim.contains('"'));
         let (device, claim) = match claim_split {
             None => (device, None),

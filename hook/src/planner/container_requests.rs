@@ -84,7 +84,7 @@ impl<'b> ContainerRequests<'b> {
     ) -> bool {
         let is_set = |variable: &str| {
             let value = self.bundle.env.get(variable);
-            value.is_some_and(|value| !Selection::is_nothing(value))
+            value.is_some_and(|value| !Selection::requests_nothing(value))
         };
         self.names_class(class_name(file))
             || load::is_requested_by_variable(file, &config.classes, sources, is_set)
@@ -103,7 +103,7 @@ impl<'b> ContainerRequests<'b> {
         let env = &self.bundle.env;
         let is_set = |name: &str| {
             env.get(name)
-                .is_some_and(|value| !Selection::is_nothing(value))
+                .is_some_and(|value| !Selection::requests_nothing(value))
         };
         let mut variables = env.names().filter(|name| load::has_request_form(name));
         !self.granted_devices.is_empty()

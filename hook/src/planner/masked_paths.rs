@@ -19,7 +19,7 @@ pub(super) fn apply_masked_paths(
 ) {
     resolve_kernel_links(plan, paths, host);
     plan.cover_masked_paths(&paths.covered_by_hook);
-    for (masked_path, steps) in plan.find_masked_steps(&paths.masked) {
+    for (masked_path, steps) in plan.find_hidden_paths(&paths.masked) {
         let users = Vec::from_iter(steps.users).join(", ");
         let hidden_paths: Vec<String> = steps
             .paths

@@ -121,8 +121,8 @@ fn inject_devices(
     Stage::Planning.begin();
     let mut plan = planner::plan_for(&bundle, caller, config)?;
     let mut warnings = std::mem::take(&mut plan.warnings);
-    warnings.extend(plan.grants.iter().flat_map(Grant::describe_waiting));
-    if !plan.steps.is_empty() || plan.is_waiting() {
+    warnings.extend(plan.grants.iter().flat_map(Grant::describe_awaited_devices));
+    if !plan.steps.is_empty() || plan.has_awaited_devices() {
         log::open();
         match live::write_at_start(state, &bundle, &plan, &config.host_root) {
             // The recorded rules may be from an earlier call of the hook. If a device program is

@@ -106,7 +106,7 @@ pub(crate) fn determine_authority(
             trusted_capabilities,
         } => Ok(Some(Authority::Requester {
             reason: describe_reason(reason, origin),
-            trusted_capabilities,
+            allows_trusted_capabilities: trusted_capabilities,
         })),
         Decision::Records(record_use, claims) => match origin {
             Origin::Pod(pod) => {
@@ -160,7 +160,9 @@ fn read_recorded_devices(
             recorded_devices.devices =
                 find_allocated_devices(&checkpoint, &pod.uid, &pod.container);
         }
-        Err(error) if error.is_absent() => recorded_devices.absent_file = Some(path.clone()),
+        Err(error) if error.is_absent() => {
+            recorded_devices.missing_checkpoint_path = Some(path.clone())
+        }
         Err(error) => {
             let path = path.clone();
             return Err(TrustError::Record { path, error });
@@ -173,7 +175,7 @@ fn read_recorded_devices(
     };
     let (claims, claimed_ids) =
         read_recorded_claims(class, bundle, pod, trust, is_record_optional)?;
-    recorded_devices.claimed = BTreeMap::from([(class.clone(), claimed_ids)]);
+    recorded_devices.claimed_devices = BTreeMap::from([(class.clone(), claimed_ids)]);
     recorded_devices.claims = claims;
     Ok(recorded_devices)
 }
@@ -212,7 +214,7 @@ fn read_recorded_claims(
         let is_pod = |uid: &str| PodUid::parse(uid).as_ref() == Some(&pod.uid);
         let claim_name = match &record {
             None => Some(claim.clone()),
-            Some(record) => record.held_by(claim, is_pod),
+            Some(record) => record.find_claim_of_pod(claim, is_pod),
         };
         if let Some(name) = claim_name {
             claims.insert(name);

@@ -60,6 +60,6 @@ impl ConfigFile {
             fchown(&*file, Some(uid), Some(gid))?;
         }
         file.set_permissions(self.metadata.permissions())?;
-        replacement.put_in_place()
+        replacement.commit()
     }
 }

@@ -34,7 +34,7 @@ impl RemovedPaths {
         if can_unmount_masks {
             return Self::default();
         }
-        let masked_steps = plan.find_masked_steps(&bundle.masked_paths.masked);
+        let masked_steps = plan.find_hidden_paths(&bundle.masked_paths.masked);
         let read_only_directories = plan.find_read_only_directories(&bundle.masked_paths.read_only);
         let is_in_kernel_file_system =
             |path: &PathBuf| path.starts_with("/proc") || path.starts_with("/sys");

@@ -237,7 +237,7 @@ fn add_hook(
     let plan = planner::plan_for(&bundle, &planner::Caller::Engine, config)?;
     // A plan that has only warnings needs the hook too, because the hook logs the warnings.
     let is_empty = plan.steps.is_empty() && plan.env.is_empty() && plan.warnings.is_empty();
-    if is_empty && !plan.is_waiting() {
+    if is_empty && !plan.has_awaited_devices() {
         return Ok(());
     }
     let hook = HookEntry::new(config.runtime.hook.as_deref(), config_path)?;

@@ -73,7 +73,10 @@ pub(super) fn find_missing_groups(
         return BTreeSet::new();
     }
     let nodes = plan.steps.iter().filter_map(|step| match &step.action {
-        Action::Node { own: Some(own), .. } => Some((own.mode, own.gid)),
+        Action::Node {
+            own_node: Some(own),
+            ..
+        } => Some((own.mode, own.gid)),
         Action::Node { mount, number, .. } => {
             let path = mount.source.strip_prefix("/").unwrap_or(&mount.source);
             // A node that no longer exists or belongs to another device is skipped here, because
@@ -83,7 +86,7 @@ pub(super) fn find_missing_groups(
                 node.rdev() == makedev(number.major.into(), number.minor.into());
             is_planned_device.then(|| (node.mode(), node.gid()))
         }
-        Action::MakeNode { made, .. } => Some((made.own.mode, made.own.gid)),
+        Action::MakeNode { made_node, .. } => Some((made_node.own.mode, made_node.own.gid)),
         _ => None,
     });
     // A group is needed only if it has a permission that other users do not have.

@@ -90,7 +90,7 @@ fn behind_links_of_the_image(scene: &Scene) -> Result<()> {
     )?;
     ensure!(matches!(
         add_line(&root, "etc/magic"),
-        Err(Error::File(rooted_path::Error::Links { .. }))
+        Err(Error::File(rooted_path::Error::TooManyLinks { .. }))
     ));
     scene.host_is_untouched()
 }

@@ -1,20 +1,21 @@
-//! Filters the kernel's uevents (lib/kobject_uevent.c). A uevent is a datagram that has
-//! `ACTION@DEVPATH`, a zero byte, and `KEY=VALUE` texts that each end with a zero byte.
+//! Filters the kernel's uevents (lib/kobject_uevent.c). A uevent is a datagram with the header
+//! `ACTION@DEVPATH`, a zero byte, and texts `KEY=VALUE`, each of which ends with a zero byte.
 
-/// The device paths of subsystems that send uevents at every container start and have no
-/// accelerators.
-const IGNORED_PATHS: [&str; 2] = ["/devices/virtual/net/", "/devices/virtual/bdi/"];
+/// The beginnings of device paths whose uevents are ignored. These subsystems send uevents at every
+/// start of a container, and never have an accelerator.
+const IGNORED_PATH_PREFIXES: [&str; 2] = ["/devices/virtual/net/", "/devices/virtual/bdi/"];
 
-/// Returns whether a uevent may concern an accelerator.
+/// Returns whether a uevent may concern an accelerator, by its device path.
 pub(super) fn is_relevant(message: &[u8]) -> bool {
-    let head = message.split(|byte| *byte == 0).next().unwrap_or_default();
-    let Ok(head) = std::str::from_utf8(head) else {
+    let header = message.split(|byte| *byte == 0).next().unwrap_or_default();
+    let Ok(header) = std::str::from_utf8(header) else {
         return false;
     };
-    let Some((action, path)) = head.split_once('@') else {
+    let Some((action, path)) = header.split_once('@') else {
         return false;
     };
-    !action.is_empty() && !IGNORED_PATHS.iter().any(|tree| path.starts_with(tree))
+    let mut ignored_prefixes = IGNORED_PATH_PREFIXES.iter();
+    !action.is_empty() && !ignored_prefixes.any(|prefix| path.starts_with(prefix))
 }
 
 #[cfg(test)]

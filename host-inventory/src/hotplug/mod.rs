@@ -1,6 +1,6 @@
 //! Sends a notification when a device may have appeared or disappeared. The sources are
 //! directories with device nodes, and the kernel's uevents. A notification only starts a scan, so
-//! that a lost one merely delays the result until the next periodic scan.
+//! that the loss of one only delays the result until the next periodic scan.
 
 mod message;
 mod uevent;
@@ -22,47 +22,47 @@ use uevent::Uevents;
 /// The delay before a failed watch is started again.
 const RETRY_DELAY: Duration = Duration::from_secs(300);
 
-/// A task that sends notifications of changes. Dropping this value ends the task. If its watch
-/// fails, the task logs the error and starts the watch again after five minutes.
+/// A task that watches for changes and sends notifications. Dropping this value ends the task. If the
+/// watch fails, the task logs the error and starts the watch again after five minutes.
 #[derive(Debug)]
 pub(crate) struct WatchTask(JoinHandle<()>);
 
 impl WatchTask {
-    /// Starts a task that watches directories.
+    /// Starts a task that notifies `notifier` of changes in directories.
     pub(crate) fn watch_directories(
         directories: &BTreeSet<PathBuf>,
-        interest: WatchedEvents,
+        events: WatchedEvents,
         notifier: Notifier,
     ) -> Self {
         let directories = directories.iter().cloned().collect();
         WatchTask(tokio::spawn(watch_directories(
             directories,
-            interest,
+            events,
             move |_| notifier.notify(),
         )))
     }
 
-    /// Starts a task that receives the kernel's uevents.
+    /// Starts a task that notifies `notifier` of the kernel's uevents.
     pub(crate) fn receive_uevents(notifier: Notifier) -> Self {
         WatchTask(tokio::spawn(async move {
             loop {
-                let ended = match Uevents::new() {
+                let result = match Uevents::new() {
                     Ok(uevents) => uevents.run(&notifier).await,
                     Err(error) => Err(error),
                 };
-                pause_after_error("cannot receive uevents", ended).await;
+                pause_after_error("cannot receive uevents", result).await;
             }
         }))
     }
 }
 
-/// Watches directories and calls `on` for each change. The future never completes; dropping it
+/// Watches directories and calls `on_change` for each change. The future never completes; dropping it
 /// ends the watch. If the watch fails, the error is logged, and the watch starts again after five
 /// minutes.
 pub async fn watch_directories(
     directories: Vec<PathBuf>,
-    interest: WatchedEvents,
-    mut on: impl FnMut(DirectoryChange<'_>),
+    events: WatchedEvents,
+    mut on_change: impl FnMut(DirectoryChange<'_>),
 ) {
     let names: Vec<_> = directories
         .iter()
@@ -70,17 +70,17 @@ pub async fn watch_directories(
         .collect();
     let message = format!("cannot watch {}", names.join(", "));
     loop {
-        let ended = match DirWatch::new(directories.clone(), interest) {
-            Ok(watch) => watch.run(&mut on).await,
+        let result = match DirWatch::new(directories.clone(), events) {
+            Ok(watch) => watch.run(&mut on_change).await,
             Err(error) => Err(error),
         };
-        pause_after_error(&message, ended).await;
+        pause_after_error(&message, result).await;
     }
 }
 
 /// Logs the error that ended a watch, and waits before the next attempt.
-async fn pause_after_error(message: &str, ended: io::Result<()>) {
-    if let Err(error) = ended {
+async fn pause_after_error(message: &str, watch_result: io::Result<()>) {
+    if let Err(error) = watch_result {
         tracing::warn!("{message}, polling instead: {error}");
     }
     tokio::time::sleep(RETRY_DELAY).await;
@@ -92,31 +92,33 @@ impl Drop for WatchTask {
     }
 }
 
-/// Returns the directories in which device nodes or files of the classes can appear. Directories
-/// of /proc and /sys are omitted, because inotify does not report the kernel's changes there
-/// (inotify(7)).
-pub(crate) fn watched_directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet<PathBuf> {
+/// Returns the directories in which the files of devices can appear. Directories of /proc and /sys
+/// are omitted, because inotify does not report the kernel's changes there (inotify(7)).
+pub(crate) fn list_watched_directories(
+    classes: &[DeviceClass],
+    host_root: &Path,
+) -> BTreeSet<PathBuf> {
     let sources = classes.iter().flat_map(|class| &class.spec.discover);
     let paths = sources
         .filter_map(|source| source.path.as_ref())
-        .filter_map(fixed_parent);
-    let useful = paths.filter(|path| !["proc", "sys"].iter().any(|tree| path.starts_with(tree)));
-    useful.map(|path| host_root.join(path)).collect()
+        .filter_map(find_fixed_parent);
+    let watchable = paths.filter(|path| !["proc", "sys"].iter().any(|tree| path.starts_with(tree)));
+    watchable.map(|path| host_root.join(path)).collect()
 }
 
-/// Returns the directory in which the first component with a placeholder is looked up, relative to
-/// the root.
-fn fixed_parent(pattern: &PathPattern) -> Option<PathBuf> {
-    let known = Attributes::new();
+/// Returns the directory that contains the first component of the pattern with a placeholder,
+/// relative to the root directory.
+fn find_fixed_parent(pattern: &PathPattern) -> Option<PathBuf> {
+    let no_attributes = Attributes::new();
     let names = pattern
         .components()
         .iter()
-        .map(|component| component.fixed_name(&known));
-    let fixed: PathBuf = names.clone().map_while(|name| name).collect();
-    if fixed.components().count() == pattern.components().len() {
-        fixed.parent().map(Path::to_owned)
+        .map(|component| component.fixed_name(&no_attributes));
+    let fixed_path: PathBuf = names.clone().map_while(|name| name).collect();
+    if fixed_path.components().count() == pattern.components().len() {
+        fixed_path.parent().map(Path::to_owned)
     } else {
-        Some(fixed)
+        Some(fixed_path)
     }
 }
 
@@ -134,7 +136,11 @@ mod tests {
             ("/*", ""),
         ] {
             let pattern = PathPattern::try_from(pattern.to_owned()).unwrap();
-            assert_eq!(fixed_parent(&pattern), Some(wanted.into()), "{pattern}");
+            assert_eq!(
+                find_fixed_parent(&pattern),
+                Some(wanted.into()),
+                "{pattern}"
+            );
         }
     }
 }

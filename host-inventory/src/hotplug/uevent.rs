@@ -12,16 +12,15 @@ use tokio::net::UnixDatagram;
 use super::message::is_relevant;
 use crate::notify::Notifier;
 
-/// The multicast group of the kernel's own messages. udev sends its messages to another
-/// group.
-const KERNEL_GROUP: u32 = 1;
+/// The netlink multicast group of the kernel's uevents. udev sends its messages to another group.
+const KERNEL_MULTICAST_GROUP: u32 = 1;
 
-/// The size of the receive buffer, in bytes. A uevent of the kernel is shorter: its header and at
-/// most `UEVENT_BUFFER_SIZE` (2048) bytes.
-const BUFFER_SIZE: usize = 8192;
+/// The size in bytes of the buffer for one uevent. A uevent is shorter, because the kernel limits
+/// it to its header and `UEVENT_BUFFER_SIZE` (2048) bytes.
+const BUFFER_SIZE_BYTES: usize = 8192;
 
-/// A socket that receives uevents. Since tokio has no type for netlink sockets, a Unix datagram
-/// socket holds the descriptor: `recv` is the same system call for both.
+/// A netlink socket that receives uevents. tokio has no type for netlink sockets, so its type for
+/// Unix datagram sockets has the descriptor. `recv` is the same system call for both.
 pub(super) struct Uevents(UnixDatagram);
 
 impl Uevents {
@@ -33,20 +32,23 @@ impl Uevents {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkKObjectUEvent;
         let socket = socket(AddressFamily::Netlink, SockType::Datagram, flags, protocol)?;
-        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, KERNEL_GROUP))?;
+        bind(
+            socket.as_raw_fd(),
+            &NetlinkAddr::new(0, KERNEL_MULTICAST_GROUP),
+        )?;
         Ok(Uevents(UnixDatagram::from_std(socket.into())?))
     }
 
     /// Sends a notification for each uevent that may concern an accelerator. Returns only if the
     /// socket cannot be read.
     pub(super) async fn run(self, notifier: &Notifier) -> io::Result<()> {
-        let mut buffer = [0; BUFFER_SIZE];
+        let mut buffer = [0; BUFFER_SIZE_BYTES];
         loop {
             match self.0.recv(&mut buffer).await {
                 Ok(length) if is_relevant(&buffer[..length]) => notifier.notify(),
                 Ok(_) => {}
-                // The receive buffer overflowed. One of the lost uevents may have concerned an
-                // accelerator.
+                // ENOBUFS means that the socket's buffer overflowed. One of the lost uevents may have
+                // concerned an accelerator.
                 Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
                     notifier.notify()
                 }

@@ -1,7 +1,6 @@
-//! Moves mounts that all devices of a specification have in common to the specification's own edits.
-//! An engine applies these once to a container that requests any of the devices (CDI
-//! specification, "containerEdits"), so that a driver's libraries are written once and not for
-//! each name of each device.
+//! Moves the mounts that all devices of a CDI specification have in common to the specification's
+//! own `containerEdits`. An engine applies those once to a container that requests any of the
+//! devices, so that the file has a driver's libraries once and not for each name of each device.
 
 use std::collections::BTreeSet;
 
@@ -10,37 +9,37 @@ use device_class::inserted;
 use super::SpecifiedDevice;
 use super::spec::CdiMount;
 
-/// Removes the mounts that all devices have from the devices, and returns them. Nothing is removed if
-/// a device would be left without edits, because engines refuse such a device.
+/// Removes from the devices the mounts that all of them have, and returns these mounts. Removes
+/// nothing if a device would be left without edits, because engines refuse such a device.
 ///
 /// An engine applies the specification's own edits before those of the devices. A common mount stays
 /// with the devices if another mount of a device has a path above or below its own, because in a
 /// different order one of the two could hide the other.
 pub(super) fn take_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMount> {
-    let [first, others @ ..] = &*devices else {
+    let [first_device, other_devices @ ..] = &*devices else {
         return Vec::new();
     };
-    if others.is_empty() {
+    if other_devices.is_empty() {
         return Vec::new();
     }
-    let sets = others
+    let mount_sets = other_devices
         .iter()
         .map(|device| inserted(&device.container_edits.mounts));
-    let sets: Vec<BTreeSet<&CdiMount>> = sets.collect();
-    let mounts = first.container_edits.mounts.iter();
-    let mounts = mounts.filter(|mount| sets.iter().all(|set| set.contains(mount)));
+    let mount_sets: Vec<BTreeSet<&CdiMount>> = mount_sets.collect();
+    let mounts = first_device.container_edits.mounts.iter();
+    let mounts = mounts.filter(|mount| mount_sets.iter().all(|set| set.contains(mount)));
     let mut common: BTreeSet<CdiMount> = inserted(mounts.cloned());
     loop {
-        let all = devices
+        let all_mounts = devices
             .iter()
             .flat_map(|device| &device.container_edits.mounts);
-        let alone = all.filter(|mount| !common.contains(mount));
-        let alone: BTreeSet<&CdiMount> = inserted(alone);
-        let before = common.len();
-        let mut kept = common.clone();
-        kept.retain(|mount| !alone.iter().any(|other| mount.is_nested_with(other)));
-        common = kept;
-        if common.len() == before {
+        let separate = all_mounts.filter(|mount| !common.contains(mount));
+        let separate: BTreeSet<&CdiMount> = inserted(separate);
+        let previous_count = common.len();
+        let mut movable = common.clone();
+        movable.retain(|mount| !separate.iter().any(|other| mount.is_nested_with(other)));
+        common = movable;
+        if common.len() == previous_count {
             break;
         }
     }
@@ -52,14 +51,15 @@ pub(super) fn take_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMoun
     if !devices.iter().all(keeps_edits) {
         return Vec::new();
     }
-    // The order of the first device is the order of the plan.
-    let mut taken = devices[0].container_edits.mounts.clone();
-    taken.retain(|mount| common.contains(mount));
+    // The common mounts keep the order that they have in the first device, which is the order of
+    // its injection plan.
+    let mut common_mounts = devices[0].container_edits.mounts.clone();
+    common_mounts.retain(|mount| common.contains(mount));
     for device in devices {
         let mounts = &mut device.container_edits.mounts;
         mounts.retain(|mount| !common.contains(mount));
     }
-    taken
+    common_mounts
 }
 
 #[cfg(test)]

@@ -11,34 +11,34 @@ use device_class::name::{CdiName, CdiNameError, ResourceName};
 use super::{ContainerEdits, Omission, SpecifiedDevice, ThinHook};
 use crate::plan::{self, Authority, InjectionPlan, PlanError, PlanInput, SpecDevices};
 use crate::request::{
-    DeviceList, Environment, Item, MAX_REQUEST, RefusedRequest, Request, RequestNames,
+    DeviceList, Environment, Item, MAX_REQUEST_BYTES, RefusedRequest, Request, RequestNames,
     RequestSource,
 };
 
 /// The name of the CDI device that stands for all healthy devices of a kind.
-pub(super) const ALL: &str = "all";
+pub(super) const ALL_DEVICES_NAME: &str = "all";
 
-/// The character between the devices of a grant and the uid of the resource claim that has
-/// them. Device ids cannot contain it.
-pub const CLAIM_MARK: char = '@';
+/// The character in a hook's argument `--cdi CLASS=DEVICES@UID` between the device ids and the uid of
+/// their resource claim. Device ids cannot contain it.
+pub const CLAIM_SEPARATOR: char = '@';
 
-/// The form in which devices are described.
+/// The form in which a CDI specification describes devices: thin, with a hook, or plain.
 #[derive(Debug, Clone, Copy)]
 pub struct Description<'a> {
-    /// The hook of the thin form, in which the specification has only nodes and the hook adds
-    /// everything else. `None` means the plain form, in which the specification also has mounts and
-    /// variables.
+    /// The hook of the thin form. In this form the specification has only device nodes, and the hook
+    /// adds everything else. `None` means the plain form, in which the specification also has the
+    /// mounts.
     pub hook: Option<ThinHook<'a>>,
-    /// The directory at which engines see the root of the host.
+    /// The path at which container engines see the host's root directory.
     pub host_root: &'a Path,
 }
 
-/// The descriptions of devices of one or more classes.
+/// The CDI devices of one or more classes, before they are grouped into specifications.
 #[derive(Debug, Default)]
 pub struct DescribedDevices {
-    /// The described devices, each with its kind.
+    /// The CDI devices, each with the resource that gives the kind of its specification.
     pub devices: Vec<(ResourceName, SpecifiedDevice)>,
-    /// The devices and parts that are not described, each with the reason.
+    /// The devices that were left out, and what a description lacks, each with the reason.
     pub omissions: Vec<Omission>,
 }
 
@@ -55,7 +55,7 @@ pub enum DescriptionError {
     #[error("a specification without the hook cannot give a container {0}")]
     HookOnly(String),
     #[error(
-        "the ids of {0} devices are longer than a request may be, {MAX_REQUEST} bytes; name them \
+        "the ids of {0} devices are longer than a request may be, {MAX_REQUEST_BYTES} bytes; name them \
          one by one"
     )]
     TooMany(usize),
@@ -63,21 +63,27 @@ pub enum DescriptionError {
 
 impl Description<'_> {
     /// Describes the devices of a class: each device by its id and by its index, and all healthy
-    /// devices of a kind together as `all`. An unhealthy device is described, too, so that a
-    /// container that has it can be started again. The hook then logs a warning.
-    pub fn describe_devices(&self, class: &DeviceClass, found: &FoundClass) -> DescribedDevices {
-        let mut described = DescribedDevices::default();
-        let mut healthy: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
-        let devices = &found.inventory.devices;
-        let names = RequestNames::new(class, &found.inventory);
-        let ids = devices.iter().map(|one| (&one.resource, one.id.as_str()));
-        let mut used: BTreeSet<(&ResourceName, &str)> = inserted(ids);
+    /// devices of a kind together as `all`. An unhealthy device is described as well, so that a
+    /// container that has it can be restarted. The hook then logs a warning.
+    pub fn describe_devices(
+        &self,
+        class: &DeviceClass,
+        found_class: &FoundClass,
+    ) -> DescribedDevices {
+        let mut described_devices = DescribedDevices::default();
+        let mut healthy_devices: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
+        let devices = &found_class.inventory.devices;
+        let request_names = RequestNames::new(class, &found_class.inventory);
+        let ids = devices
+            .iter()
+            .map(|device| (&device.resource, device.id.as_str()));
+        let mut used_names: BTreeSet<(&ResourceName, &str)> = inserted(ids);
         for device in devices {
             let kind = &device.resource;
-            let edits = match self.make_edits(class, found, &[device]) {
+            let edits = match self.make_edits(class, found_class, &[device]) {
                 Ok((edits, _)) => edits,
                 Err(error) => {
-                    described.omissions.push(Omission::Device {
+                    described_devices.omissions.push(Omission::Device {
                         device: device.id.clone(),
                         is_healthy: device.health.is_healthy(),
                         error,
@@ -86,124 +92,132 @@ impl Description<'_> {
                 }
             };
             if device.health.is_healthy() {
-                healthy.entry(kind).or_default().push(device);
+                healthy_devices.entry(kind).or_default().push(device);
             } else {
-                described.omissions.push(Omission::Unhealthy {
+                described_devices.omissions.push(Omission::Unhealthy {
                     device: device.id.clone(),
                     kind: kind.clone(),
                     reason: device.health.to_string(),
                 });
             }
-            // The index is left out if a request would understand it as another device, or if CDI does
-            // not allow it as a name. The device can still be requested by its id.
+            // The index is not a name of the CDI device if a request with it means other devices,
+            // or if CDI does not allow it as a name. The device can still be requested by its id.
             let index = device.index.as_deref();
-            let is_own = |index: &&str| {
-                names.means_device_alone(device, index) && qualified_name(kind, index).is_ok()
+            let is_usable = |index: &&str| {
+                request_names.means_only_device(device, index) && make_cdi_name(kind, index).is_ok()
             };
             let index = index
-                .filter(is_own)
-                .filter(|index| used.insert((kind, index)));
+                .filter(is_usable)
+                .filter(|index| used_names.insert((kind, index)));
             for name in [Some(device.id.as_str()), index].into_iter().flatten() {
                 let device = SpecifiedDevice {
                     name: name.to_owned(),
                     container_edits: edits.clone(),
                 };
-                described.devices.push((kind.clone(), device));
+                described_devices.devices.push((kind.clone(), device));
             }
         }
-        for (kind, devices) in healthy {
-            if !used.contains(&(kind, ALL)) {
-                self.describe_together(class, found, kind, &devices, &mut described);
+        for (kind, devices) in healthy_devices {
+            if !used_names.contains(&(kind, ALL_DEVICES_NAME)) {
+                self.describe_all_devices(
+                    class,
+                    found_class,
+                    kind,
+                    &devices,
+                    &mut described_devices,
+                );
             }
         }
-        described
+        described_devices
     }
 
-    /// Describes devices of a class together, for the resource claim with the uid `claim`.
-    /// The hook gets the uid, because only the kubelet knows which pods have the claim.
-    /// `variables` are added to the container's environment, and select capabilities and
-    /// other parts of the request.
+    /// Returns the CDI edits for all `devices` of the resource claim with the uid `claim_uid`. The
+    /// hook gets the uid as an argument, because only the kubelet knows which pods have the claim.
+    /// `variables` are added to the container's environment. They can also select capabilities of
+    /// the class.
     pub fn describe_claim(
         &self,
         class: &DeviceClass,
-        found: &FoundClass,
+        found_class: &FoundClass,
         devices: &[&Device],
-        claim: &str,
+        claim_uid: &str,
         variables: &[(String, String)],
     ) -> Result<ContainerEdits, DescriptionError> {
         let ids = list_ids(devices);
         let text = ids.as_str();
-        if text.len() > MAX_REQUEST {
+        if text.len() > MAX_REQUEST_BYTES {
             return Err(DescriptionError::TooMany(devices.len()));
         }
-        let set = variables
+        let assignments = variables
             .iter()
             .map(|(name, value)| format!("{name}={value}"));
-        let environment = Environment::from(set.collect::<Vec<_>>());
-        let mut plan = make_plan(class, found, devices, &ids, &environment)?;
+        let environment = Environment::from(assignments.collect::<Vec<_>>());
+        let mut plan = plan_for_devices(class, found_class, devices, &ids, &environment)?;
         plan.env.extend(variables.iter().cloned());
         // The vendor's programs read this variable. The device plugin sets it as well.
-        let variable = class.spec.request.env.to_string();
-        plan.env.insert(variable, text.to_owned());
-        let argument = format!("{text}{CLAIM_MARK}{claim}");
-        let (edits, lacking) = self.edits_from_plan(class, &plan, &argument);
-        require_edits(&edits, lacking)?;
+        let variable_name = class.spec.request.env.to_string();
+        plan.env.insert(variable_name, text.to_owned());
+        let argument = format!("{text}{CLAIM_SEPARATOR}{claim_uid}");
+        let (edits, missing_parts) = self.edits_from_plan(class, &plan, &argument);
+        require_edits(&edits, missing_parts)?;
         Ok(edits)
     }
 
-    /// Describes the healthy devices of a kind together, as the CDI device `all`. The hook's argument
-    /// lists their ids instead of the word `all`, which would include devices of the class that have
-    /// another kind.
-    fn describe_together(
+    /// Adds the CDI device `all`, which stands for all healthy `devices` of a kind. The hook's
+    /// argument lists their ids instead of the word `all`, because the word would include devices
+    /// of the class that have another kind.
+    fn describe_all_devices(
         &self,
         class: &DeviceClass,
-        found: &FoundClass,
+        found_class: &FoundClass,
         kind: &ResourceName,
         devices: &[&Device],
-        described: &mut DescribedDevices,
+        described_devices: &mut DescribedDevices,
     ) {
-        let edits = if list_ids(devices).as_str().len() > MAX_REQUEST {
+        let edits = if list_ids(devices).as_str().len() > MAX_REQUEST_BYTES {
             Err(DescriptionError::TooMany(devices.len()))
         } else {
-            self.make_edits(class, found, devices)
+            self.make_edits(class, found_class, devices)
         };
         match edits {
-            Ok((container_edits, lacking)) => {
-                if !lacking.is_empty() {
-                    described.omissions.push(Omission::Lacking {
+            Ok((container_edits, missing_parts)) => {
+                if !missing_parts.is_empty() {
+                    described_devices.omissions.push(Omission::Lacking {
                         kind: kind.to_string(),
-                        lacking: lacking.into_iter().collect(),
+                        lacking: missing_parts.into_iter().collect(),
                     });
                 }
                 let device = SpecifiedDevice {
-                    name: ALL.to_owned(),
+                    name: ALL_DEVICES_NAME.to_owned(),
                     container_edits,
                 };
-                described.devices.push((kind.clone(), device));
+                described_devices.devices.push((kind.clone(), device));
             }
             Err(error) => {
                 let kind = kind.clone();
-                described.omissions.push(Omission::All { kind, error });
+                described_devices
+                    .omissions
+                    .push(Omission::All { kind, error });
             }
         }
     }
 
-    /// Returns the edits by which a container gets these devices, and the names of the parts that the
-    /// plain form cannot express.
+    /// Returns the CDI edits for a container that gets `devices`, and the names of the parts of its
+    /// injection plan that the plain form cannot express.
     fn make_edits(
         &self,
         class: &DeviceClass,
-        found: &FoundClass,
+        found_class: &FoundClass,
         devices: &[&Device],
     ) -> Result<(ContainerEdits, BTreeSet<String>), DescriptionError> {
         if let [device] = devices {
-            qualified_name(&device.resource, device.id.as_str())?;
+            make_cdi_name(&device.resource, device.id.as_str())?;
         }
         let ids = list_ids(devices);
-        let plan = make_plan(class, found, devices, &ids, &Environment::default())?;
-        let (edits, lacking) = self.edits_from_plan(class, &plan, ids.as_str());
-        let lacking = require_edits(&edits, lacking)?;
-        Ok((edits, lacking))
+        let plan = plan_for_devices(class, found_class, devices, &ids, &Environment::default())?;
+        let (edits, missing_parts) = self.edits_from_plan(class, &plan, ids.as_str());
+        let missing_parts = require_edits(&edits, missing_parts)?;
+        Ok((edits, missing_parts))
     }
 
     fn edits_from_plan(
@@ -215,47 +229,50 @@ impl Description<'_> {
         match self.hook {
             Some(hook) => {
                 let grant = format!("{}={text}", class.name);
-                let edits = ContainerEdits::thin(plan, self.host_root, hook, &grant);
+                let edits = ContainerEdits::new_thin(plan, self.host_root, hook, &grant);
                 (edits, BTreeSet::new())
             }
-            None => ContainerEdits::plain(plan, self.host_root),
+            None => ContainerEdits::new_plain(plan, self.host_root),
         }
     }
 }
 
-/// Returns what the edits lack, if there are any edits.
+/// Returns `missing_parts` unchanged if there are any edits.
+///
+/// # Errors
+/// Returns an error if there are no edits, which CDI does not allow for a device.
 fn require_edits(
     edits: &ContainerEdits,
-    lacking: BTreeSet<String>,
+    missing_parts: BTreeSet<String>,
 ) -> Result<BTreeSet<String>, DescriptionError> {
     if !edits.is_empty() {
-        Ok(lacking)
-    } else if lacking.is_empty() {
+        Ok(missing_parts)
+    } else if missing_parts.is_empty() {
         Err(DescriptionError::Nothing)
     } else {
-        let texts: Vec<String> = lacking.into_iter().collect();
+        let texts: Vec<String> = missing_parts.into_iter().collect();
         Err(DescriptionError::HookOnly(texts.join(", ")))
     }
 }
 
-fn qualified_name(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameError> {
+fn make_cdi_name(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameError> {
     CdiName::try_from(format!("{kind}={name}"))
 }
 
-/// Returns the ids of devices as a request for them.
+/// Returns a request for `devices` by their ids.
 fn list_ids(devices: &[&Device]) -> DeviceList {
     let ids = devices
         .iter()
-        .map(|device| Item::unquoted(device.id.as_str()));
+        .map(|device| Item::from_unquoted_text(device.id.as_str()));
     DeviceList::from_items(ids.collect())
 }
 
-/// Makes the plan for a container that gets these devices. The inventory that is passed to the
-/// planner has no other devices, because the planner searches the whole inventory, and it is called
-/// for each device of the host.
-fn make_plan(
+/// Makes the injection plan of a container that gets `devices`. The planner searches the whole
+/// inventory and is called for each device of the host, so this function passes an inventory with
+/// only `devices`.
+fn plan_for_devices(
     class: &DeviceClass,
-    found: &FoundClass,
+    found_class: &FoundClass,
     devices: &[&Device],
     ids: &DeviceList,
     environment: &Environment,
@@ -264,22 +281,22 @@ fn make_plan(
         devices: ids.clone(),
     };
     let request = Request::parse(class, environment, source)?.ok_or(DescriptionError::Nothing)?;
-    let found = FoundClass {
+    let found_class = FoundClass {
         inventory: Inventory {
             devices: devices.iter().copied().cloned().collect(),
-            host_attributes: found.inventory.host_attributes.clone(),
+            host_attributes: found_class.inventory.host_attributes.clone(),
             ..Inventory::default()
         },
-        edits: found.edits.clone(),
+        edits: found_class.edits.clone(),
     };
     let input = PlanInput {
         class,
         request: &request,
-        found: &found,
+        found_class: &found_class,
         authority: &Authority::Requester {
             reason: "a specification is made for it".into(),
-            trusted_capabilities: true,
+            allows_trusted_capabilities: true,
         },
     };
-    Ok(plan::plan(&[input], &SpecDevices::default())?)
+    Ok(plan::plan_injection(&[input], &SpecDevices::default())?)
 }

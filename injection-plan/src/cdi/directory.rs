@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 
 use rooted_path::{read_own_text, read_regular_text, replace_file};
 
-use super::kind::{find_classes, json_kind};
+use super::kind::{find_hook_classes, parse_json_kind};
 use super::{FILE_PREFIX, GeneratedSpecifications, Specification, SpecificationOwner};
 
 pub use super::spec::file_name as specification_file;
 
-/// The maximum size in bytes of a specification file that is read. A file of another vendor may
-/// describe thousands of devices.
-const MAX_FILE: u64 = 16 << 20;
+/// The maximum size in bytes of a specification file that is read. A larger file is skipped. A
+/// vendor's file may describe thousands of devices.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
-pub use super::kind::{ForeignKind, kind_without_parser};
+pub use super::kind::{ForeignKind, scan_yaml_kind};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// The operation as a verb with its object, such as "write", for the message.
+        /// The failed operation for the message, such as "write" or "create the directory".
         action: &'static str,
         path: PathBuf,
         #[source]
@@ -36,7 +36,7 @@ pub enum DirectoryError {
     Serialize(#[from] serde_json::Error),
 }
 
-fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DirectoryError {
+fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DirectoryError {
     move |error| DirectoryError::Io {
         action,
         path: path.to_owned(),
@@ -44,24 +44,26 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DirectoryE
     }
 }
 
-/// A change of one specification file, or a conflict that prevented the change.
+/// A change of one specification file, or a conflict that prevented it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SpecificationChange {
     Wrote {
         path: PathBuf,
         kind: String,
         devices: usize,
-        /// The number of CDI devices in the file. A device has several names, and there is one more
-        /// for all devices together.
+        /// The number of names in the file. A device can have two, its id and its index, and the name
+        /// `all` stands for all devices.
         names: usize,
     },
-    /// The file was removed, because the host has no devices of its kind any more.
+    /// The file was removed, because the host no longer has devices of its kind, or because their
+    /// class is no longer enabled.
     Removed(PathBuf),
-    /// The specification was not written, because a file of another program describes devices of this
-    /// kind. `is_certain` is false if the other file only may do so, because its kind is unclear.
+    /// The specification was not written, because the file `other_path` of another program describes
+    /// devices of the same kind. `is_certain` is false if the kind of that file could not be read, so
+    /// that it only may be the same.
     Conflict {
         kind: String,
-        other: PathBuf,
+        other_path: PathBuf,
         is_certain: bool,
     },
 }
@@ -88,13 +90,13 @@ impl fmt::Display for SpecificationChange {
             ),
             SpecificationChange::Conflict {
                 kind,
-                other,
+                other_path,
                 is_certain,
             } => write!(
                 f,
                 "{kind} is left out: {} {} devices of this kind, and engines refuse a device that \
                  two files describe; remove the file, or name other classes",
-                other.display(),
+                other_path.display(),
                 if *is_certain {
                     "describes"
                 } else {
@@ -110,53 +112,55 @@ fn count_noun(count: usize, noun: &str) -> String {
     format!("{noun}{plural}")
 }
 
-/// The result of updating a directory.
+/// The result of writing all specifications to a directory.
 #[derive(Debug, Default)]
 pub struct DirectoryUpdate {
     pub changes: Vec<SpecificationChange>,
-    /// The kinds of the specifications that could not be written, each with the error.
+    /// The specifications that could not be written: the kind and the error of each.
     pub failures: Vec<(String, DirectoryError)>,
-    /// The names of old files that were not removed, because they may describe devices of a class that
-    /// cannot be used now.
-    pub retained: BTreeSet<String>,
+    /// The names of outdated files that were not removed, because they may describe devices of a
+    /// class that cannot be used now.
+    pub retained_files: BTreeSet<String>,
 }
 
-/// The classes that cannot be used now. Their devices may still exist, so the files that describe
-/// these devices are not removed.
+/// The classes that cannot be used now, for example because a class file has an error. Their devices
+/// may still exist, so the specification files with these devices are not removed.
 #[derive(Debug, Clone, Default)]
 pub struct UnusableClasses {
     pub names: BTreeSet<String>,
-    /// Whether every class may be unusable, because the class files could not be read.
-    pub all: bool,
+    /// Whether any class may be unusable, because the class files could not be read.
+    pub may_be_any: bool,
 }
 
 impl UnusableClasses {
-    /// Returns whether a specification may describe devices of an unusable class. `classes` are the
-    /// classes that the file names, or `None` if it does not name any.
-    fn may_have_written(&self, classes: Option<&BTreeSet<String>>) -> bool {
-        let is_of_others = classes.is_some_and(|classes| self.names.is_disjoint(classes));
-        self.all || !(is_of_others || self.names.is_empty())
+    /// Returns whether a specification with devices of `classes` may describe devices of an unusable
+    /// class. `None` means that the classes of its devices are not known.
+    fn may_own_file(&self, classes: Option<&BTreeSet<String>>) -> bool {
+        let has_usable_classes = classes.is_some_and(|classes| self.names.is_disjoint(classes));
+        self.may_be_any || !(has_usable_classes || self.names.is_empty())
     }
 }
 
-/// A specification file in the directory.
-struct PresentFile {
+/// A file in the directory that has a CDI specification, by Boathook or another program.
+struct SpecificationFile {
     kind: ForeignKind,
-    /// The classes that the file names. `None` means that it names none.
+    /// The classes that the arguments of the file's hooks name. `None` means that a device has no
+    /// such hook, or that another program wrote the file.
     classes: Option<BTreeSet<String>>,
 }
 
-/// Writes the generated specifications to `directory`. A file that already has the content is not
-/// written again. Other files of Boathook for the same `user` are removed if `is_old` accepts their
-/// names, unless they may describe devices of `unusable` classes. `read_yaml` finds the kind of
-/// another program's specification that is not JSON.
+/// Writes the generated specifications to `directory`, and removes outdated files. A file that
+/// already has the right content is not written again. A file of Boathook for the same `owner` is
+/// removed if no specification was generated for it and `is_old` accepts its name, unless it may
+/// describe devices of `unusable` classes. `read_yaml` finds the kind of a specification that is
+/// not JSON.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be read, or if no file in it can be written.
 pub fn update(
     directory: &Path,
     generated: &GeneratedSpecifications,
-    user: SpecificationOwner,
+    owner: SpecificationOwner,
     unusable: &UnusableClasses,
     is_old: impl Fn(&str) -> bool,
     read_yaml: impl Fn(String) -> Option<ForeignKind>,
@@ -164,21 +168,22 @@ pub fn update(
     let DirectoryUpdate {
         mut changes,
         mut failures,
-        mut retained,
+        mut retained_files,
     } = DirectoryUpdate::default();
     let files = read_files(directory, read_yaml)?;
-    let mut kept = BTreeSet::new();
+    let mut written_paths = BTreeSet::new();
     for specification in &generated.specifications {
         let name = specification.file_name();
         let path = directory.join(&name);
-        let mut others = files.iter().filter(|(file, present)| {
-            present.kind.may_be(&specification.kind) && file.file_name() != Some(OsStr::new(&name))
+        let mut conflicting_files = files.iter().filter(|(file, present_file)| {
+            present_file.kind.may_match(&specification.kind)
+                && file.file_name() != Some(OsStr::new(&name))
         });
-        if let Some((other, present)) = others.next() {
+        if let Some((other_path, other_file)) = conflicting_files.next() {
             changes.push(SpecificationChange::Conflict {
                 kind: specification.kind.clone(),
-                other: other.clone(),
-                is_certain: matches!(present.kind, ForeignKind::Known(_)),
+                other_path: other_path.clone(),
+                is_certain: matches!(other_file.kind, ForeignKind::Known(_)),
             });
             continue;
         }
@@ -186,45 +191,46 @@ pub fn update(
             Ok(change) => changes.extend(change),
             Err(error) => failures.push((specification.kind.clone(), error)),
         }
-        kept.insert(path);
+        written_paths.insert(path);
     }
     if failures.len() == generated.specifications.len()
         && let Some((_, error)) = failures.pop()
     {
         return Err(error);
     }
-    for (path, present) in files {
-        let name = name_of(&path).into_owned();
-        let is_old = is_ours(&path) && user.owns_file(&name) && is_old(&name);
-        if !is_old || kept.contains(&path) {
+    for (path, present_file) in files {
+        let name = file_name_of(&path).into_owned();
+        let is_old = is_boathook_file(&path) && owner.owns_file(&name) && is_old(&name);
+        if !is_old || written_paths.contains(&path) {
             continue;
         }
-        if unusable.may_have_written(present.classes.as_ref()) {
-            retained.insert(name);
+        if unusable.may_own_file(present_file.classes.as_ref()) {
+            retained_files.insert(name);
         } else {
-            fs::remove_file(&path).map_err(failed("remove", &path))?;
+            fs::remove_file(&path).map_err(io_error("remove", &path))?;
             changes.push(SpecificationChange::Removed(path));
         }
     }
     Ok(DirectoryUpdate {
         changes,
         failures,
-        retained,
+        retained_files,
     })
 }
 
-/// Writes a specification, unless the file has this content already.
+/// Writes a specification, unless the file already has this content. Returns the change, or `None`.
 pub fn write_if_changed(
     directory: &Path,
     path: &Path,
     specification: &Specification,
 ) -> Result<Option<SpecificationChange>, DirectoryError> {
     let text = format!("{}\n", serde_json::to_string_pretty(specification)?);
-    // A link, or a file that others can write, is not read, and is replaced.
-    if read_own_text(path, MAX_FILE).is_ok_and(|present| present == text) {
+    // The file is replaced without being read if it is a symbolic link, or if other users can write
+    // to it.
+    if read_own_text(path, MAX_FILE_BYTES).is_ok_and(|present_text| present_text == text) {
         return Ok(None);
     }
-    write(directory, path, &text)?;
+    write_file(directory, path, &text)?;
     Ok(Some(SpecificationChange::Wrote {
         path: path.to_owned(),
         kind: specification.kind.clone(),
@@ -233,71 +239,73 @@ pub fn write_if_changed(
     }))
 }
 
-/// Returns whether a file is a specification that this module wrote. Its name must be the one that
-/// this module uses for the kind in its text.
+/// Returns whether this module wrote the specification file with this name and text. The name must be
+/// the one that this module uses for the specification's kind.
 pub fn is_generated(name: &str, text: &str) -> bool {
-    json_kind(text).is_some_and(|kind| super::file_name(&kind) == name)
+    parse_json_kind(text).is_some_and(|kind| super::file_name(&kind) == name)
 }
 
-/// Returns whether a mounted directory was removed from the host. Nothing can be created in such a
-/// directory. If the host creates the directory again, this process still sees the removed one until
-/// its container is restarted.
+/// Returns whether `directory`, which is mounted into this process's container, was removed from the
+/// host. No file can be created in a removed directory. If the host creates the directory again, the
+/// container still has the removed one until it is restarted.
 pub fn is_removed_mount(directory: &Path) -> bool {
     fs::metadata(directory).is_ok_and(|metadata| metadata.is_dir() && metadata.nlink() == 0)
 }
 
-fn name_of(path: &Path) -> Cow<'_, str> {
+fn file_name_of(path: &Path) -> Cow<'_, str> {
     path.file_name().unwrap_or_default().to_string_lossy()
 }
 
-fn is_ours(path: &Path) -> bool {
-    let name = name_of(path);
+fn is_boathook_file(path: &Path) -> bool {
+    let name = file_name_of(path);
     name.starts_with(FILE_PREFIX) && name.ends_with(".json")
 }
 
-/// Returns the specification files in a directory by their paths. A file that cannot be read is
-/// skipped, because the engines report it.
+/// Reads the CDI specifications in a directory, and returns them by their paths. A file that cannot
+/// be read is skipped, because container engines report it.
 fn read_files(
     directory: &Path,
     read_yaml: impl Fn(String) -> Option<ForeignKind>,
-) -> Result<BTreeMap<PathBuf, PresentFile>, DirectoryError> {
+) -> Result<BTreeMap<PathBuf, SpecificationFile>, DirectoryError> {
     let mut files = BTreeMap::new();
-    let failed = failed("read the directory", directory);
+    let io_error = io_error("read the directory", directory);
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
-        entries => entries.map_err(&failed)?,
+        entries => entries.map_err(&io_error)?,
     };
     for entry in entries {
-        let path = entry.map_err(&failed)?.path();
+        let path = entry.map_err(&io_error)?.path();
         let is_specification = path
             .extension()
             .is_some_and(|extension| extension == "json" || extension == "yaml");
         let text = is_specification
-            .then(|| read_regular_text(&path, MAX_FILE).ok())
+            .then(|| read_regular_text(&path, MAX_FILE_BYTES).ok())
             .flatten();
         let Some(text) = text else {
             continue;
         };
-        let classes = is_ours(&path).then(|| find_classes(&text)).flatten();
-        let kind = match json_kind(&text) {
+        let classes = is_boathook_file(&path)
+            .then(|| find_hook_classes(&text))
+            .flatten();
+        let kind = match parse_json_kind(&text) {
             Some(kind) => Some(ForeignKind::Known(kind)),
             None => read_yaml(text),
         };
-        files.extend(kind.map(|kind| (path, PresentFile { kind, classes })));
+        files.extend(kind.map(|kind| (path, SpecificationFile { kind, classes })));
     }
     Ok(files)
 }
 
 /// Writes a file that every user can read, and creates the directory if it is missing. The
-/// file is replaced as a whole. Engines read only `*.json` and `*.yaml`, so they do not read
-/// the unfinished file.
-fn write(directory: &Path, path: &Path, text: &str) -> Result<(), DirectoryError> {
+/// text is written to a temporary file, which then replaces the file. Engines do not read the
+/// temporary file, because they read only `*.json` and `*.yaml`.
+fn write_file(directory: &Path, path: &Path, text: &str) -> Result<(), DirectoryError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o755);
     builder
         .create(directory)
-        .map_err(failed("create the directory", directory))?;
-    replace_file(path, 0o644, text.as_bytes()).map_err(failed("write", path))
+        .map_err(io_error("create the directory", directory))?;
+    replace_file(path, 0o644, text.as_bytes()).map_err(io_error("write", path))
 }
 
 #[cfg(test)]

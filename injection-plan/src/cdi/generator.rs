@@ -15,30 +15,31 @@ use super::{
     SpecifiedDevice,
 };
 
-/// The options with which specifications are generated.
+/// Generates CDI specifications with these options.
 #[derive(Debug, Clone, Copy)]
 pub struct Generator<'a> {
     /// The classes whose devices are described. An empty list means all classes.
-    pub only: &'a [ClassName],
+    pub only_classes: &'a [ClassName],
     pub description: Description<'a>,
 }
 
-/// The specifications of a host's devices, and what could not be described in them.
+/// The CDI specifications of a host's devices, and the devices that they lack.
 #[derive(Debug, Default)]
 pub struct GeneratedSpecifications {
-    /// The specifications, one for each kind.
+    /// The specifications, one for each CDI kind.
     pub specifications: Vec<Specification>,
-    /// The classes, devices and parts that no specification has, each with the reason.
+    /// The classes and devices that were left out, and what a description lacks, each with the
+    /// reason.
     pub omissions: Vec<Omission>,
 }
 
-/// A class, a device or a part of a device that the specifications lack, with the reason.
+/// Something that the specifications lack, with the reason: a class, a device, or a file of a device.
 #[derive(Debug, thiserror::Error)]
 pub enum Omission {
-    /// The class cannot be used now, so its devices are not known.
+    /// The class cannot be used now, so that its devices cannot be found.
     #[error("class left out")]
     Class(#[source] ClassError),
-    /// The device is left out because another class has devices of the same kind.
+    /// The device is left out, because another class has devices of the same CDI kind.
     #[error("{device} is left out")]
     NameConflict {
         device: DeviceId,
@@ -66,28 +67,28 @@ pub enum Omission {
     },
     #[error("the plain form of {kind} lacks: {}", lacking.join(", "))]
     Lacking { kind: String, lacking: Vec<String> },
-    /// A node that programs need is not on the host now, so the container does not get it.
-    #[error("{class}: {text}; after that write the specification again")]
-    MissingNode { class: ClassName, text: String },
+    /// The host now lacks a device node that programs need, so that containers do not get the node.
+    #[error("{class}: {message}; after that write the specification again")]
+    MissingNode { class: ClassName, message: String },
     #[error("no class has a usable device on this host; see `boathook list`")]
     Everything,
 }
 
 impl Omission {
-    /// Returns whether the cause is a fault of the class files, and not the state of the
-    /// host.
+    /// Returns whether the cause is an error in the class files. Other omissions are caused by the
+    /// state of the host.
     pub fn is_error(&self) -> bool {
         match self {
             Omission::Class(_) | Omission::NameConflict { .. } | Omission::All { .. } => true,
-            // An unhealthy device may lack files, so its error does not show a fault of the class
-            // file.
+            // An unhealthy device may lack files, so its error does not show that the class file is
+            // wrong.
             Omission::Device { is_healthy, .. } => *is_healthy,
             _ => false,
         }
     }
 }
 
-/// The reason why the devices of a class are not known.
+/// The reason why the devices of a class could not be found.
 #[derive(Debug, thiserror::Error)]
 pub enum ClassError {
     #[error(transparent)]
@@ -97,7 +98,7 @@ pub enum ClassError {
 }
 
 impl GeneratedSpecifications {
-    /// Returns the classes that could not be used, or of which a device could not be described.
+    /// Returns the classes that could not be used, or that have a device that could not be described.
     pub fn find_unusable_classes(&self) -> UnusableClasses {
         let mut unusable = UnusableClasses::default();
         for omission in &self.omissions {
@@ -105,103 +106,111 @@ impl GeneratedSpecifications {
                 Omission::Class(ClassError::File(error)) => {
                     unusable.names.extend(error.class_name());
                 }
-                Omission::Class(ClassError::LookUp(_)) => unusable.all = true,
-                Omission::Device { is_healthy, .. } => unusable.all |= *is_healthy,
+                Omission::Class(ClassError::LookUp(_)) => unusable.may_be_any = true,
+                Omission::Device { is_healthy, .. } => unusable.may_be_any |= *is_healthy,
                 _ => {}
             }
         }
         unusable
     }
 
-    /// Groups the described devices into specifications for `user`, one for each kind.
-    pub fn from_described(described: DescribedDevices, user: SpecificationOwner) -> Self {
-        let mut kinds: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
-        for (resource, device) in described.devices {
-            kinds.entry(user.kind(&resource)).or_default().push(device);
+    /// Groups the described devices into specifications for `owner`, one for each CDI kind.
+    pub fn from_described(described_devices: DescribedDevices, owner: SpecificationOwner) -> Self {
+        let mut devices_by_kind: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
+        for (resource, device) in described_devices.devices {
+            devices_by_kind
+                .entry(owner.kind(&resource))
+                .or_default()
+                .push(device);
         }
-        let specifications = kinds
+        let specifications = devices_by_kind
             .into_iter()
             .map(|(kind, devices)| Specification::new(kind, devices));
         GeneratedSpecifications {
             specifications: specifications.collect(),
-            omissions: described.omissions,
+            omissions: described_devices.omissions,
         }
     }
 }
 
 impl Generator<'_> {
-    /// Generates the specifications of the wanted classes. `classes` must have every class
-    /// of the host: if two classes have the same resource, it belongs to the first one, even
-    /// if that class is not wanted.
+    /// Generates the specifications of the selected classes. `classes` must have every class of the
+    /// host: if two classes have the same resource, it belongs to the first of them, even if that
+    /// class is not selected.
     pub fn generate(
         &self,
         classes: impl IntoIterator<Item = Result<DeviceClass, FileError>>,
         host: &dyn HostView,
     ) -> GeneratedSpecifications {
-        let mut all = DescribedDevices::default();
-        let mut claims = NameOwners::default();
+        let mut all_devices = DescribedDevices::default();
+        let mut name_owners = NameOwners::default();
         for class in classes {
             let described = class
                 .map_err(ClassError::from)
-                .and_then(|class| self.describe(&class, host, &mut claims));
+                .and_then(|class| self.describe_class(&class, host, &mut name_owners));
             match described {
                 Ok(described) => {
-                    all.devices.extend(described.devices);
-                    all.omissions.extend(described.omissions);
+                    all_devices.devices.extend(described.devices);
+                    all_devices.omissions.extend(described.omissions);
                 }
-                Err(error) => all.omissions.push(Omission::Class(error)),
+                Err(error) => all_devices.omissions.push(Omission::Class(error)),
             }
         }
-        if all.devices.is_empty() {
-            all.omissions.push(Omission::Everything);
+        if all_devices.devices.is_empty() {
+            all_devices.omissions.push(Omission::Everything);
         }
-        GeneratedSpecifications::from_described(all, SpecificationOwner::People)
+        GeneratedSpecifications::from_described(all_devices, SpecificationOwner::People)
     }
 
-    fn is_wanted(&self, class: &ClassName) -> bool {
-        self.only.is_empty() || self.only.contains(class)
+    fn is_selected(&self, class: &ClassName) -> bool {
+        self.only_classes.is_empty() || self.only_classes.contains(class)
     }
 
-    fn describe(
+    fn describe_class(
         &self,
         class: &DeviceClass,
         host: &dyn HostView,
-        claims: &mut NameOwners,
+        name_owners: &mut NameOwners,
     ) -> Result<DescribedDevices, ClassError> {
-        let is_wanted = self.is_wanted(&class.name);
-        let mut found = if is_wanted {
-            self.look_up(class, host)?
+        let is_selected = self.is_selected(&class.name);
+        let mut found_class = if is_selected {
+            self.look_up_class(class, host)?
         } else {
-            // The class is not described, but its devices are found, because no other class may have
-            // devices of the same resources.
+            // The class is not selected. Its devices are searched for nevertheless, because no other
+            // class may have devices of the same resources.
             FoundClass {
                 inventory: discover::devices(class, host),
                 edits: FoundEdits::default(),
             }
         };
         let mut omissions = Vec::new();
-        found.inventory.devices.retain(|device| {
-            // An engine cannot distinguish devices of two classes that have the same kind.
-            let claimed = claims.claim_name(device.resource.as_str(), &class.name);
-            if let Err(error) = claimed {
+        found_class.inventory.devices.retain(|device| {
+            // An engine cannot distinguish devices of two classes that have the same CDI kind.
+            let claim = name_owners.claim_name(device.resource.as_str(), &class.name);
+            if let Err(error) = claim {
                 let device = device.id.clone();
                 omissions.push(Omission::NameConflict { device, error });
                 return false;
             }
             true
         });
-        if !is_wanted {
+        if !is_selected {
             return Ok(DescribedDevices::default());
         }
-        let mut described = self.description.describe_devices(class, &found);
+        let mut described = self.description.describe_devices(class, &found_class);
         if !described.devices.is_empty() {
             let capabilities = class.spec.request.capabilities_by_default();
-            let attributes = &found.inventory.host_attributes;
-            let missing = discover::find_missing_nodes(class, &capabilities, attributes, host);
-            omissions.extend(missing.into_iter().map(|text| Omission::MissingNode {
-                class: class.name.clone(),
-                text,
-            }));
+            let attributes = &found_class.inventory.host_attributes;
+            let missing_nodes =
+                discover::find_missing_nodes(class, &capabilities, attributes, host);
+            omissions.extend(
+                missing_nodes
+                    .into_iter()
+                    .map(|message| Omission::MissingNode {
+                        class: class.name.clone(),
+                        message,
+                    }),
+            );
         }
         omissions.append(&mut described.omissions);
         Ok(DescribedDevices {
@@ -210,11 +219,15 @@ impl Generator<'_> {
         })
     }
 
-    /// Looks up the parts of the host that the form of the specifications needs. The thin
-    /// form has only nodes; the plain form has files as well.
-    fn look_up(&self, class: &DeviceClass, host: &dyn HostView) -> Result<FoundClass, ClassError> {
-        let defaults = &class.spec.request.default_capabilities;
-        let capabilities: BTreeSet<CapabilityName> = inserted(defaults.iter().cloned());
+    /// Finds the devices and files of a class that the specifications describe: in the thin form only
+    /// device nodes, in the plain form files as well.
+    fn look_up_class(
+        &self,
+        class: &DeviceClass,
+        host: &dyn HostView,
+    ) -> Result<FoundClass, ClassError> {
+        let default_capabilities = &class.spec.request.default_capabilities;
+        let capabilities: BTreeSet<CapabilityName> = inserted(default_capabilities.iter().cloned());
         Ok(match self.description.hook {
             None => discover::look_up(class, (&capabilities).into(), host)?,
             Some(_) => discover::look_up_nodes(class, &[], host)?,

@@ -1,30 +1,29 @@
-//! The kinds of Boathook's CDI specifications, and those of specifications that another program may
-//! have written, in JSON or YAML.
+//! The CDI kinds of Boathook's specifications, and of specifications in JSON or YAML that another
+//! program may have written.
 
 use std::collections::BTreeSet;
 
 use device_class::name::ResourceName;
 use serde::Deserialize;
 
-/// The domain below which the device plugin has kinds of its own. It is not `boathook.dev`, because
-/// shipped classes have resources such as `devices.boathook.dev/serial`.
+/// The end of the domain in the CDI kinds of the device plugin's specifications. It is not
+/// `boathook.dev`, because shipped classes have resources such as `devices.boathook.dev/serial`.
 const PLUGIN_DOMAIN: &str = "pods.boathook.dev";
 
-/// The owner of a specification: the program that writes it and the users that request devices by
-/// its names.
+/// The party for which a specification is written, and which requests devices by its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecificationOwner {
-    /// People, with an engine's option `--device`. The kind is the resource.
+    /// People who use an engine's option `--device`. The CDI kind is the name of the resource.
     People,
-    /// The device plugin, in its answers to the kubelet. The kind has a vendor of its own for each
-    /// domain of resources, so that a vendor's file of the same devices is no conflict: engines
-    /// refuse a device that two files describe.
+    /// The device plugin, which names CDI devices in its responses to the kubelet. Its kinds have a
+    /// domain of their own, because engines refuse a device that two files describe: a vendor's file
+    /// for the same resource therefore does not conflict.
     Plugin,
 }
 
 impl SpecificationOwner {
-    /// Returns the kind of a resource's devices: for `vendor.com/npu` the same, or
-    /// `vendor.com.pods.boathook.dev/npu`.
+    /// Returns the CDI kind of a resource's devices. For the resource `vendor.com/npu` it is the same
+    /// text for people, and `vendor.com.pods.boathook.dev/npu` for the plugin.
     pub fn kind(self, resource: &ResourceName) -> String {
         match (self, resource.as_str().split_once('/')) {
             (SpecificationOwner::Plugin, Some((domain, name))) => {
@@ -41,21 +40,21 @@ impl SpecificationOwner {
     }
 }
 
-/// The kind of a specification that another program has written.
+/// The CDI kind of a specification file, which another program may have written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForeignKind {
     Known(String),
-    /// The kind of this text is not known, because only a YAML parser could find it.
+    /// The text of the file, whose kind only a YAML parser could find.
     Unclear(String),
 }
 
 impl ForeignKind {
-    /// Returns whether an engine may find devices of `kind` in the specification. For an unclear kind
-    /// the result is true if the text contains `kind` literally, or an escape that could stand for one
-    /// of its characters.
-    pub fn may_be(&self, kind: &str) -> bool {
+    /// Returns whether the specification may describe devices of `kind`. If its kind is unclear, the
+    /// result is true if the text contains `kind` literally, or an escape sequence that could stand
+    /// for one of its characters.
+    pub fn may_match(&self, kind: &str) -> bool {
         match self {
-            ForeignKind::Known(known) => known == kind,
+            ForeignKind::Known(known_kind) => known_kind == kind,
             ForeignKind::Unclear(text) => {
                 text.contains(kind) || LETTER_ESCAPES.iter().any(|escape| text.contains(escape))
             }
@@ -63,29 +62,27 @@ impl ForeignKind {
     }
 }
 
-/// The escapes by which YAML can write letters, digits and slashes, or break a line within a
-/// word (YAML 1.2.2, section 5.7).
+/// The escape sequences with which YAML can write letters, digits and slashes, or break a line within
+/// a word (YAML 1.2.2, section 5.7).
 const LETTER_ESCAPES: [&str; 6] = ["\\x", "\\u", "\\U", "\\/", "\\\n", "\\\r"];
 
-/// The only field of a JSON specification that is read. The rest of the file may be large,
-/// and is skipped.
+/// The field `kind` of a JSON specification. serde skips the other fields, which may be large.
 #[derive(Deserialize)]
-struct Json {
-    // Engines read the keys of JSON without regard to case.
+struct KindField {
+    // Engines accept the keys of a JSON file in upper and lower case.
     #[serde(alias = "Kind", alias = "KIND")]
     kind: String,
 }
 
-/// Returns the value of the key `kind` of a JSON specification, or `None` if the text is not
-/// such a specification.
-pub(super) fn json_kind(text: &str) -> Option<String> {
-    let Json { kind } = serde_json::from_str(text).ok()?;
+/// Returns the kind of a JSON specification, or `None` if the text is not JSON or has no kind.
+pub(super) fn parse_json_kind(text: &str) -> Option<String> {
+    let KindField { kind } = serde_json::from_str(text).ok()?;
     Some(kind)
 }
 
-/// The hooks of a specification. The rest of the file is skipped.
+/// The devices of a JSON specification with their hooks. serde skips the other fields.
 #[derive(Deserialize)]
-struct HookArguments {
+struct HookedDevices {
     #[serde(default)]
     devices: Vec<DeviceHooks>,
 }
@@ -93,25 +90,25 @@ struct HookArguments {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DeviceHooks {
-    container_edits: Hooks,
+    container_edits: HookEdits,
 }
 
 #[derive(Deserialize)]
-struct Hooks {
+struct HookEdits {
     #[serde(default)]
-    hooks: Vec<Arguments>,
+    hooks: Vec<HookCommand>,
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+struct HookCommand {
     #[serde(default)]
     args: Vec<String>,
 }
 
-/// Returns the names of the classes that the hooks of a thin specification name, as
-/// `--cdi CLASS=DEVICES`. Returns `None` if a device has no such hook, as in the plain form.
-pub(super) fn find_classes(text: &str) -> Option<BTreeSet<String>> {
-    let HookArguments { devices } = serde_json::from_str(text).ok()?;
+/// Returns the names of the classes in the hook arguments `--cdi CLASS=DEVICES` of a thin
+/// specification. Returns `None` if a device has no such hook, as in the plain form.
+pub(super) fn find_hook_classes(text: &str) -> Option<BTreeSet<String>> {
+    let HookedDevices { devices } = serde_json::from_str(text).ok()?;
     let classes = devices.iter().map(|device| {
         let arguments = device.container_edits.hooks.iter();
         let mut arguments = arguments.flat_map(|hook| hook.args.windows(2));
@@ -121,17 +118,17 @@ pub(super) fn find_classes(text: &str) -> Option<BTreeSet<String>> {
     classes.collect()
 }
 
-/// Finds the kind of a YAML specification without a YAML parser, which would make up a tenth of the
-/// program `boathook`. The kind is found if exactly one line begins with the key and the value is a
-/// plain scalar.
-pub fn kind_without_parser(text: String) -> ForeignKind {
+/// Finds the kind of a YAML specification without a YAML parser, which would be a tenth of the size
+/// of the program `boathook`. The kind is found if exactly one line begins with the key `kind` and
+/// its value is a plain scalar.
+pub fn scan_yaml_kind(text: String) -> ForeignKind {
     let lines = text.lines().map(|line| line.trim_start_matches('\u{feff}'));
     let mut values = lines
         .filter_map(|line| line.strip_prefix("kind:"))
         .map(str::trim);
     let is_plain = |value: &str| {
         let mut characters = value.chars();
-        characters.all(|one| one.is_ascii_alphanumeric() || "._-/".contains(one))
+        characters.all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c))
     };
     match (values.next(), values.next()) {
         (Some(value), None) if is_plain(value) && value.contains('/') => {
@@ -178,7 +175,7 @@ mod tests {
     #[test]
     fn a_kind_in_json_is_known() {
         let text = r#"{"cdiVersion": "0.5.0", "kind": "a.com/b", "devices": [{"kind": "c"}]}"#;
-        assert_eq!(json_kind(text).as_deref(), Some("a.com/b"));
+        assert_eq!(parse_json_kind(text).as_deref(), Some("a.com/b"));
         for other in [
             "{}",
             "",
@@ -186,7 +183,7 @@ mod tests {
             "kind: a.com/b",
             r#"{"devices": [{"kind": "a.com/b"}]}"#,
         ] {
-            assert_eq!(json_kind(other), None, "{other}");
+            assert_eq!(parse_json_kind(other), None, "{other}");
         }
     }
 }

@@ -12,7 +12,7 @@ mod spec;
 
 use device_class::name::fnv1a;
 
-pub use devices::{CLAIM_MARK, DescribedDevices, Description, DescriptionError};
+pub use devices::{CLAIM_SEPARATOR, DescribedDevices, Description, DescriptionError};
 pub use generator::{ClassError, GeneratedSpecifications, Generator, Omission};
 pub use kind::SpecificationOwner;
 use spec::file_name;
@@ -21,17 +21,17 @@ pub use spec::{ContainerEdits, FILE_PREFIX, Specification, SpecifiedDevice, Thin
 /// The prefix of the annotations that request CDI devices from an engine.
 pub const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
 
-/// The maximum length in characters of the name after the slash in the key of an annotation
-/// (Kubernetes, "Annotations").
-const MAX_KEY_NAME: usize = 63;
+/// The maximum number of characters after the slash in the key of an annotation (Kubernetes,
+/// "Annotations").
+const MAX_KEY_NAME_LENGTH: usize = 63;
 
 /// Returns the key of the annotation by which `plugin` requests the CDI devices of one
-/// allocation. The key has both names, joined by `_`. If the result is too long, a hash
-/// replaces the allocation's name.
-pub fn annotation_key(plugin: &str, allocation: &str) -> String {
+/// allocation. After the prefix the key has both names, joined by `_`. If they are too long for a
+/// key, a hash replaces the allocation's name.
+pub fn make_annotation_key(plugin: &str, allocation: &str) -> String {
     let allocation = allocation.replace('/', "_");
     let name = format!("{plugin}_{allocation}");
-    if name.len() <= MAX_KEY_NAME {
+    if name.len() <= MAX_KEY_NAME_LENGTH {
         return format!("{ANNOTATION_PREFIX}{name}");
     }
     let hash = fnv1a(allocation.as_bytes());
@@ -49,8 +49,8 @@ mod tests {
             ("vendor.com/npu", "cdi.k8s.io/boathook_vendor.com_npu"),
             (&long, "cdi.k8s.io/boathook_149cf0dde998755b"),
         ] {
-            let key = annotation_key("boathook", allocation);
-            assert!(key.len() <= ANNOTATION_PREFIX.len() + MAX_KEY_NAME);
+            let key = make_annotation_key("boathook", allocation);
+            assert!(key.len() <= ANNOTATION_PREFIX.len() + MAX_KEY_NAME_LENGTH);
             assert_eq!(key, wanted);
         }
     }

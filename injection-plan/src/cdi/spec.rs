@@ -9,20 +9,21 @@ use device_class::device::{Access, DeviceNumber};
 use serde::Serialize;
 
 use super::common_mounts::take_common_mounts;
-use super::devices::ALL;
+use super::devices::ALL_DEVICES_NAME;
 use crate::plan::{Action, BindMount, InjectionPlan};
 
-/// One specification file: the devices of one kind.
+/// One CDI specification file, which describes the devices of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Specification {
     cdi_version: &'static str,
-    /// The kind, as `vendor.com/class`, which [`SpecificationOwner::kind`](super::SpecificationOwner::kind) makes of the
-    /// resource of the devices.
+    /// The CDI kind, such as `vendor.com/class`.
+    /// [`SpecificationOwner::kind`](super::SpecificationOwner::kind) makes it of the devices'
+    /// resource.
     pub kind: String,
     /// The devices. CDI does not allow an empty list.
     pub(super) devices: Vec<SpecifiedDevice>,
-    /// The edits of all devices, which an engine applies once to a container with any of them.
+    /// The edits that an engine applies once to a container that has any of the devices.
     #[serde(skip_serializing_if = "ContainerEdits::is_empty")]
     container_edits: ContainerEdits,
 }
@@ -47,9 +48,9 @@ pub struct ContainerEdits {
     hooks: Vec<CdiHook>,
 }
 
-/// A device node in a specification. A node that the host has is written without its
+/// A device node in a specification. If the host has the node, the file does not contain its device
 /// number. The engine reads the number when it starts a container, so that the file stays
-/// right if the kernel gives the device another number.
+/// correct if the kernel gives the device another number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CdiNode {
@@ -83,23 +84,27 @@ struct CdiHook {
     timeout: u32,
 }
 
-/// The hook of a thin specification. The engine adds the nodes to a container, and the hook
-/// does everything else when the container starts.
+/// The OCI hook of a thin specification. The engine adds the device nodes to a container, and the
+/// hook does everything else when the container is created.
 #[derive(Debug, Clone, Copy)]
 pub struct ThinHook<'a> {
-    /// The absolute path of the hook on the host.
+    /// The absolute path of the hook program on the host.
     pub program: &'a Path,
     /// The time after which the engine ends the hook, in seconds.
     pub timeout: u32,
-    /// The absolute path of the hook's configuration on the host, if it is not at the usual place.
+    /// The absolute path of the hook's configuration file on the host. `None` means the default path.
     pub config: Option<&'a Path>,
 }
 
 impl ContainerEdits {
-    /// Returns the thin form of a plan: its nodes, and the hook with the argument `grant`,
-    /// which is `CLASS=DEVICE`. The engine finds the plan's paths of the host below
-    /// `host_root`.
-    pub fn thin(plan: &InjectionPlan, host_root: &Path, hook: ThinHook<'_>, grant: &str) -> Self {
+    /// Returns the thin form of a plan: its device nodes, and the hook with the argument `grant`,
+    /// which has the form `CLASS=DEVICES`. The engine finds the plan's host paths below `host_root`.
+    pub fn new_thin(
+        plan: &InjectionPlan,
+        host_root: &Path,
+        hook: ThinHook<'_>,
+        grant: &str,
+    ) -> Self {
         let name = hook.program.file_name().unwrap_or_default();
         let mut args = vec![name.to_string_lossy().into_owned()];
         args.push("create-runtime".to_owned());
@@ -109,7 +114,7 @@ impl ContainerEdits {
         args.extend(["--cdi".to_owned(), grant.to_owned()]);
         ContainerEdits {
             env: format_variables(plan),
-            device_nodes: select_nodes(plan, host_root, NodeSelection::SamePathOnHost),
+            device_nodes: select_cdi_nodes(plan, host_root, NodeSelection::SamePathOnHost),
             hooks: vec![CdiHook {
                 hook_name: "createRuntime",
                 path: hook.program.to_owned(),
@@ -121,37 +126,40 @@ impl ContainerEdits {
     }
 
     /// Returns the plain form of a plan: all parts that a specification can express without
-    /// a hook. The second value names the other parts, for messages.
-    pub fn plain(plan: &InjectionPlan, host_root: &Path) -> (Self, BTreeSet<String>) {
+    /// a hook. The second value names the missing parts, for messages.
+    pub fn new_plain(plan: &InjectionPlan, host_root: &Path) -> (Self, BTreeSet<String>) {
         let mut edits = ContainerEdits {
             env: format_variables(plan),
-            device_nodes: select_nodes(plan, host_root, NodeSelection::All),
+            device_nodes: select_cdi_nodes(plan, host_root, NodeSelection::All),
             ..ContainerEdits::default()
         };
-        let mut lacking = BTreeSet::new();
-        let bound = |mount: &BindMount, path| CdiMount::from_bind_mount(mount, host_root, path);
+        let mut missing_parts = BTreeSet::new();
+        let to_cdi_mount =
+            |mount: &BindMount, path| CdiMount::from_bind_mount(mount, host_root, path);
         for step in &plan.steps {
             match &step.action {
                 Action::Allow { .. } | Action::Node { .. } | Action::MakeNode { .. } => {}
                 Action::Prepare(preparation) => {
-                    lacking.insert(format!("the program {}", preparation.program.display()));
+                    missing_parts.insert(format!("the program {}", preparation.program.display()));
                 }
                 Action::NetInterfaces { .. } => {
-                    lacking.insert("network interfaces, which only the hook moves".into());
+                    missing_parts.insert("network interfaces, which only the hook moves".into());
                 }
                 Action::Link { path, .. } => {
-                    lacking.insert(format!("the link {}", path.display()));
+                    missing_parts.insert(format!("the link {}", path.display()));
                 }
                 Action::Mask { path, .. } => {
-                    lacking.insert(format!("the mask of {}", path.display()));
+                    missing_parts.insert(format!("the mask of {}", path.display()));
                 }
                 Action::Directory(mount) | Action::File(mount) => {
-                    edits.mounts.push(bound(mount, mount.path.clone()));
+                    edits.mounts.push(to_cdi_mount(mount, mount.path.clone()));
                 }
                 Action::Library { mount, links, .. } => {
-                    edits.mounts.push(bound(mount, mount.path.clone()));
+                    edits.mounts.push(to_cdi_mount(mount, mount.path.clone()));
                     let directory = mount.path.parent().unwrap_or(Path::new("/"));
-                    let links = links.iter().map(|link| bound(mount, directory.join(link)));
+                    let links = links
+                        .iter()
+                        .map(|link| to_cdi_mount(mount, directory.join(link)));
                     edits.mounts.extend(links);
                 }
                 Action::Loader {
@@ -160,7 +168,7 @@ impl ContainerEdits {
                     directory_32bit,
                     ..
                 } => {
-                    lacking.extend(image_libraries.iter().map(|image| {
+                    missing_parts.extend(image_libraries.iter().map(|image| {
                         let directory = image.directory.display();
                         format!("the image's own libraries in {directory}")
                     }));
@@ -171,30 +179,31 @@ impl ContainerEdits {
                         .collect::<Vec<_>>()
                         .join(":");
                     edits.env.push(format!("LD_LIBRARY_PATH={directories}"));
-                    lacking.insert("the loader's cache (LD_LIBRARY_PATH is set instead)".into());
+                    missing_parts
+                        .insert("the loader's cache (LD_LIBRARY_PATH is set instead)".into());
                 }
             }
         }
-        (edits, lacking)
+        (edits, missing_parts)
     }
 
-    /// Returns whether the edits change nothing. CDI does not allow empty edits.
+    /// Returns whether there are no edits at all, which CDI does not allow for a device.
     pub fn is_empty(&self) -> bool {
         *self == ContainerEdits::default()
     }
 }
 
 impl CdiMount {
-    /// Returns whether the path of one of the mounts in a container is that of the other one, or
-    /// below it.
+    /// Returns whether the container path of one of the two mounts is equal to that of the other
+    /// mount, or below it.
     pub(super) fn is_nested_with(&self, other: &CdiMount) -> bool {
-        let [one, other] = [self, other].map(|mount| &mount.container_path);
-        one.starts_with(other) || other.starts_with(one)
+        let [path, other_path] = [self, other].map(|mount| &mount.container_path);
+        path.starts_with(other_path) || other_path.starts_with(path)
     }
 
     fn from_bind_mount(mount: &BindMount, host_root: &Path, container_path: PathBuf) -> Self {
         CdiMount {
-            host_path: path_below(host_root, &mount.source),
+            host_path: join_host_root(host_root, &mount.source),
             container_path,
             options: mount.options().collect(),
         }
@@ -208,23 +217,27 @@ fn format_variables(plan: &InjectionPlan) -> Vec<String> {
         .collect()
 }
 
-fn path_below(host_root: &Path, path: &Path) -> PathBuf {
+fn join_host_root(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The nodes of a plan that are written to a specification.
+/// The choice of a plan's device nodes that are written to a specification.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NodeSelection {
     /// Only nodes that the host has at the same path; the hook makes the others. A node that
-    /// the host lacks would be written with a number that may change later. For a node with
-    /// another path on the host, runc ignores `hostPath` in a user namespace, and mounts the
-    /// host's file at the path of the container.
+    /// the host lacks would need a device number, which may change later. A node with another path
+    /// on the host would fail in a user namespace: runc then ignores `hostPath`, and mounts the
+    /// host's file that has the container's path.
     SamePathOnHost,
     /// All nodes, because there is no hook.
     All,
 }
 
-fn select_nodes(plan: &InjectionPlan, host_root: &Path, selection: NodeSelection) -> Vec<CdiNode> {
+fn select_cdi_nodes(
+    plan: &InjectionPlan,
+    host_root: &Path,
+    selection: NodeSelection,
+) -> Vec<CdiNode> {
     let access = |number| {
         let mut steps = plan.steps.iter();
         let access = steps.find_map(|step| match &step.action {
@@ -234,36 +247,42 @@ fn select_nodes(plan: &InjectionPlan, host_root: &Path, selection: NodeSelection
         access.unwrap_or(Access::ALL).to_string()
     };
     let nodes = plan.steps.iter().filter_map(|step| match &step.action {
-        Action::Node { mount, number, own } => {
-            let source = path_below(host_root, &mount.source);
+        Action::Node {
+            mount,
+            number,
+            own_node,
+        } => {
+            let source = join_host_root(host_root, &mount.source);
             (selection == NodeSelection::All || mount.source == mount.path).then(|| CdiNode {
                 host_path: (source != mount.path).then_some(source),
                 path: mount.path.clone(),
                 number: None,
                 permissions: access(*number),
-                file_mode: own.map(|own| own.mode),
-                gid: own.map(|own| own.gid),
+                file_mode: own_node.map(|own_node| own_node.mode),
+                gid: own_node.map(|own_node| own_node.gid),
             })
         }
-        Action::MakeNode { path, number, made } if selection == NodeSelection::All => {
-            Some(CdiNode {
-                host_path: None,
-                path: path.clone(),
-                number: Some(*number),
-                permissions: access(*number),
-                file_mode: Some(made.own.mode),
-                gid: Some(made.own.gid),
-            })
-        }
+        Action::MakeNode {
+            path,
+            number,
+            made_node,
+        } if selection == NodeSelection::All => Some(CdiNode {
+            host_path: None,
+            path: path.clone(),
+            number: Some(*number),
+            permissions: access(*number),
+            file_mode: Some(made_node.own.mode),
+            gid: Some(made_node.own.gid),
+        }),
         _ => None,
     });
     nodes.collect()
 }
 
 impl Specification {
-    /// Returns the specification of a kind, with the lowest version that has all its fields.
+    /// Returns the specification of `devices`, with the lowest CDI version that has all its fields.
     pub fn new(kind: String, mut devices: Vec<SpecifiedDevice>) -> Self {
-        let class_has_dots = kind
+        let has_dotted_class = kind
             .split_once('/')
             .is_some_and(|(_, name)| name.contains('.'));
         let mut nodes = devices
@@ -272,7 +291,7 @@ impl Specification {
         let has_host_path = nodes.any(|node| node.host_path.is_some());
         let mut names = devices.iter().map(|device| &device.name);
         let has_digit = names.any(|name| name.starts_with(|c: char| c.is_ascii_digit()));
-        let cdi_version = if class_has_dots {
+        let cdi_version = if has_dotted_class {
             "0.6.0"
         } else if has_host_path || has_digit {
             "0.5.0"
@@ -291,26 +310,26 @@ impl Specification {
         }
     }
 
-    /// Returns the number of devices. A device has the same edits under each of its names, which
-    /// are beside each other, and the name for all devices is none of one.
+    /// Returns the number of devices, which is lower than the number of names. The names of one
+    /// device follow each other and have equal edits. The name `all` stands for no single device.
     pub fn count_devices(&self) -> usize {
         let mut edits: Vec<&ContainerEdits> = self
             .devices
             .iter()
-            .filter(|device| device.name != ALL)
+            .filter(|device| device.name != ALL_DEVICES_NAME)
             .map(|device| &device.container_edits)
             .collect();
         edits.dedup();
         edits.len()
     }
 
-    /// Returns the names of the devices.
+    /// Returns the names of the CDI devices.
     pub fn device_names(&self) -> impl Iterator<Item = &str> {
         self.devices.iter().map(|device| device.name.as_str())
     }
 
-    /// Returns the specification of the devices with these names, or `None` if there is none: CDI
-    /// does not allow a specification without devices.
+    /// Returns the specification with only the devices whose names `is_kept` accepts. Returns `None`
+    /// if no device is left, because CDI does not allow a specification without devices.
     pub fn keep_devices(mut self, is_kept: impl Fn(&str) -> bool) -> Option<Self> {
         self.devices.retain(|device| is_kept(&device.name));
         for device in &mut self.devices {
@@ -325,12 +344,12 @@ impl Specification {
     }
 }
 
-/// Returns the name of the file that describes the devices of a kind.
+/// Returns the file name of the specification for a kind, such as `boathook-vendor.com-npu.json`.
 pub fn file_name(kind: &str) -> String {
     format!("{FILE_PREFIX}{}.json", kind.replace('/', "-"))
 }
 
-/// The prefix of the names of generated files.
+/// The prefix of the file names of generated specifications.
 pub const FILE_PREFIX: &str = "boathook-";
 
 #[cfg(test)]

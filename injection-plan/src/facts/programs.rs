@@ -1,4 +1,4 @@
-//! Runs the programs of a class that report driver facts.
+//! Runs a class's programs that report driver facts.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,105 +14,116 @@ use device_class::{DeviceClass, discover, ownership};
 use super::ReportedFacts;
 use crate::program_output;
 
-/// The maximum number of bytes that are read of a program's output. On a host with 16 GPUs a program
+/// The maximum number of bytes of a program's output that are read. On a host with 16 GPUs a program
 /// prints about half as much.
-const MAX_OUTPUT: usize = 1 << 20;
+const MAX_OUTPUT_BYTES: usize = 1 << 20;
 
 impl ReportedFacts {
-    /// Runs the programs of a class on the host whose root directory is `root`, at the same
-    /// time where none needs the facts of another. `start` returns the command for a program and
-    /// its arguments. A program that does not exist on the host is skipped without a fault.
+    /// Runs the programs of a class on the host whose root directory is `root`. Programs that do
+    /// not need each other's facts run at the same time. `make_command` returns the command for a
+    /// program and its arguments. A program that does not exist on the host is skipped without a
+    /// fault.
     pub fn run_programs(
         class: &DeviceClass,
         root: &Path,
-        start: impl Fn(&Path, &[String]) -> Command + Sync,
+        make_command: impl Fn(&Path, &[String]) -> Command + Sync,
     ) -> Self {
-        let mut reported = ReportedFacts::default();
-        let mut all = Vec::new();
+        let mut reported_facts = ReportedFacts::default();
+        let mut all_facts = Vec::new();
         let host = match RealHost::open(root) {
             Ok(host) => host,
             Err(error) => {
                 let root = root.display();
-                reported.faults.push(format!("{root}: {error}"));
-                return reported;
+                reported_facts.faults.push(format!("{root}: {error}"));
+                return reported_facts;
             }
         };
         // `boathook-dra` can make parts that the host does not have yet. For a class that it serves,
-        // programs that report only parts are run even if no part exists.
-        let makes_parts = class.settings.serve == Server::Dra;
-        let is_only_for_parts = |program: &FactsProgram| match &program.needs {
+        // the programs that report only parts are run even if no part exists.
+        let may_make_parts = class.settings.serve == Server::Dra;
+        let reports_only_parts = |program: &FactsProgram| match &program.needs {
             Some(path) => !discover::matches(path, &host),
             None => program.for_parts,
         };
         let programs = class.spec.facts.iter();
-        let programs = programs.map(|program| (program, is_only_for_parts(program)));
-        let programs = programs.filter(|(_, only_for_parts)| makes_parts || !only_for_parts);
+        let programs = programs.map(|program| (program, reports_only_parts(program)));
+        let programs = programs.filter(|(_, only_parts)| may_make_parts || !only_parts);
         let programs: Vec<(&FactsProgram, bool)> = programs.collect();
-        // Programs whose arguments do not depend on facts of other programs are run at the same time,
-        // because each program may need seconds to initialize the driver of every device.
+        // The programs of a batch run at the same time, because each of them may need seconds to
+        // initialize the driver of every device. The arguments of a batch may depend on the facts
+        // that earlier batches reported.
         for batch in programs.chunk_by(|_, (next, _)| next.for_each_fact.is_none()) {
-            let commands = |program| {
-                let commands = discover::fact_commands(program, &all, &host);
+            let list_commands = |program| {
+                let commands = discover::fact_commands(program, &all_facts, &host);
                 let path = commands.first().and_then(|(command, _)| command.first());
-                let find = |path| discover::find_host_program(class, Path::new(path), &host);
-                (path.map(find), commands)
+                let find_program =
+                    |path| discover::find_host_program(class, Path::new(path), &host);
+                (path.map(find_program), commands)
             };
-            let commands = batch.iter().map(|(program, _)| commands(program));
+            let commands = batch.iter().map(|(program, _)| list_commands(program));
             let batch_commands: Vec<ProgramCommands> = commands.collect();
-            let run_each = |program: &FactsProgram, (place, commands): ProgramCommands| {
-                let mut runs = Vec::new();
-                for (command, known) in commands {
-                    let result = run(program, &command, place.as_ref(), &known, root, &start);
-                    // A program that failed or hung would probably do so again with other arguments,
-                    // so its other commands are not run.
-                    let has_failed = result.fault.is_some();
-                    runs.push((command.join(" "), result));
-                    if has_failed {
-                        break;
+            let run_commands =
+                |program: &FactsProgram, (host_program, commands): ProgramCommands| {
+                    let mut runs = Vec::new();
+                    for (command, attributes) in commands {
+                        let result = run_command(
+                            program,
+                            &command,
+                            host_program.as_ref(),
+                            &attributes,
+                            root,
+                            &make_command,
+                        );
+                        // The other commands of a program that failed or hung are not run, because
+                        // it would probably do so again with other arguments.
+                        let has_failed = result.fault.is_some();
+                        runs.push((command.join(" "), result));
+                        if has_failed {
+                            break;
+                        }
                     }
-                }
-                runs
-            };
-            let run_each = &run_each;
+                    runs
+                };
+            let run_commands = &run_commands;
             let results: Vec<Vec<(String, RunResult)>> = thread::scope(|scope| {
-                let each = batch.iter().zip(batch_commands);
-                let running = each.map(|((program, _), commands)| {
+                let batch = batch.iter().zip(batch_commands);
+                let threads = batch.map(|((program, _), commands)| {
                     let program: &FactsProgram = program;
-                    scope.spawn(move || run_each(program, commands))
+                    scope.spawn(move || run_commands(program, commands))
                 });
-                let running: Vec<_> = running.collect();
-                let ended = running.into_iter().map(|thread| thread.join());
-                ended.map(Result::unwrap_or_default).collect()
+                let threads: Vec<_> = threads.collect();
+                let results = threads.into_iter().map(|thread| thread.join());
+                results.map(Result::unwrap_or_default).collect()
             });
-            for ((program, only_for_parts), runs) in batch.iter().zip(results) {
-                let mut each = runs.iter();
-                if !runs.is_empty() && each.all(|(_, result)| result.has_succeeded()) {
-                    let mut all = class.spec.facts.iter();
-                    let place = all.position(|other| std::ptr::eq(other, *program));
-                    reported.succeeded.extend(place);
+            for ((program, only_parts), runs) in batch.iter().zip(results) {
+                let mut results = runs.iter().map(|(_, result)| result);
+                if !runs.is_empty() && results.all(RunResult::has_succeeded) {
+                    let mut class_programs = class.spec.facts.iter();
+                    let position = class_programs.position(|other| std::ptr::eq(other, *program));
+                    reported_facts.successful_positions.extend(position);
                 }
                 for (command, result) in runs {
-                    if let Some(fault) = result.fault.filter(|_| !only_for_parts) {
-                        reported.faults.push(format!("{command} {fault}"));
+                    if let Some(fault) = result.fault.filter(|_| !only_parts) {
+                        reported_facts.faults.push(format!("{command} {fault}"));
                     }
                     if !result.facts.is_empty() {
-                        all.extend(result.facts);
-                        reported.programs.push(command);
+                        all_facts.extend(result.facts);
+                        reported_facts.programs.push(command);
                     }
                 }
             }
         }
-        reported.facts = Facts::from_pairs(all);
-        reported
+        reported_facts.facts = Facts::from_pairs(all_facts);
+        reported_facts
     }
 }
 
 /// The result of one run of a program. Both fields are empty if the program does not exist, or if its
-/// output matches `cannot_tell` in the class file.
+/// output matches `cannot_tell` of the class file.
 #[derive(Debug, Default)]
 struct RunResult {
-    /// The keys and values that the program printed, even if it failed: a program that fails because
-    /// of one device may have reported the others before.
+    /// The keys and values that the program printed, even if it failed. A program that failed because
+    /// of one device may have reported the other devices.
     facts: Vec<(String, String)>,
     fault: Option<String>,
 }
@@ -130,43 +141,44 @@ impl RunResult {
     }
 }
 
-/// The place of a program on this host, and its commands, each with the attributes in it.
+/// A program of the host, and its command lines, each with the attributes that were filled in.
 type ProgramCommands = (Option<HostProgram>, Vec<(Vec<String>, Attributes)>);
 
-/// Runs one program and returns the facts that it reports.
-fn run(
+/// Runs one command line of a program, and returns the facts that it reports.
+fn run_command(
     program: &FactsProgram,
-    command: &[String],
-    place: Option<&HostProgram>,
-    known: &Attributes,
+    command_line: &[String],
+    host_program: Option<&HostProgram>,
+    attributes: &Attributes,
     root: &Path,
-    start: impl Fn(&Path, &[String]) -> Command,
+    make_command: impl Fn(&Path, &[String]) -> Command,
 ) -> RunResult {
-    let (Some((_, arguments)), Some(place)) = (command.split_first(), place) else {
+    let (Some((_, arguments)), Some(host_program)) = (command_line.split_first(), host_program)
+    else {
         return RunResult::default();
     };
-    let path = &*place.path;
+    let path = &*host_program.path;
     match ownership::program(root, path) {
         Ok(_) => {}
         Err(error) if error.is_absent() => return RunResult::default(),
         Err(error) => return RunResult::failed(format!("cannot be run: {error}")),
     }
     let timeout = program.timeout.get();
-    let mut command = start(path, arguments);
-    program_output::set_library_path(&mut command, &place.library_path);
-    let ended = program_output::run_program(command, timeout, MAX_OUTPUT);
+    let mut command = make_command(path, arguments);
+    program_output::set_library_path(&mut command, &host_program.library_path);
+    let result = program_output::run_program(command, timeout, MAX_OUTPUT_BYTES);
     let seconds = timeout.as_secs();
-    let (status, text) = match ended {
+    let (status, text) = match result {
         Err(error) => return RunResult::failed(format!("cannot be run: {error}")),
         Ok(None) => {
             let fault = format!("took longer than {seconds} seconds and was killed");
             return RunResult::failed(fault);
         }
-        Ok(Some(ended)) => ended,
+        Ok(Some(status_and_text)) => status_and_text,
     };
-    let facts = program.facts(&text, known);
-    // `cannot_tell` may match empty output, which a program that was killed has as well.
-    // Empty output therefore counts only if the program succeeded.
+    let facts = program.facts(&text, attributes);
+    // `cannot_tell` may match empty output, which a failed program has as well. Empty output
+    // therefore matches only if the program succeeded.
     let fault = if program.cannot_tell(&text) && (status.success() || !text.trim().is_empty()) {
         return RunResult::default();
     } else if !status.success() {

@@ -1,4 +1,4 @@
-//! Decides which devices of a request a container is granted, and on whose authority.
+//! Decides which devices a container is granted for a request, by the authority that authorizes it.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,28 +11,29 @@ use device_class::name::{ClassName, DeviceId, ResourceName, excerpt};
 
 use crate::request::{RefusedRequest, Request, RequestError, Selection};
 
-/// The party that permits a container's request.
+/// The party that authorizes a container's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
-    /// The user who started the container permits the request. No record of the kubelet is needed.
+    /// The user who started the container authorizes the request. The kubelet checkpoint is not
+    /// needed.
     Requester {
         reason: String,
         /// Whether the request may include the class's trusted capabilities.
-        trusted_capabilities: bool,
+        allows_trusted_capabilities: bool,
     },
-    /// The kubelet permits the devices that it recorded for the container, and no others.
+    /// The kubelet authorizes the devices that its checkpoint has for the container, and no others.
     Kubelet(RecordedDevices),
-    /// Nobody permits the request. The container starts without the devices, or does not
-    /// start if `is_refused` is set.
+    /// Nobody authorizes the request. The container starts without the devices, or does not
+    /// start if `is_refused` is true.
     Nobody { reason: String, is_refused: bool },
 }
 
-/// The rule by which a container's request is compared with the devices that the kubelet recorded for
-/// the container.
+/// The rule for comparing a container's request with its recorded devices, which are those that the
+/// kubelet checkpoint has for the container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordUse {
-    /// The container gets all recorded devices. Other devices of the request are left out
-    /// with a note.
+    /// The container gets all recorded devices. Other devices of the request are left out, with a
+    /// note.
     #[default]
     Whole,
     /// The container gets all recorded devices. A request for other devices is refused.
@@ -45,21 +46,21 @@ pub enum RecordUse {
     Requested,
 }
 
-/// The devices that the kubelet recorded for one container.
+/// The devices that the kubelet checkpoint has for one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordedDevices {
     /// The names of the container and its pod, for messages.
     pub holder: String,
-    /// The allocated devices, by resource.
+    /// The ids of the allocated devices, by resource.
     pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,
-    /// The devices of the pod's resource claims, by class.
-    pub claimed: BTreeMap<ClassName, BTreeSet<DeviceId>>,
+    /// The ids of the devices of the pod's resource claims, by class.
+    pub claimed_devices: BTreeMap<ClassName, BTreeSet<DeviceId>>,
     /// The pod's resource claims, as `namespace/name`.
     pub claims: BTreeSet<String>,
-    /// The path of the kubelet checkpoint, if the file does not exist. The kubelet creates it when it
-    /// first allocates a device on the node.
-    pub absent_file: Option<PathBuf>,
-    /// The comparison of the request with the recorded devices.
+    /// The path of the kubelet checkpoint, if the file does not exist. The kubelet creates the file
+    /// when it first allocates a device on the node.
+    pub missing_checkpoint_path: Option<PathBuf>,
+    /// The rule for comparing the container's request with these devices.
     pub record_use: RecordUse,
 }
 
@@ -67,9 +68,9 @@ impl fmt::Display for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Authority::Requester { reason, .. } => write!(f, "the request itself: {reason}"),
-            Authority::Kubelet(recorded) => {
-                write!(f, "the kubelet's record for {}", recorded.holder)?;
-                for (claim, index) in recorded.claims.iter().zip(0..) {
+            Authority::Kubelet(recorded_devices) => {
+                write!(f, "the kubelet's record for {}", recorded_devices.holder)?;
+                for (claim, index) in recorded_devices.claims.iter().zip(0..) {
                     let separator = if index == 0 { "resource claim" } else { "and" };
                     write!(f, ", {separator} {claim}")?;
                 }
@@ -84,22 +85,22 @@ impl fmt::Display for Authority {
 pub(super) struct ClassGrant<'a> {
     pub(super) devices: Vec<&'a Device>,
     pub(super) files: GrantedFiles,
-    /// A warning for the log if the container gets less than it requested.
+    /// A warning for the log, if the container gets fewer devices than it requested.
     pub(super) note: Option<String>,
 }
 
-/// The libraries and files of a class that a container gets besides devices.
+/// The files of a class that a container gets in addition to its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrantedFiles {
     Nothing,
-    /// The container gets libraries and regular files. Directories are excluded because
-    /// they may be writable, and sockets because a daemon may act for its clients.
+    /// The container gets libraries and regular files, but neither directories, which may be
+    /// writable, nor sockets, whose daemon may use a device for its clients.
     WithoutDeviceAccess,
     All,
 }
 
 impl Authority {
-    /// Chooses the devices and files of the class that the container gets.
+    /// Chooses the devices and files of the class that the container gets for `request`.
     ///
     /// # Errors
     /// Returns an error if the container must not start with this request.
@@ -110,35 +111,41 @@ impl Authority {
         inventory: &'a Inventory,
     ) -> Result<ClassGrant<'a>, RefusedRequest> {
         let devices = inventory.devices.as_slice();
-        let refused = |error| RefusedRequest {
+        let refuse = |error| RefusedRequest {
             requested_by: request.source.to_string(),
             error,
         };
-        let requested = || request.selection.choose(class, inventory).map_err(refused);
-        let trusted = &class.spec.request.trusted_capabilities;
+        let choose_requested = || request.selection.choose(class, inventory).map_err(refuse);
+        let trusted_capabilities = &class.spec.request.trusted_capabilities;
         let capabilities = class.spec.request.with_implied(&request.capabilities);
-        if let Some(name) = capabilities.iter().find(|name| trusted.contains(name)) {
+        if let Some(name) = capabilities
+            .iter()
+            .find(|name| trusted_capabilities.contains(name))
+        {
             let (class, capability) = (request.class.clone(), name.clone());
             match self {
                 Authority::Requester {
-                    trusted_capabilities: true,
+                    allows_trusted_capabilities: true,
                     ..
                 } => {}
                 Authority::Requester { .. } => {
-                    return Err(refused(RequestError::NoSysAdmin { class, capability }));
+                    return Err(refuse(RequestError::MissingSysAdmin { class, capability }));
                 }
                 Authority::Kubelet(_) | Authority::Nobody { .. } => {
-                    return Err(refused(RequestError::Untrusted { class, capability }));
+                    return Err(refuse(RequestError::UntrustedCapability {
+                        class,
+                        capability,
+                    }));
                 }
             }
         }
-        let is_for_files = request.selection == Selection::FilesOnly;
-        let only_files = |files| ClassGrant {
+        let requests_only_files = request.selection == Selection::FilesOnly;
+        let grant_files = |files| ClassGrant {
             devices: Vec::new(),
             files,
             note: None,
         };
-        let with_devices = |devices: Vec<&'a Device>, note| ClassGrant {
+        let grant_devices = |devices: Vec<&'a Device>, note| ClassGrant {
             files: if devices.is_empty() {
                 GrantedFiles::Nothing
             } else {
@@ -148,28 +155,33 @@ impl Authority {
             note,
         };
         match self {
-            Authority::Requester { .. } if is_for_files => Ok(only_files(GrantedFiles::All)),
+            Authority::Requester { .. } if requests_only_files => {
+                Ok(grant_files(GrantedFiles::All))
+            }
             Authority::Requester { .. }
                 if request.selection == Selection::All
                     && !devices.is_empty()
                     && !devices.iter().any(|device| device.health.is_healthy()) =>
             {
-                Err(refused(RequestError::none_healthy(&class.name, devices)))
+                Err(refuse(RequestError::for_unhealthy_devices(
+                    &class.name,
+                    devices,
+                )))
             }
             Authority::Requester { .. } => {
-                let ignored = if class.spec.request.ignores_unknown {
-                    request.selection.unknown_items(class, inventory)
+                let ignored_items = if class.spec.request.ignores_unknown {
+                    request.selection.find_unknown_items(class, inventory)
                 } else {
                     Vec::new()
                 };
                 let note = format!(
                     "{} has no device {}, which is ignored",
                     request.class,
-                    excerpt(&ignored.join(", "))
+                    excerpt(&ignored_items.join(", "))
                 );
-                Ok(with_devices(
-                    requested()?,
-                    (!ignored.is_empty()).then_some(note),
+                Ok(grant_devices(
+                    choose_requested()?,
+                    (!ignored_items.is_empty()).then_some(note),
                 ))
             }
             Authority::Nobody {
@@ -177,85 +189,102 @@ impl Authority {
                 is_refused: true,
             } => {
                 let (class, reason) = (request.class.clone(), reason.clone());
-                Err(refused(RequestError::Unauthorized { class, reason }))
+                Err(refuse(RequestError::UnauthorizedRequest { class, reason }))
             }
             Authority::Nobody { reason, .. } => {
                 let note = format!("not injecting anything of {}: {reason}", request.class);
-                Ok(with_devices(Vec::new(), Some(note)))
+                Ok(grant_devices(Vec::new(), Some(note)))
             }
-            Authority::Kubelet(recorded) if is_for_files => {
-                let allocated = recorded.devices_of_class(class, devices);
-                let has_any = allocated.is_ok_and(|allocated| !allocated.is_empty());
-                Ok(only_files(if has_any {
+            Authority::Kubelet(recorded_devices) if requests_only_files => {
+                let allocated_devices = recorded_devices.find_devices_of_class(class, devices);
+                let has_any =
+                    allocated_devices.is_ok_and(|allocated_devices| !allocated_devices.is_empty());
+                Ok(grant_files(if has_any {
                     GrantedFiles::All
                 } else {
                     GrantedFiles::WithoutDeviceAccess
                 }))
             }
-            // Recorded devices that are not requested are not looked up, so that the loss of one of
-            // them does not prevent the use of the others.
-            Authority::Kubelet(recorded) if recorded.record_use == RecordUse::Requested => {
-                let requested = requested()?;
-                if requested
+            // Only the requested devices are looked up, so that a recorded device that the host no
+            // longer has does not prevent the use of the others.
+            Authority::Kubelet(recorded_devices)
+                if recorded_devices.record_use == RecordUse::Requested =>
+            {
+                let requested_devices = choose_requested()?;
+                if requested_devices
                     .iter()
-                    .all(|device| recorded.includes(class, device))
+                    .all(|device| recorded_devices.includes(class, device))
                 {
-                    Ok(with_devices(requested, None))
+                    Ok(grant_devices(requested_devices, None))
                 } else {
-                    Err(refused(RequestError::NotAllocated {
-                        holder: recorded.holder.clone(),
+                    Err(refuse(RequestError::NotAllocated {
+                        holder: recorded_devices.holder.clone(),
                     }))
                 }
             }
-            Authority::Kubelet(recorded) => {
-                let whose = "a pod, whose devices the kubelet chooses,";
-                request.selection.check_no_path(whose).map_err(refused)?;
-                let allocated = recorded.devices_of_class(class, devices).map_err(refused)?;
-                recorded
-                    .check_promise(request, &allocated)
-                    .map_err(refused)?;
-                if recorded.record_use != RecordUse::Whole {
-                    recorded
-                        .check_all(request, &requested()?, &allocated)
-                        .map_err(refused)?;
+            Authority::Kubelet(recorded_devices) => {
+                let requester = "a pod, whose devices the kubelet chooses,";
+                request
+                    .selection
+                    .check_no_container_path(requester)
+                    .map_err(refuse)?;
+                let allocated_devices = recorded_devices
+                    .find_devices_of_class(class, devices)
+                    .map_err(refuse)?;
+                recorded_devices
+                    .check_has_recorded(request, &allocated_devices)
+                    .map_err(refuse)?;
+                if recorded_devices.record_use != RecordUse::Whole {
+                    recorded_devices
+                        .check_all_recorded(request, &choose_requested()?, &allocated_devices)
+                        .map_err(refuse)?;
                 }
-                let note = describe_excess(request, requested().ok(), &allocated, recorded);
-                Ok(with_devices(allocated, note))
+                let note = describe_excess(
+                    request,
+                    choose_requested().ok(),
+                    &allocated_devices,
+                    recorded_devices,
+                );
+                Ok(grant_devices(allocated_devices, note))
             }
         }
     }
 }
 
 impl RecordedDevices {
-    /// Returns an error if the device plugin annotated the container with an allocation,
-    /// but the kubelet recorded no devices for it. Without this check the container would
-    /// start without its allocated devices.
-    fn check_promise(&self, request: &Request, allocated: &[&Device]) -> Result<(), RequestError> {
-        if self.record_use != RecordUse::Promised || !allocated.is_empty() {
+    /// Returns an error if the container has the plugin's annotation of an allocation, but no
+    /// recorded devices. Without this check the container would start without its allocated
+    /// devices.
+    fn check_has_recorded(
+        &self,
+        request: &Request,
+        allocated_devices: &[&Device],
+    ) -> Result<(), RequestError> {
+        if self.record_use != RecordUse::Promised || !allocated_devices.is_empty() {
             return Ok(());
         }
-        Err(RequestError::Unrecorded {
+        Err(RequestError::DevicesNotRecorded {
             class: request.class.clone(),
             holder: self.holder.clone(),
             reason: self.describe_absence(),
         })
     }
 
-    /// Returns an error if the request names a device that the kubelet did not record. The
-    /// check is for requests that cannot be reduced: the plugin's annotation names exactly
-    /// the allocated devices, and the engine has already added the nodes of CDI devices to
-    /// the container's spec.
-    fn check_all(
+    /// Returns an error if the request names a device that is not recorded. This is for requests of
+    /// which no device can be left out: the plugin's annotation names exactly the allocated devices,
+    /// and the engine has already added the nodes of CDI devices to config.json.
+    fn check_all_recorded(
         &self,
         request: &Request,
-        requested: &[&Device],
-        allocated: &[&Device],
+        requested_devices: &[&Device],
+        allocated_devices: &[&Device],
     ) -> Result<(), RequestError> {
-        let is_held = |device: &&Device| allocated.iter().any(|other| other.id == device.id);
-        if requested.iter().all(is_held) {
+        let is_allocated =
+            |device: &&Device| allocated_devices.iter().any(|other| other.id == device.id);
+        if requested_devices.iter().all(is_allocated) {
             return Ok(());
         }
-        Err(RequestError::Unrecorded {
+        Err(RequestError::DevicesNotRecorded {
             class: request.class.clone(),
             holder: self.holder.clone(),
             reason: format!(
@@ -265,9 +294,9 @@ impl RecordedDevices {
         })
     }
 
-    /// Returns the reason why the container has no recorded devices, as text.
+    /// Describes the reason why the container has no recorded devices.
     fn describe_absence(&self) -> String {
-        match &self.absent_file {
+        match &self.missing_checkpoint_path {
             None => "the kubelet recorded none".into(),
             Some(path) => format!(
                 "the kubelet has no record {}; set trust.kubelet_checkpoint in the configuration \
@@ -278,51 +307,55 @@ impl RecordedDevices {
     }
 
     fn includes(&self, class: &DeviceClass, device: &Device) -> bool {
-        let claimed = self.claimed.get(&class.name);
-        let mut allocated = self.devices.get(&device.resource).into_iter().flatten();
-        claimed.is_some_and(|ids| ids.contains(&device.id))
-            || allocated.any(|id| device.is_offered_as(id))
+        let claimed_ids = self.claimed_devices.get(&class.name);
+        let mut allocated_ids = self.devices.get(&device.resource).into_iter().flatten();
+        claimed_ids.is_some_and(|ids| ids.contains(&device.id))
+            || allocated_ids.any(|id| device.is_offered_as(id))
     }
 
-    /// Returns the recorded devices that belong to `class`. The devices are indexed by id
-    /// first, so that the time grows linearly with their number.
+    /// Returns the recorded devices of `class`. The devices of the host are indexed by id first, so
+    /// that the time grows linearly with their number.
     ///
     /// # Errors
-    /// Returns [`RequestError::Lost`] if the host does not have a recorded device any more.
-    fn devices_of_class<'a>(
+    /// Returns [`RequestError::AllocatedDeviceMissing`] if the host no longer has a recorded device.
+    fn find_devices_of_class<'a>(
         &self,
         class: &DeviceClass,
         devices: &'a [Device],
     ) -> Result<Vec<&'a Device>, RequestError> {
         let resources: BTreeSet<_> = inserted(devices.iter().map(|device| &device.resource));
-        let by_id: HashMap<_, _> = devices
+        let indices_by_id: HashMap<_, _> = devices
             .iter()
             .zip(0..)
             .map(|(device, index)| (device.id.as_str(), index))
             .collect();
-        let mut allocated = BTreeSet::new();
-        for id in self.claimed.get(&class.name).into_iter().flatten() {
-            let index = by_id.get(id.as_str()).copied();
-            allocated.insert(index.ok_or_else(|| RequestError::Lost {
-                class: class.name.clone(),
-                id: id.clone(),
+        let mut allocated_indices = BTreeSet::new();
+        for id in self.claimed_devices.get(&class.name).into_iter().flatten() {
+            let index = indices_by_id.get(id.as_str()).copied();
+            allocated_indices.insert(index.ok_or_else(|| {
+                RequestError::AllocatedDeviceMissing {
+                    class: class.name.clone(),
+                    id: id.clone(),
+                }
             })?);
         }
         for (resource, ids) in &self.devices {
-            // The resources of a class are known from its devices. If the host has lost
-            // all devices of the class, only the class file tells its resources.
-            let is_lost = devices.is_empty() && class.spec.may_offer(resource.as_str());
-            if !resources.contains(resource) && !is_lost {
+            // The devices of a class show its resources. If the host has lost all devices of the
+            // class, its resources are taken from the class file.
+            let has_lost_all = devices.is_empty() && class.spec.may_offer(resource.as_str());
+            if !resources.contains(resource) && !has_lost_all {
                 continue;
             }
             for id in ids {
-                let unshared = id.as_str().rsplit_once("::").map(|(id, _)| id);
-                let mut names = [Some(id.as_str()), unshared].into_iter().flatten();
-                let index = names.find_map(|name| by_id.get(name).copied());
+                let id_without_share = id.as_str().rsplit_once("::").map(|(id, _)| id);
+                let mut names = [Some(id.as_str()), id_without_share].into_iter().flatten();
+                let index = names.find_map(|name| indices_by_id.get(name).copied());
                 match index.filter(|index: &usize| devices[*index].is_offered_as(id)) {
-                    Some(index) if devices[index].resource == *resource => allocated.insert(index),
+                    Some(index) if devices[index].resource == *resource => {
+                        allocated_indices.insert(index)
+                    }
                     _ => {
-                        return Err(RequestError::Lost {
+                        return Err(RequestError::AllocatedDeviceMissing {
                             class: class.name.clone(),
                             id: id.clone(),
                         });
@@ -330,43 +363,47 @@ impl RecordedDevices {
                 };
             }
         }
-        Ok(allocated.into_iter().map(|index| &devices[index]).collect())
+        Ok(allocated_indices
+            .into_iter()
+            .map(|index| &devices[index])
+            .collect())
     }
 }
 
-/// Returns a warning if the request includes devices that the kubelet did not record.
-/// `requested` is `None` if the request could not be resolved.
+/// Describes the requested devices that are not recorded, as a warning. Returns `None` if there are
+/// none. `requested_devices` is `None` if the request names unknown devices.
 fn describe_excess(
     request: &Request,
-    requested: Option<Vec<&Device>>,
-    allocated: &[&Device],
-    recorded: &RecordedDevices,
+    requested_devices: Option<Vec<&Device>>,
+    allocated_devices: &[&Device],
+    recorded_devices: &RecordedDevices,
 ) -> Option<String> {
-    let (class, holder) = (&request.class, &recorded.holder);
-    if allocated.is_empty() {
+    let (class, holder) = (&request.class, &recorded_devices.holder);
+    if allocated_devices.is_empty() {
         return Some(format!(
             "{} requests devices of {class}, but none is given to {holder}: {}",
             request.source,
-            recorded.describe_absence()
+            recorded_devices.describe_absence()
         ));
     }
-    let Some(requested) = requested else {
+    let Some(requested_devices) = requested_devices else {
         return Some(format!(
             "{} names unknown devices; {holder} gets what the kubelet recorded",
             request.source
         ));
     };
-    let allocated: BTreeSet<&DeviceId> = inserted(allocated.iter().map(|device| &device.id));
-    let beyond = requested
+    let allocated_devices: BTreeSet<&DeviceId> =
+        inserted(allocated_devices.iter().map(|device| &device.id));
+    let excess_devices = requested_devices
         .iter()
-        .filter(|device| !allocated.contains(&device.id));
-    let beyond: Vec<&str> = beyond.map(|device| device.id.as_str()).collect();
-    if beyond.is_empty() {
+        .filter(|device| !allocated_devices.contains(&device.id));
+    let excess_ids: Vec<&str> = excess_devices.map(|device| device.id.as_str()).collect();
+    if excess_ids.is_empty() {
         return None;
     }
     Some(format!(
         "{} requests more than the kubelet recorded for {holder}; left out: {}",
         request.source,
-        excerpt(&beyond.join(", "))
+        excerpt(&excess_ids.join(", "))
     ))
 }

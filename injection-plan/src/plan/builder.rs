@@ -1,4 +1,4 @@
-//! Collects the parts of an injection plan from all requests of one container.
+//! Collects from all requests of one container what its injection plan needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,7 +17,8 @@ use super::{
     StepUser, prepare,
 };
 use crate::request::{
-    Awaited, RefusedRequest, RequestError, RequestNames, RequestSource, RequestedPlace, Selection,
+    AwaitedDevice, RefusedRequest, RequestError, RequestNames, RequestSource, RequestedPlace,
+    Selection,
 };
 
 /// A device node of the host that is planned for one path in the container.
@@ -28,14 +29,15 @@ pub(super) struct PlannedNode {
     pub(super) form: NodeForm,
 }
 
-/// A masked directory of the container, with the files that stay visible in it.
+/// A directory of the container that is covered with a tmpfs, and the files that are visible in it.
 #[derive(Default)]
 pub(super) struct PlannedMask {
     pub(super) files: BTreeMap<PathBuf, String>,
-    /// Files that list the container's devices as a bit mask, each with the bits to set.
-    pub(super) texts: BTreeMap<PathBuf, (FoundText, u64)>,
-    pub(super) shown: BTreeMap<PathBuf, PathBuf>,
-    /// Links of the kernel, each with its target.
+    /// The files whose text is a bit mask of the container's devices, each with the bits to set.
+    pub(super) bit_masks: BTreeMap<PathBuf, (FoundText, u64)>,
+    /// The files and directories of the host that are visible, by their paths in the container.
+    pub(super) shown_sources: BTreeMap<PathBuf, PathBuf>,
+    /// The symbolic links of the host's /proc or /sys that are visible, each with its target.
     pub(super) links: BTreeMap<PathBuf, PathBuf>,
     pub(super) users: BTreeSet<StepUser>,
 }
@@ -43,26 +45,26 @@ pub(super) struct PlannedMask {
 /// A library of the host that is planned for the container.
 pub(super) struct PlannedLibrary {
     pub(super) source: PathBuf,
-    /// The names of links to the library, in the library's own directory.
+    /// The names of the symbolic links to the library that are created in its directory.
     pub(super) links: BTreeSet<String>,
     /// The names by which programs open the library: its sonames and additional names.
     pub(super) names: BTreeSet<String>,
-    /// The subset of `names` for which a link is created in the image's library directory.
+    /// The subset of `names` for which links are created in the image's library directory as well.
     pub(super) image_links: BTreeSet<String>,
     pub(super) users: BTreeSet<StepUser>,
 }
 
-/// The device rule for one device number.
+/// The device rule that is planned for one device number.
 #[derive(Default)]
 pub(super) struct PlannedRule {
-    /// The access that each user of the device needs.
-    pub(super) needed: BTreeMap<StepUser, Access>,
-    /// The device's node on the host, if the host has one.
+    /// The access that each device or class needs to the device number.
+    pub(super) access_by_user: BTreeMap<StepUser, Access>,
+    /// The path of the device's node on the host, if the host has one.
     pub(super) host_node: Option<PathBuf>,
 }
 
-/// The parts of a plan that all requests need together. Each path in the container and
-/// each device number has one entry, with all its users.
+/// Collects what all requests of one container need. Each path in the container and each device
+/// number has one entry, with all devices and classes that need it.
 #[derive(Default)]
 pub(super) struct PlanBuilder {
     pub(super) grants: Vec<Grant>,
@@ -71,110 +73,118 @@ pub(super) struct PlanBuilder {
     pub(super) preparations: Vec<InjectionStep>,
     pub(super) rules: BTreeMap<DeviceNumber, PlannedRule>,
     pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<StepUser>)>,
-    /// The paths in the container that requests chose for nodes.
-    pub(super) chosen_paths: BTreeSet<PathBuf>,
-    /// Symbolic links, each with the node that it leads to.
+    /// The paths in the container that requests chose for device nodes.
+    pub(super) requested_paths: BTreeSet<PathBuf>,
+    /// The symbolic links to device nodes, each with the path of its node in the container.
     pub(super) links: BTreeMap<PathBuf, (PathBuf, BTreeSet<StepUser>)>,
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
     pub(super) directories: BTreeMap<PathBuf, (PathBuf, BTreeSet<StepUser>)>,
     pub(super) files: BTreeMap<PathBuf, (FileSource, BTreeSet<StepUser>)>,
     pub(super) libraries: BTreeMap<(Programs, String), PlannedLibrary>,
-    /// The paths in the container of the directories that it may write to.
-    pub(super) writable: BTreeSet<PathBuf>,
-    /// Environment variables, each with its values in the order of the devices.
+    /// The paths of the mounted directories to which the container may write.
+    pub(super) writable_directories: BTreeSet<PathBuf>,
+    /// The environment variables, each with its values in the order of the devices.
     pub(super) env: BTreeMap<String, Vec<String>>,
-    /// Mounted directories that the dynamic loader has to search, each with the names of
+    /// The mounted directories that the dynamic loader must search, each with the names of
     /// its libraries.
-    pub(super) searched: Vec<(PathBuf, Vec<String>)>,
-    /// Directories of the image that the loader searches before the mounted ones.
+    pub(super) library_directories: Vec<(PathBuf, Vec<String>)>,
+    /// The directories of the image that the loader searches before the mounted ones.
     pub(super) image_libraries: Vec<ImageLibraries>,
-    /// The network interfaces of devices, each with the devices that have them.
+    /// The network interfaces that are moved, each with the devices that have them.
     pub(super) net_interfaces: Vec<(DeviceNetInterfaces, BTreeSet<StepUser>)>,
     /// The capabilities that programs need to use the devices.
     pub(super) needs: Vec<CapabilityNeed>,
-    /// Paths of optional parts that the host lacks, by device or class.
-    pub(super) absent: BTreeMap<String, Vec<String>>,
+    /// The paths of optional files that the host lacks, by the label of the device or class.
+    pub(super) absent_files: BTreeMap<String, Vec<String>>,
 }
 
 impl PlanBuilder {
-    /// Adds the parts that one request needs.
+    /// Adds everything that one request needs.
     ///
     /// # Errors
-    /// Returns an error if the request is refused, or if the host lacks a required part.
-    pub(super) fn add(&mut self, input: &PlanInput<'_>) -> Result<(), PlanError> {
+    /// Returns an error if the request is refused, or if the host lacks a required file.
+    pub(super) fn add_request(&mut self, input: &PlanInput<'_>) -> Result<(), PlanError> {
         let PlanInput {
-            class: spec,
+            class,
             request,
-            found: FoundClass { inventory, edits },
+            found_class: FoundClass { inventory, edits },
             authority,
         } = input;
-        let granted = authority.choose(spec, request, inventory)?;
-        let devices = granted.devices;
-        let refused = |error| RefusedRequest {
+        let grant = authority.choose(class, request, inventory)?;
+        let devices = grant.devices;
+        let refuse = |error| RefusedRequest {
             requested_by: request.source.to_string(),
             error,
         };
         let limited_edits;
-        let edits = match granted.files {
+        let edits = match grant.files {
             GrantedFiles::WithoutDeviceAccess => {
                 limited_edits = edits.without_device_access();
                 &limited_edits
             }
             GrantedFiles::All | GrantedFiles::Nothing => edits,
         };
-        let waiting = self.find_awaited(input).map_err(refused)?;
-        let absent = find_absence_reason(request, inventory, edits);
-        self.warnings.extend(granted.note.or_else(|| {
-            let absent = absent.as_ref().filter(|_| waiting.is_empty())?;
-            Some(format!("{}: {absent}", request.source))
+        let awaited_devices = self.find_awaited_devices(input).map_err(refuse)?;
+        let absence_reason = find_absence_reason(request, inventory, edits);
+        self.warnings.extend(grant.note.or_else(|| {
+            let reason = absence_reason
+                .as_ref()
+                .filter(|_| awaited_devices.is_empty())?;
+            Some(format!("{}: {reason}", request.source))
         }));
-        // Many images request `all` by default. Such a container must also start on a host without
-        // the devices, which lacks the files of the class, too.
-        let gives_files = granted.files != GrantedFiles::Nothing
-            && (request.selection != Selection::FilesOnly || absent.is_none());
+        // Many images request `all` by default. Their containers must also start on a host without
+        // the devices, which does not have the files of the class either.
+        let gives_files = grant.files != GrantedFiles::Nothing
+            && (request.selection != Selection::FilesOnly || absence_reason.is_none());
         if gives_files {
-            let checked = request.check_capabilities(spec);
-            checked.map_err(refused)?;
+            request.check_capabilities(class).map_err(refuse)?;
             self.check_requirements(input, &devices)?;
         }
-        let class = &request.class;
-        let class_user = StepUser::Class(class.clone());
-        // If the scan left out a device, a container that requests all devices gets fewer than
-        // expected. Then the scan's messages are warnings, and otherwise notes.
+        let class_name = &request.class;
+        let class_user = StepUser::Class(class_name.clone());
+        // A container that requests all devices gets fewer than expected if the scan left out a
+        // device. For such a request the messages of the scan are warnings; for others they are
+        // notes.
         let messages = match request.selection {
             Selection::All => &mut self.warnings,
             _ => &mut self.notes,
         };
         let warnings = inventory.warnings.iter();
-        messages.extend(warnings.map(|warning| format!("{class}: {warning}")));
-        let hidden = inventory.hidden.iter().map(DeviceId::as_str);
-        self.note_left_out(class, "hidden", hidden);
-        let forbidden = spec.settings.forbid.iter().map(|name| name.as_str());
-        self.note_left_out(class, "forbidden", forbidden);
-        self.note_capabilities(spec, request);
+        messages.extend(warnings.map(|warning| format!("{class_name}: {warning}")));
+        let hidden_names = inventory.hidden.iter().map(DeviceId::as_str);
+        self.note_restricted_names(class_name, "hidden", hidden_names);
+        let forbidden_names = class.settings.forbid.iter().map(|name| name.as_str());
+        self.note_restricted_names(class_name, "forbidden", forbidden_names);
+        self.note_unknown_capabilities(class, request);
         self.warn_of_health(request, inventory, &devices);
-        for (device, action) in prepare::plan_preparations(spec, request, &devices)? {
-            let user = StepUser::Device(DeviceRef::new(class, &device.id));
+        for (device, action) in prepare::plan_preparations(class, request, &devices)? {
+            let user = StepUser::Device(DeviceRef::new(class_name, &device.id));
             self.preparations.push(InjectionStep::new(action, [user]));
         }
-        let capabilities = spec.spec.request.with_implied(&request.capabilities);
+        let capabilities = class.spec.request.with_implied(&request.capabilities);
         let is_requested = |node: &&FoundNode| node.is_for(&capabilities);
-        let mut places = request.selection.places(spec, inventory).map_err(refused)?;
-        places.retain(|id, _| devices.iter().any(|device| device.id == *id));
+        let mut node_paths = request
+            .selection
+            .find_node_paths(class, inventory)
+            .map_err(refuse)?;
+        node_paths.retain(|id, _| devices.iter().any(|device| device.id == *id));
         for device in &devices {
-            let user = StepUser::Device(DeviceRef::new(class, &device.id));
-            let places = places.get(&device.id).map_or(&[][..], Vec::as_slice);
+            let user = StepUser::Device(DeviceRef::new(class_name, &device.id));
+            let device_paths = node_paths.get(&device.id).map_or(&[][..], Vec::as_slice);
             for node in device.nodes.iter().filter(is_requested) {
-                for placed in RequestedPlace::place_node(places, device, node) {
-                    if placed.container != node.container {
-                        self.chosen_paths.insert(placed.container.clone());
+                for container_node in
+                    RequestedPlace::list_container_nodes(device_paths, device, node)
+                {
+                    if container_node.container != node.container {
+                        self.requested_paths
+                            .insert(container_node.container.clone());
                     }
-                    self.add_node(&placed, &user)?;
+                    self.add_node(&container_node, &user)?;
                 }
             }
         }
         if !devices.is_empty() {
-            for need in CapabilityNeed::from_class(spec) {
+            for need in CapabilityNeed::needs_of_class(class) {
                 if !self.needs.contains(&need) {
                     self.needs.push(need);
                 }
@@ -187,10 +197,10 @@ impl PlanBuilder {
             self.add_edits(edits, &devices, &class_user)?;
         }
         for device in &devices {
-            let user = StepUser::Device(DeviceRef::new(class, &device.id));
+            let user = StepUser::Device(DeviceRef::new(class_name, &device.id));
             self.add_files(&device.files, &user)?;
             self.add_directories(&device.directories, &user)?;
-            self.add_shown(device, &user)?;
+            self.add_visible_files(device, &user)?;
             self.add_net_interfaces(device, &user);
             for (name, value) in &device.env {
                 let values = self.env.entry(name.to_string()).or_default();
@@ -199,22 +209,25 @@ impl PlanBuilder {
                 }
             }
         }
-        let similar = if waiting.iter().any(|awaited| *awaited != Awaited::All) {
-            let names = RequestNames::new(spec, inventory);
-            let similar = waiting
-                .iter()
-                .filter_map(|awaited| Some((awaited.to_request(), names.find_similar(awaited)?)));
-            similar.collect()
+        let similar_devices = if awaited_devices
+            .iter()
+            .any(|awaited| *awaited != AwaitedDevice::All)
+        {
+            let names = RequestNames::new(class, inventory);
+            let similar_devices = awaited_devices.iter().filter_map(|awaited| {
+                Some((awaited.to_request(), names.find_similar_device(awaited)?))
+            });
+            similar_devices.collect()
         } else {
             BTreeMap::new()
         };
         self.grants.push(Grant {
-            similar,
-            waiting,
-            detached: Vec::new(),
+            similar_devices,
+            awaited_devices,
+            detached_names: Vec::new(),
             devices: devices.iter().map(|device| device.id.clone()).collect(),
-            available: inventory.devices.len(),
-            class: class.clone(),
+            available_count: inventory.devices.len(),
+            class: class_name.clone(),
             requested_by: request.source.to_string(),
             given_by: match &request.source {
                 RequestSource::Attach { devices } => GivenBy::from(devices.as_str().to_owned()),
@@ -223,24 +236,29 @@ impl PlanBuilder {
                 | RequestSource::Cdi { .. } => GivenBy::Hook,
             },
             authorized_by: authority.to_string(),
-            follow: spec.spec.follow,
-            names: if spec.spec.follow {
-                request.selection.names_of_devices(spec, inventory)
+            is_followed: class.spec.follow,
+            names: if class.spec.follow {
+                request.selection.find_stable_names(class, inventory)
             } else {
                 BTreeMap::new()
             },
-            places,
+            node_paths,
         });
         Ok(())
     }
 
-    /// Returns the devices that the container waits for, and adds a note for each of them. A container
-    /// can wait only if the request itself is the authority: the kubelet never allocates a device that
-    /// does not exist.
-    fn find_awaited(&mut self, input: &PlanInput<'_>) -> Result<Vec<Awaited>, RequestError> {
+    /// Returns the awaited devices of a request. If the request cannot have any, adds a message and
+    /// returns none. Only a request that is its own authority can have awaited devices, because the
+    /// kubelet never allocates a device that does not exist.
+    fn find_awaited_devices(
+        &mut self,
+        input: &PlanInput<'_>,
+    ) -> Result<Vec<AwaitedDevice>, RequestError> {
         let (class, request) = (input.class, input.request);
         let Authority::Requester { .. } = input.authority else {
-            if request.selection.has_mark() && matches!(input.authority, Authority::Kubelet(_)) {
+            if request.selection.has_awaited_item()
+                && matches!(input.authority, Authority::Kubelet(_))
+            {
                 self.notes.push(format!(
                     "{}: a device cannot come later in a pod, which has those that the kubelet recorded \
                      for it",
@@ -255,12 +273,17 @@ impl PlanBuilder {
         ) {
             return Ok(Vec::new());
         }
-        let awaited = request.selection.awaited(class, &input.found.inventory)?;
+        let awaited_devices = request
+            .selection
+            .find_awaited_devices(class, &input.found_class.inventory)?;
         if class.spec.follow {
-            return Ok(awaited);
+            return Ok(awaited_devices);
         }
         let class_name = &request.class;
-        for device in awaited.iter().filter(|device| **device != Awaited::All) {
+        for device in awaited_devices
+            .iter()
+            .filter(|device| **device != AwaitedDevice::All)
+        {
             let name = excerpt(&device.to_request());
             let reason = if class.spec.device.netdev.is_some() {
                 "a container gets a network interface only when it is started".to_owned()

@@ -14,46 +14,46 @@ use super::InjectionPlan;
 pub struct CapabilityNeed {
     pub class: ClassName,
     pub capability: LinuxCapability,
-    /// The function that fails without it. `None` stands for any use of the devices.
+    /// The use of the devices that fails without the capability, as text. `None` means every use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needed_for: Option<String>,
-    /// Whether programs in the container have the capability. `None` means that the capabilities of
-    /// the container are not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub in_container: Option<CapabilityState>,
+    /// Whether programs in the container have the capability. `None` means that the plan was not made
+    /// for a certain container.
+    #[serde(rename = "in_container", skip_serializing_if = "Option::is_none")]
+    pub state_in_container: Option<CapabilityState>,
 }
 
-/// Whether programs in a container have a capability.
+/// The availability of a Linux capability to the programs in a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum CapabilityState {
     Available,
-    /// No program of the container can have it.
+    /// No program of the container can have the capability.
     Lacking,
-    /// The container's user is not root, so that only programs with file capabilities or with
-    /// setuid have it.
+    /// The container's user is not root, so that only programs with file capabilities or the
+    /// set-user-ID bit have the capability.
     NotForUser {
         uid: u32,
     },
 }
 
-/// The capabilities of a container's first process in config.json (OCI runtime specification,
+/// The Linux capabilities of a container's first process in config.json (OCI runtime specification,
 /// config, "Linux Process").
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpecCapabilities {
     /// The bounding set, which limits the capabilities of every program.
-    pub bounding: Vec<String>,
-    /// The ambient set, which programs of users other than root keep when they are executed.
-    pub ambient: Vec<String>,
+    pub bounding_set: Vec<String>,
+    /// The ambient set, which the programs of users other than root keep across execve(2).
+    pub ambient_set: Vec<String>,
     pub uid: u32,
 }
 
 impl SpecCapabilities {
-    fn judge(&self, capability: LinuxCapability) -> CapabilityState {
+    fn determine_state(&self, capability: LinuxCapability) -> CapabilityState {
         let name = capability.to_string();
-        if !self.bounding.contains(&name) {
+        if !self.bounding_set.contains(&name) {
             CapabilityState::Lacking
-        } else if self.uid == 0 || self.ambient.contains(&name) {
+        } else if self.uid == 0 || self.ambient_set.contains(&name) {
             CapabilityState::Available
         } else {
             CapabilityState::NotForUser { uid: self.uid }
@@ -62,32 +62,32 @@ impl SpecCapabilities {
 }
 
 impl CapabilityNeed {
-    /// Returns the needs of a class, before the container's capabilities are known.
-    pub(super) fn from_class(class: &DeviceClass) -> impl Iterator<Item = Self> {
+    /// Returns the needs of a class. [`InjectionPlan::judge_needs`] compares them with a container.
+    pub(super) fn needs_of_class(class: &DeviceClass) -> impl Iterator<Item = Self> {
         class.spec.needs.iter().map(|need| CapabilityNeed {
             class: class.name.clone(),
             capability: need.capability,
             needed_for: need.needed_for.clone(),
-            in_container: None,
+            state_in_container: None,
         })
     }
 }
 
 impl InjectionPlan {
-    /// Compares the needs of the plan with the capabilities of the container.
+    /// Records for each need of the plan whether programs in the container have the capability.
     pub fn judge_needs(&mut self, capabilities: &SpecCapabilities) {
         for need in &mut self.needs {
-            need.in_container = Some(capabilities.judge(need.capability));
+            need.state_in_container = Some(capabilities.determine_state(need.capability));
         }
     }
 }
 
-/// Formats the need as a message: the capability, its purpose, and whether the container has it.
+/// Formats a need as a message: the capability, its purpose, and whether the container has it.
 impl fmt::Display for CapabilityNeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let purpose = self.needed_for.as_deref().unwrap_or("using the device");
         write!(f, "{} for {purpose}", self.capability)?;
-        match self.in_container {
+        match self.state_in_container {
             None => Ok(()),
             Some(CapabilityState::Available) => f.write_str(", which the container has"),
             Some(CapabilityState::Lacking) => f.write_str(", which the container lacks"),

@@ -1,92 +1,107 @@
-//! Devices that a running container was waiting for, until `boathook detach` took them away.
+//! Removes from the plan of a running container the awaited devices that `boathook detach` took from
+//! it.
 
 use std::collections::BTreeSet;
 
 use device_class::name::{ClassName, DeviceId, DeviceRef};
 
 use super::{Grant, InjectionPlan, InjectionStep};
-use crate::request::Awaited;
+use crate::request::AwaitedDevice;
 
-/// A part of a container's request that `boathook detach` ended until the container is started
-/// again.
+/// An awaited device of a container whose request `boathook detach` has ended until the container is
+/// restarted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachedRequest {
     pub class: ClassName,
-    pub awaited: Awaited,
-    /// The devices that had come, by the ids that they had.
+    pub awaited_device: AwaitedDevice,
+    /// The ids of the devices that had arrived for this request and were detached.
     pub devices: Vec<DeviceId>,
-    /// Whether the container does not wait any more. Otherwise it waits for all devices of the
-    /// class except `devices`.
+    /// Whether the request has ended. If this is false, the container still gets every device of the
+    /// class that arrives, except `devices`.
     pub has_ended: bool,
 }
 
 impl DetachedRequest {
     fn means_device(&self, grant: &Grant, id: &DeviceId) -> bool {
-        let is_named = match &self.awaited {
-            Awaited::All => false,
-            Awaited::Device { name, .. } => grant
+        let is_named = match &self.awaited_device {
+            AwaitedDevice::All => false,
+            AwaitedDevice::Device { name, .. } => grant
                 .names
                 .get(id)
-                .is_some_and(|known| known.name_text() == name.name_text()),
+                .is_some_and(|requested_name| requested_name.to_name_text() == name.to_name_text()),
         };
         is_named || self.devices.contains(id)
     }
 
-    fn means_awaited(&self, awaited: &Awaited) -> bool {
-        match (&self.awaited, awaited) {
+    fn means_awaited(&self, awaited: &AwaitedDevice) -> bool {
+        match (&self.awaited_device, awaited) {
             _ if !self.has_ended => false,
-            (Awaited::All, Awaited::All) => true,
-            (Awaited::Device { name: known, .. }, Awaited::Device { name, .. }) => {
-                known.name_text() == name.name_text() || known.text == name.text
-            }
+            (AwaitedDevice::All, AwaitedDevice::All) => true,
+            (
+                AwaitedDevice::Device {
+                    name: ended_name, ..
+                },
+                AwaitedDevice::Device { name, .. },
+            ) => ended_name.to_name_text() == name.to_name_text() || ended_name.text == name.text,
             _ => false,
         }
     }
 }
 
 impl InjectionPlan {
-    /// Removes from the plan of a running container what was detached from it, and notes it in the
-    /// grants. A device that a user attached since stays.
-    pub fn leave_out_detached(&mut self, detached: &[DetachedRequest]) {
-        let mut removed: BTreeSet<DeviceRef> = BTreeSet::new();
+    /// Removes the devices and awaited devices that were detached from the container, and adds their
+    /// names to the grants. A device that a user has attached since then is not removed.
+    pub fn remove_detached_devices(&mut self, detached_requests: &[DetachedRequest]) {
+        let mut removed_devices: BTreeSet<DeviceRef> = BTreeSet::new();
         for grant in &mut self.grants {
             if grant.given_by.is_user() {
                 continue;
             }
-            for one in detached.iter().filter(|one| one.class == grant.class) {
-                let taken: Vec<DeviceId> = grant
+            let requests = detached_requests.iter();
+            for detached_request in
+                requests.filter(|detached_request| detached_request.class == grant.class)
+            {
+                let device_ids: Vec<DeviceId> = grant
                     .devices
                     .iter()
-                    .filter(|id| one.means_device(grant, id))
+                    .filter(|id| detached_request.means_device(grant, id))
                     .cloned()
                     .collect();
-                grant.waiting.retain(|it| !one.means_awaited(it));
-                let waiting = &grant.waiting;
-                let is_awaited = |name: &String| waiting.iter().any(|it| it.to_request() == *name);
-                grant.similar.retain(|name, _| is_awaited(name));
-                grant.devices.retain(|id| !taken.contains(id));
-                if one.has_ended {
-                    grant.detached.push(one.awaited.to_request());
+                grant
+                    .awaited_devices
+                    .retain(|awaited| !detached_request.means_awaited(awaited));
+                let awaited_devices = &grant.awaited_devices;
+                let is_awaited = |name: &String| {
+                    let mut devices = awaited_devices.iter();
+                    devices.any(|awaited| awaited.to_request() == *name)
+                };
+                grant.similar_devices.retain(|name, _| is_awaited(name));
+                grant.devices.retain(|id| !device_ids.contains(id));
+                if detached_request.has_ended {
+                    grant
+                        .detached_names
+                        .push(detached_request.awaited_device.to_request());
                 } else {
-                    let labels = taken.iter().map(|id| id.as_str().to_owned());
-                    grant.detached.extend(labels);
+                    let names = device_ids.iter().map(|id| id.as_str().to_owned());
+                    grant.detached_names.extend(names);
                 }
                 let class = grant.class.clone();
-                removed.extend(taken.iter().map(|id| DeviceRef::new(&class, id)));
+                removed_devices.extend(device_ids.iter().map(|id| DeviceRef::new(&class, id)));
             }
         }
         for grant in self.grants.iter().filter(|grant| grant.given_by.is_user()) {
             for device in grant.device_refs() {
-                removed.remove(&device);
+                removed_devices.remove(&device);
             }
         }
         let steps = std::mem::take(&mut self.steps).into_iter();
         let is_removed = |step: &InjectionStep| {
             let mut users = step.users.iter();
-            let is_of_removed = |user: &crate::plan::StepUser| {
-                user.device().is_some_and(|device| removed.contains(device))
+            let is_removed_device = |user: &crate::plan::StepUser| {
+                user.device()
+                    .is_some_and(|device| removed_devices.contains(device))
             };
-            !step.users.is_empty() && users.all(is_of_removed)
+            !step.users.is_empty() && users.all(is_removed_device)
         };
         self.steps = steps.filter(|step| !is_removed(step)).collect();
     }

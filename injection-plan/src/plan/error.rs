@@ -1,4 +1,4 @@
-//! The reasons for which no injection plan can be made.
+//! The reasons why no injection plan can be made.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use device_class::class::PathTemplateError;
 
 use crate::request::RefusedRequest;
 
-/// The reason why no injection plan can be made. The container must not start.
+/// The reason why no injection plan can be made. The container must then not start.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error(transparent)]
     Request(#[from] RefusedRequest),
     #[error("{user}: {problem}")]
-    Unfit {
-        /// The device or class that needs the missing part.
+    Unusable {
+        /// The label of the device or class that needs the missing or unusable file.
         user: String,
         problem: String,
     },
@@ -30,13 +30,13 @@ pub enum PlanError {
     Occupied {
         user: String,
         path: PathBuf,
-        /// A description of the node or mount that the container has there.
+        /// The node or mount that config.json has at this path, as text for the message.
         reason: String,
     },
-    #[error("no unassigned device of {class} matches {env}={select}")]
-    NoPartner {
-        env: String,
-        select: String,
+    #[error("no unassigned device of {class} matches {variable}={selector}")]
+    NoMatchingDevice {
+        variable: String,
+        selector: String,
         class: String,
     },
     #[error("{user}")]

@@ -1,19 +1,18 @@
-//! Records whether the hook or a user gave a container its devices.
+//! The origin of a container's devices: the hook, or a user.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether the hook or a user gave a container a device. The JSON form is a string: the
-/// user's text, or an empty string for the hook. Attachment records of earlier versions
-/// have the same form.
+/// The party that gave a container its devices: the hook, or a user. In JSON it is a string: the
+/// user's text, or an empty string for the hook, as in the attachment records of earlier versions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum GivenBy {
-    /// The hook, when the container was started.
+    /// The hook gave the devices when the container was started.
     #[default]
     Hook,
-    /// A user, with `boathook attach`.
+    /// A user gave the devices with `boathook attach`.
     User {
-        /// The devices as the user wrote them on the command line.
+        /// The device list that the user wrote on the command line.
         devices: String,
     },
 }
@@ -27,7 +26,7 @@ impl GivenBy {
         !self.is_user()
     }
 
-    /// Returns the devices as the user wrote them, or an empty text for the hook.
+    /// Returns the device list that the user wrote, or an empty text for the hook.
     pub fn devices(&self) -> &str {
         match self {
             GivenBy::Hook => "",

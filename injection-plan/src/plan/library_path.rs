@@ -1,5 +1,5 @@
-//! Covers files in the directories of a container's `LD_LIBRARY_PATH`. A dynamic loader searches
-//! these directories first, so that a library of the image there would be used instead of the
+//! Covers files in the directories of a container's `LD_LIBRARY_PATH`. The dynamic loader searches
+//! these directories first, so that it would load a library of the image there instead of the
 //! injected one.
 
 use std::path::{Path, PathBuf};
@@ -8,19 +8,20 @@ use device_class::name::excerpt;
 
 use super::{Action, InjectionPlan};
 
-/// The variable of the dynamic loader (ld.so(8); musl reads the same one).
+/// The environment variable with further library directories for the dynamic loader (ld.so(8); musl
+/// reads it as well).
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// The maximum number of directories of `LD_LIBRARY_PATH` in which files are covered. Images usually
-/// have about five.
+/// The maximum number of directories of `LD_LIBRARY_PATH` in which files are covered. The usual
+/// number is about five.
 const MAX_DIRECTORIES: usize = 16;
 
 impl InjectionPlan {
-    /// Plans to cover the files with the names of injected libraries in the directories of `value`,
-    /// the container's `LD_LIBRARY_PATH`. Entries that do not name one fixed directory give a warning,
-    /// because the loader may find another library there.
+    /// Adds the directories of `value`, the container's `LD_LIBRARY_PATH`, to the loader's step, so
+    /// that the hook covers files there that have the names of injected libraries. An entry that is
+    /// not an absolute path causes a warning, because the loader may find another library there.
     pub fn cover_library_path(&mut self, value: &str) {
-        let loader = self
+        let loader_step = self
             .steps
             .iter_mut()
             .find_map(|step| match &mut step.action {
@@ -31,42 +32,42 @@ impl InjectionPlan {
                 } => Some((library_path, directories)),
                 _ => None,
             });
-        let Some((library_path, own)) = loader else {
+        let Some((library_path, library_directories)) = loader_step else {
             return;
         };
-        let (mut unclear, mut left_out) = (Vec::new(), 0);
-        // glibc accepts both separators.
+        let (mut unclear_entries, mut omitted_count) = (Vec::new(), 0);
+        // glibc separates the entries at colons and semicolons.
         for entry in value.split([':', ';']) {
             let directory = Path::new(entry);
             if entry.is_empty() {
-                // An empty entry means the working directory. Most such entries are mistakes, such as
-                // `PATH:` with an unset variable, so there is no warning.
+                // An empty entry means the working directory. It causes no warning, because it is
+                // usually a mistake: `PATH:$VARIABLE` with an unset variable.
                 continue;
             }
             if !directory.is_absolute() || entry.contains('$') {
-                unclear.push(excerpt(entry));
+                unclear_entries.push(excerpt(entry));
                 continue;
             }
-            let is_known = |known: &PathBuf| known == directory;
-            if library_path.iter().any(is_known) || own.iter().any(is_known) {
+            let is_same = |other: &PathBuf| other == directory;
+            if library_path.iter().any(is_same) || library_directories.iter().any(is_same) {
                 continue;
             }
             if library_path.len() == MAX_DIRECTORIES {
-                left_out += 1;
+                omitted_count += 1;
                 continue;
             }
             library_path.push(directory.to_owned());
         }
-        if !unclear.is_empty() {
+        if !unclear_entries.is_empty() {
             self.warnings.push(format!(
                 "{LIBRARY_PATH} has {}: programs search there first, and may load another library \
                  than the host's if there is one of the same name; write absolute paths",
-                unclear.join(", ")
+                unclear_entries.join(", ")
             ));
         }
-        if left_out > 0 {
+        if omitted_count > 0 {
             self.warnings.push(format!(
-                "{LIBRARY_PATH} has {left_out} more than {MAX_DIRECTORIES} directories: libraries \
+                "{LIBRARY_PATH} has {omitted_count} more than {MAX_DIRECTORIES} directories: libraries \
                  in the last ones are not covered by those of the host"
             ));
         }

@@ -1,9 +1,9 @@
 //! Finds and covers the masked paths of config.json (OCI runtime specification, "Masked Paths") that
 //! would hide files of a plan. The runtime masks these paths after its hooks have run, so that a file
-//! which a hook has mounted below one of them would not be visible in the container.
+//! that a hook has mounted below one of them would not be visible in the container.
 //!
-//! `boathook-runtime` removes such a path from config.json, and the hook covers it by a mask of its
-//! own, in which only the files and directories of the plan are visible.
+//! `boathook-runtime` therefore removes such a path from config.json, and the hook covers it with a
+//! mask of its own, in which only the files and directories of the plan are visible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -11,45 +11,54 @@ use std::path::{Path, PathBuf};
 
 use super::{Action, BindMount, InjectionPlan, InjectionStep};
 
-/// A path of the container that config.json masks, with the paths of the plan below it.
+/// The paths of a plan that one masked path of config.json hides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MaskedSteps {
-    /// The devices or the class that need the paths, as a text for messages.
+pub struct HiddenPaths {
+    /// The devices or the class that need the paths, as text for messages.
     pub users: BTreeSet<String>,
     pub paths: BTreeSet<PathBuf>,
 }
 
 impl InjectionPlan {
-    /// Returns the mounts of files and directories, those in masks included.
+    /// Returns all mounts of files and directories, including those in masks.
     pub fn file_mounts_mut(&mut self) -> impl Iterator<Item = &mut BindMount> {
         self.steps.iter_mut().flat_map(|step| {
-            let (one, many) = match &mut step.action {
+            let (own_mount, mounts_in_mask) = match &mut step.action {
                 Action::File(mount) | Action::Directory(mount) => (Some(mount), None),
-                Action::Mask { shown, .. } => (None, Some(shown)),
+                Action::Mask { shown_mounts, .. } => (None, Some(shown_mounts)),
                 _ => (None, None),
             };
-            one.into_iter().chain(many.into_iter().flatten())
+            own_mount
+                .into_iter()
+                .chain(mounts_in_mask.into_iter().flatten())
         })
     }
 
-    /// Returns the paths in `masked` that hide files or directories of this plan.
-    pub fn find_masked_steps(&self, masked: &[PathBuf]) -> BTreeMap<PathBuf, MaskedSteps> {
-        let mut found = BTreeMap::<PathBuf, MaskedSteps>::new();
+    /// Returns the masked paths that hide files or directories of this plan, each with the hidden
+    /// paths.
+    pub fn find_hidden_paths(&self, masked_paths: &[PathBuf]) -> BTreeMap<PathBuf, HiddenPaths> {
+        let mut hidden_paths = BTreeMap::<PathBuf, HiddenPaths>::new();
         for step in &self.steps {
             for path in find_file_paths(&step.action) {
-                for masked in masked.iter().filter(|masked| path.starts_with(masked)) {
-                    let steps = found.entry(masked.clone()).or_default();
-                    steps.users.insert(step.user_labels.clone());
-                    steps.paths.insert(path.to_owned());
+                let masked_paths = masked_paths.iter();
+                for masked_path in masked_paths.filter(|masked_path| path.starts_with(masked_path))
+                {
+                    let entry = hidden_paths.entry(masked_path.clone()).or_default();
+                    entry.users.insert(step.user_labels.clone());
+                    entry.paths.insert(path.to_owned());
                 }
             }
         }
-        found
+        hidden_paths
     }
 
-    /// Removes the steps for files and directories that the paths in `masked` hide, and masks there.
-    pub fn remove_masked_files(&mut self, masked: &[PathBuf]) {
-        let is_masked = |path: &Path| masked.iter().any(|masked| path.starts_with(masked));
+    /// Removes the steps for files, directories and masks at or below the masked paths, where they
+    /// would have no effect.
+    pub fn remove_masked_files(&mut self, masked_paths: &[PathBuf]) {
+        let is_masked = |path: &Path| {
+            let mut masked_paths = masked_paths.iter();
+            masked_paths.any(|masked_path| path.starts_with(masked_path))
+        };
         self.steps.retain(|step| match &step.action {
             Action::File(mount) | Action::Directory(mount) => !is_masked(&mount.path),
             Action::Mask { path, .. } => !is_masked(path),
@@ -57,53 +66,58 @@ impl InjectionPlan {
         });
     }
 
-    /// Returns the paths in `read_only` at which this plan has a writable directory.
-    pub fn find_read_only_directories(&self, read_only: &[PathBuf]) -> Vec<PathBuf> {
+    /// Returns the read-only paths of config.json at which this plan mounts a writable directory.
+    pub fn find_read_only_directories(&self, read_only_paths: &[PathBuf]) -> Vec<PathBuf> {
         let is_writable = |path: &&PathBuf| {
             self.steps.iter().any(|step| match &step.action {
                 Action::Directory(mount) => mount.path == **path && !mount.attributes.read_only,
                 _ => false,
             })
         };
-        read_only.iter().filter(is_writable).cloned().collect()
+        read_only_paths
+            .iter()
+            .filter(is_writable)
+            .cloned()
+            .collect()
     }
 
-    /// Adds a mask for each of the paths, which `boathook-runtime` has removed from the masked paths
-    /// of config.json. Below them the container sees only the files and directories of the plan.
+    /// Adds a mask for each of the masked paths that `boathook-runtime` has removed from config.json.
+    /// Below these paths the container sees only the files and directories of the plan.
     pub fn cover_masked_paths(&mut self, paths: &[PathBuf]) {
         for path in paths {
             self.cover_masked_path(path);
         }
     }
 
-    fn cover_masked_path(&mut self, masked: &Path) {
-        // If the plan mounts the masked path itself, nothing below it may be hidden.
-        let is_whole = self.steps.iter().any(|step| match &step.action {
-            Action::File(mount) | Action::Directory(mount) => mount.path == masked,
+    fn cover_masked_path(&mut self, masked_path: &Path) {
+        // If the plan mounts the masked path itself, all files below it must be visible.
+        let is_mounted = self.steps.iter().any(|step| match &step.action {
+            Action::File(mount) | Action::Directory(mount) => mount.path == masked_path,
             _ => false,
         });
-        if is_whole {
+        if is_mounted {
             return;
         }
-        let (mut shown, mut files, mut links) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut shown_mounts, mut files, mut links) =
+            (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let (mut labels, mut users) = (BTreeSet::new(), BTreeSet::new());
         for mut step in mem::take(&mut self.steps) {
             match &mut step.action {
                 Action::File(mount) | Action::Directory(mount)
-                    if mount.path.starts_with(masked) =>
+                    if mount.path.starts_with(masked_path) =>
                 {
-                    shown.push(mount.clone());
+                    shown_mounts.push(mount.clone());
                 }
                 Action::Mask {
                     path,
-                    files: texts,
-                    shown: mounts,
-                    links: targets,
+                    files: mask_files,
+                    shown_mounts: mask_mounts,
+                    links: mask_links,
                     ..
-                } if path.starts_with(masked) => {
-                    shown.append(mounts);
-                    files.append(texts);
-                    links.append(targets);
+                } if path.starts_with(masked_path) => {
+                    shown_mounts.append(mask_mounts);
+                    files.append(mask_files);
+                    links.append(mask_links);
                 }
                 _ => {
                     self.steps.push(step);
@@ -113,12 +127,12 @@ impl InjectionPlan {
             labels.insert(step.user_labels);
             users.extend(step.users);
         }
-        remove_nested_mounts(&mut shown);
+        remove_nested_mounts(&mut shown_mounts);
         let action = Action::Mask {
-            path: masked.to_owned(),
-            make: false,
+            path: masked_path.to_owned(),
+            should_create: false,
             files,
-            shown,
+            shown_mounts,
             links,
         };
         let user_labels = if labels.is_empty() {
@@ -128,43 +142,43 @@ impl InjectionPlan {
         };
         let is_before_masks =
             |step: &InjectionStep| matches!(step.action, Action::Prepare(_) | Action::Allow { .. });
-        let at = self.steps.partition_point(is_before_masks);
+        let mask_index = self.steps.partition_point(is_before_masks);
         let mask = InjectionStep {
             action,
             user_labels,
             users: users.into_iter().collect(),
         };
-        self.steps.insert(at, mask);
+        self.steps.insert(mask_index, mask);
     }
 }
 
-/// Returns the paths in the container of the files and directories that an action mounts.
+/// Returns the paths in the container of the files and directories that an action creates or mounts.
 fn find_file_paths(action: &Action) -> Vec<&Path> {
     match action {
         Action::File(mount) | Action::Directory(mount) => vec![&mount.path],
         Action::Mask {
             files,
-            shown,
+            shown_mounts,
             links,
             ..
         } => {
-            let shown = shown.iter().map(|mount| &*mount.path);
+            let shown_mounts = shown_mounts.iter().map(|mount| &*mount.path);
             let created = files.keys().chain(links.keys());
-            created.map(PathBuf::as_path).chain(shown).collect()
+            created.map(PathBuf::as_path).chain(shown_mounts).collect()
         }
         _ => Vec::new(),
     }
 }
 
-/// Removes the mounts below a directory that is mounted as well, because the directory has the
-/// same files, and two mounts at one path.
+/// Removes duplicate mounts, and those below a directory that is mounted as well, because the
+/// directory already has the same files.
 fn remove_nested_mounts(mounts: &mut Vec<BindMount>) {
     mounts.sort_by(|a, b| a.path.cmp(&b.path));
-    let mut last: Option<PathBuf> = None;
+    let mut last_path: Option<PathBuf> = None;
     mounts.retain(|mount| {
-        let is_nested = matches!(&last, Some(last) if mount.path.starts_with(last));
+        let is_nested = matches!(&last_path, Some(last) if mount.path.starts_with(last));
         if !is_nested {
-            last = Some(mount.path.clone());
+            last_path = Some(mount.path.clone());
         }
         !is_nested
     });
@@ -195,9 +209,9 @@ mod tests {
     fn mask(path: &str, shown: &str) -> InjectionStep {
         step(Action::Mask {
             path: path.into(),
-            make: true,
+            should_create: true,
             files: BTreeMap::new(),
-            shown: vec![BindMount::shown(shown.into(), shown.into())],
+            shown_mounts: vec![BindMount::shown_in_mask(shown.into(), shown.into())],
             links: BTreeMap::new(),
         })
     }
@@ -244,7 +258,7 @@ mod tests {
             ("/proc/driver/chips/0", &[]),
             ("/proc/kcore", &[]),
         ] {
-            let found = plan.find_masked_steps(&[masked.into()]);
+            let found = plan.find_hidden_paths(&[masked.into()]);
             let paths = found.values().flat_map(|steps| &steps.paths);
             let paths: Vec<&str> = paths.filter_map(|path| path.to_str()).collect();
             assert_eq!(paths, hidden, "{masked}");

@@ -1,6 +1,6 @@
 //! The injection plan: all steps that give a container its devices, each with its reason.
 //! Planning is a pure function of the requests and of the scan of the host. The hook
-//! executes the plan, and decides only details that depend on the container's files.
+//! executes the plan, and decides only the details that depend on the container's files.
 
 mod authority;
 mod builder;
@@ -31,8 +31,8 @@ use device_class::discover::{
 use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use serde::Serialize;
 
-use crate::follower::FOLLOWER;
-use crate::request::{Awaited, Item, Request, RequestedPlace, SimilarDevice};
+use crate::follower::FOLLOWER_NAME;
+use crate::request::{AwaitedDevice, Item, Request, RequestedPlace, SimilarDevice};
 
 use builder::PlanBuilder;
 
@@ -42,24 +42,24 @@ pub use detached::DetachedRequest;
 pub use error::PlanError;
 pub use given_by::GivenBy;
 pub use library_path::LIBRARY_PATH;
-pub use masked_paths::MaskedSteps;
+pub use masked_paths::HiddenPaths;
 pub use mount::{BindMount, MountAttributes, SourceKind};
 pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
 pub use user::StepUser;
 
-/// The directory in the container for injected files at whose own paths the image has nothing. It is
-/// a read-only tmpfs, so that no file stays behind in the container's writable layer.
+/// The directory in the container for injected files whose own paths do not exist in the image. It is
+/// a read-only tmpfs, so that no file is left behind in the container's writable layer.
 pub const INJECTED: &str = "/usr/lib/boathook";
 
-/// The directory under [`INJECTED`] for libraries and their links.
-pub const LIBRARIES: &str = "lib";
+/// The name of the directory below [`INJECTED`] for libraries and their links.
+pub const LIBRARIES_DIR_NAME: &str = "lib";
 
-/// The directory under [`INJECTED`] for libraries of 32-bit programs.
-pub const LIBRARIES_32BIT: &str = "lib32";
+/// The name of the directory below [`INJECTED`] for libraries of 32-bit programs.
+pub const LIBRARIES_32BIT_DIR_NAME: &str = "lib32";
 
-/// The directory under [`INJECTED`] for programs and other files.
-pub const FILES: &str = "files";
+/// The name of the directory below [`INJECTED`] for programs and other files.
+pub const FILES_DIR_NAME: &str = "files";
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct InjectionPlan {
@@ -75,52 +75,56 @@ pub struct InjectionPlan {
     pub needs: Vec<CapabilityNeed>,
     /// Problems that the administrator should look at, one line each.
     pub warnings: Vec<String>,
-    /// Parts that were omitted, and the reason, one line each.
+    /// Messages about omitted devices and files, each one line with the reason.
     pub notes: Vec<String>,
 }
 
-/// The devices of one class that a request was permitted to have.
+/// The devices of one class that a request was authorized to have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Grant {
     pub class: ClassName,
     pub devices: Vec<DeviceId>,
     /// The number of devices of the class on the host.
-    pub available: usize,
-    /// The source of the request and its text, for messages.
+    #[serde(rename = "available")]
+    pub available_count: usize,
+    /// The [`RequestSource`](crate::request::RequestSource) of the request, as text for messages.
     #[serde(rename = "asked_by")]
     pub requested_by: String,
-    /// The origin of the devices: the hook, or a user who attached them.
+    /// The origin of the devices: the hook, or a user's command `boathook attach`.
     #[serde(rename = "attached", skip_serializing_if = "GivenBy::is_hook")]
     pub given_by: GivenBy,
     pub authorized_by: String,
-    /// The devices that the host does not have, and that the container gets when they come.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub waiting: Vec<Awaited>,
-    /// By an awaited name, as its request: the device of the host that was probably meant by it.
+    /// The requested devices that the host does not have. The container gets them when they arrive.
+    #[serde(rename = "waiting", skip_serializing_if = "Vec::is_empty")]
+    pub awaited_devices: Vec<AwaitedDevice>,
+    /// The devices of the host whose names are similar to that of an awaited device. The key is the
+    /// request for the awaited device ([`AwaitedDevice::to_request`]).
     #[serde(rename = "did_you_mean", skip_serializing_if = "BTreeMap::is_empty")]
-    pub similar: BTreeMap<String, SimilarDevice>,
-    /// The names that the container requested and `boathook detach` took away, for messages.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub detached: Vec<String>,
+    pub similar_devices: BTreeMap<String, SimilarDevice>,
+    /// The requested names whose devices `boathook detach` took from the container, for messages.
+    #[serde(rename = "detached", skip_serializing_if = "Vec::is_empty")]
+    pub detached_names: Vec<String>,
     /// Whether the devices are followed: `boathook follow` updates their nodes in the container when
     /// the devices disappear and come back.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub follow: bool,
-    /// The names by which followed devices were requested, by device id. Only aliases and paths
-    /// are included ([`Selection::names_of_devices`](crate::request::Selection)). A device that
-    /// comes back may have another id, and is recognised by this name.
+    #[serde(rename = "follow", skip_serializing_if = "std::ops::Not::not")]
+    pub is_followed: bool,
+    /// The names by which followed devices were requested, by device id. The map has only aliases
+    /// and paths ([`Selection::find_stable_names`](crate::request::Selection)), because a device
+    /// that comes back may have another id.
     #[serde(skip)]
     pub names: BTreeMap<DeviceId, Item>,
-    /// The places that the request chose for the nodes of each device, by the id of the device
-    /// ([`Selection::places`](crate::request::Selection)).
+    /// The node paths in the container that the request chose, by device id
+    /// ([`Selection::find_node_paths`](crate::request::Selection)).
     #[serde(skip)]
-    pub places: BTreeMap<DeviceId, Vec<RequestedPlace>>,
+    pub node_paths: BTreeMap<DeviceId, Vec<RequestedPlace>>,
 }
 
 impl InjectionPlan {
-    /// Returns whether the container waits for devices.
-    pub fn is_waiting(&self) -> bool {
-        self.grants.iter().any(|grant| !grant.waiting.is_empty())
+    /// Returns whether the container requests devices that the host does not have yet.
+    pub fn has_awaited_devices(&self) -> bool {
+        self.grants
+            .iter()
+            .any(|grant| !grant.awaited_devices.is_empty())
     }
 }
 
@@ -131,17 +135,17 @@ impl Grant {
         ids.join(",")
     }
 
-    /// Returns the devices with their class.
+    /// Returns the devices, each with the class.
     pub fn device_refs(&self) -> impl Iterator<Item = DeviceRef> {
         let ids = self.devices.iter();
         ids.map(|id| DeviceRef::new(&self.class, id))
     }
 
-    /// Returns a line for each part of the request that was detached.
+    /// Returns a message for each requested name that `boathook detach` has ended.
     pub fn describe_detached(&self) -> impl Iterator<Item = String> {
         let class = &self.class;
-        let detached = self.detached.iter();
-        detached.map(move |name| {
+        let names = self.detached_names.iter();
+        names.map(move |name| {
             let name = excerpt(name);
             format!(
                 "`boathook detach` ended the request for {name} of {class}, until the container is \
@@ -150,40 +154,39 @@ impl Grant {
         })
     }
 
-    /// Returns a line for each device that the container waits for. It names the device and the
-    /// program that will attach it.
-    pub fn describe_waiting(&self) -> impl Iterator<Item = String> {
+    /// Returns a message for each awaited device, with the name of the program that will attach it.
+    pub fn describe_awaited_devices(&self) -> impl Iterator<Item = String> {
         let class = &self.class;
-        let awaited = self.waiting.iter();
-        awaited.filter_map(move |awaited| match awaited {
-            Awaited::All if self.available > 0 => None,
-            Awaited::All => Some(format!(
-                "waiting for all of {class}: {FOLLOWER} gives devices that come"
+        let awaited_devices = self.awaited_devices.iter();
+        awaited_devices.filter_map(move |awaited_device| match awaited_device {
+            AwaitedDevice::All if self.available_count > 0 => None,
+            AwaitedDevice::All => Some(format!(
+                "waiting for all of {class}: {FOLLOWER_NAME} gives devices that come"
             )),
-            Awaited::Device { .. } => {
-                let request = awaited.to_request();
+            AwaitedDevice::Device { .. } => {
+                let request = awaited_device.to_request();
                 let name = excerpt(&request);
-                let similar = self.similar.get(&request);
-                let similar = similar.map_or_else(String::new, |device| format!("; {device}"));
+                let similar = self.similar_devices.get(&request);
+                let hint = similar.map_or_else(String::new, |device| format!("; {device}"));
                 Some(format!(
-                    "waiting for {name} of {class}, which this host does not have: {FOLLOWER} gives \
-                     it when it comes{similar}"
+                    "waiting for {name} of {class}, which this host does not have: {FOLLOWER_NAME} gives \
+                     it when it comes{hint}"
                 ))
             }
         })
     }
 }
 
-/// One element of a plan: an action, and the devices or the class that need it.
+/// One step of a plan: an action, and the devices or the class that need it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InjectionStep {
     #[serde(flatten)]
     pub action: Action,
-    /// The ids of the devices, or the name of the class, that need this step, as one text for
+    /// The ids of the devices and the names of the classes that need this step, as one text for
     /// messages.
     #[serde(rename = "for")]
     pub user_labels: String,
-    /// The devices or the class that need this step.
+    /// The devices and the classes that need this step.
     #[serde(skip)]
     pub users: Vec<StepUser>,
 }
@@ -191,21 +194,21 @@ pub struct InjectionStep {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum Action {
-    /// A program of the host prepares a device for the container.
+    /// Runs a program of the host that prepares a device for the container.
     Prepare(Preparation),
-    /// A device rule is added to the container's cgroup and to the cgroups above it.
+    /// Adds a device rule to the container's cgroup and to the cgroups above it.
     Allow {
         #[serde(flatten)]
         rule: DeviceRule,
-        /// Whether the container's spec has this rule. In this case the runtime adds the
-        /// rule to the container's own cgroup, but the cgroups above may still deny access.
+        /// Whether config.json has this rule. In this case the runtime adds the rule to the
+        /// container's own cgroup, but the cgroups above may still deny access.
         in_spec: bool,
-        /// The devices and classes that need the rule, by the access that each needs.
-        /// `rule` has the access of all of them.
+        /// The devices and classes that need the rule, by the access that each of them needs.
+        /// `rule` has the union of these accesses.
         #[serde(skip)]
         users_by_access: BTreeMap<Access, Vec<StepUser>>,
-        /// The host's node of the device. `None` for a node that the host does not have, and
-        /// that is created in containers.
+        /// The path of the device's node on the host. `None` for a device node that exists only in
+        /// containers.
         #[serde(skip)]
         host_node: Option<PathBuf>,
     },
@@ -215,73 +218,77 @@ pub enum Action {
         mount: BindMount,
         #[serde(flatten)]
         number: DeviceNumber,
-        /// If set, a node with this mode and group is created in the container instead of a
-        /// bind mount. A container in a user namespace gets the bind mount nevertheless,
-        /// because nodes that are created there cannot be opened.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        own: Option<OwnNode>,
+        /// The mode and group of a node that is created in the container instead of the bind mount.
+        /// A container in a user namespace gets the bind mount nevertheless, because a node that is
+        /// created there cannot be opened.
+        #[serde(rename = "own", skip_serializing_if = "Option::is_none")]
+        own_node: Option<OwnNode>,
     },
-    /// A device node that the host lacks is created in the container.
+    /// Creates a device node in the container that the host does not have.
     MakeNode {
         path: PathBuf,
         #[serde(flatten)]
         number: DeviceNumber,
         #[serde(flatten)]
-        made: MadeNode,
+        made_node: MadeNode,
     },
-    /// The network interfaces of a device are moved into the container's network namespace.
+    /// Moves the network interfaces of a device into the container's network namespace.
     NetInterfaces {
-        /// The interfaces that were in the host's network namespace when the plan was made. It has
-        /// none while a container has them.
+        /// The interfaces that were in the host's network namespace when the plan was made. The
+        /// list is empty while a container has them.
         interfaces: Vec<NetInterface>,
-        /// Finds the interfaces of the device in the container's network namespace.
+        /// The criteria by which the device's interfaces are found in the container's network
+        /// namespace.
         #[serde(skip)]
         search: NetInterfaceSearch,
     },
-    /// A symbolic link is created in the container, unless its path exists already.
+    /// Creates a symbolic link in the container, unless its path exists already.
     Link { path: PathBuf, target: PathBuf },
-    /// A read-only tmpfs covers a directory of the container.
+    /// Covers a directory of the container with a read-only tmpfs.
     Mask {
         path: PathBuf,
-        /// Whether the directory is created if the container does not have it. Otherwise
-        /// the step does nothing in this case.
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
-        make: bool,
+        /// Whether the directory is created if the container does not have it. If this is false,
+        /// the step has no effect in a container without the directory.
+        #[serde(rename = "make", skip_serializing_if = "std::ops::Not::not")]
+        should_create: bool,
         files: BTreeMap<PathBuf, String>,
-        /// Files and directories of the host that are mounted into the tmpfs.
-        shown: Vec<BindMount>,
-        /// Links of the kernel that are created in the tmpfs, each with its target.
+        /// The files and directories of the host that are mounted into the tmpfs.
+        #[serde(rename = "shown")]
+        shown_mounts: Vec<BindMount>,
+        /// The symbolic links of the host's /proc or /sys that are created in the tmpfs, each with
+        /// its target.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         links: BTreeMap<PathBuf, PathBuf>,
     },
-    /// A directory of the host is mounted into the container.
+    /// Mounts a directory of the host into the container.
     Directory(BindMount),
-    /// A file of the host is mounted over the container's file of this path. If the
-    /// container has no file there, it is mounted under [`INJECTED`], with a link to it.
+    /// Mounts a file of the host over the container's file at the same path. If the container has no
+    /// file there, the file is mounted below [`INJECTED`], and a symbolic link leads to it.
     File(BindMount),
-    /// A library of the host is mounted under [`INJECTED`]. Files of the image that have one of
-    /// its names are covered by it, in the image's library directory and in `library_path` of
+    /// Mounts a library of the host below [`INJECTED`]. The library also covers files of the image
+    /// that have one of its names, in the image's library directory and in `library_path` of
     /// [`Action::Loader`].
     Library {
         #[serde(flatten)]
         mount: BindMount,
-        /// The names of links to the library, in the library's own directory.
+        /// The names of the symbolic links to the library that are created in its directory.
         links: BTreeSet<String>,
         /// The names by which programs open the library.
         #[serde(skip)]
         names: BTreeSet<String>,
-        /// The subset of `names` for which a link is created in the image's library directory.
+        /// The subset of `names` for which links are created in the image's library directory as
+        /// well.
         #[serde(skip_serializing_if = "BTreeSet::is_empty")]
         image_links: BTreeSet<String>,
     },
-    /// The container's dynamic loader is configured to find these libraries.
+    /// Configures the container's dynamic loader to find the injected libraries.
     Loader {
-        /// The directories, in the order in which the loader searches them.
+        /// The directories of the libraries, in the order in which the loader searches them.
         directories: Vec<PathBuf>,
         /// The names of the libraries, each with its path in the container.
         libraries: Vec<(String, PathBuf)>,
-        /// Directories of the image that the loader searches first, if the image's
-        /// libraries are newer than the host's.
+        /// The directories of the image that the loader searches first, if the image's libraries are
+        /// newer than those of the host.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         image_libraries: Vec<ImageLibraries>,
         /// The directories of the container's `LD_LIBRARY_PATH`, which the loader searches
@@ -298,26 +305,29 @@ pub enum Action {
 }
 
 /// The input of a plan for one request of a container: the request, the host's devices and files
-/// of its class, and the authority that permits the request.
+/// of its class, and the authority that authorizes the request.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
     pub class: &'a DeviceClass,
     pub request: &'a Request,
-    pub found: &'a FoundClass,
+    pub found_class: &'a FoundClass,
     pub authority: &'a Authority,
 }
 
-/// Makes the plan for all requests of a container. Nodes that the container's spec has
-/// already are left out.
+/// Makes the plan for all requests of a container. A device node that config.json already has is left
+/// out.
 ///
 /// # Errors
 /// Returns an error if a request cannot be met in full, because no container may start with
 /// less than it requested.
-pub fn plan(inputs: &[PlanInput<'_>], spec: &SpecDevices) -> Result<InjectionPlan, PlanError> {
+pub fn plan_injection(
+    inputs: &[PlanInput<'_>],
+    spec: &SpecDevices,
+) -> Result<InjectionPlan, PlanError> {
     let mut builder = PlanBuilder::default();
     for input in inputs {
-        builder.add(input)?;
+        builder.add_request(input)?;
     }
-    builder.check_places(spec)?;
+    builder.check_requested_paths(spec)?;
     Ok(builder.finish(spec))
 }

@@ -10,13 +10,14 @@ use device_class::discover::FileSource;
 /// A bind mount from the host into the container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BindMount {
-    /// The path on the host.
+    /// The absolute path on the host.
     pub source: PathBuf,
-    /// The path in the container.
+    /// The absolute path in the container.
     pub path: PathBuf,
-    /// The kinds of file that the source may be.
-    pub kinds: &'static [SourceKind],
-    /// Whether mounts below the source are mounted, too (`rbind`).
+    /// The kinds of file that the source may be. A source of another kind is refused.
+    #[serde(rename = "kinds")]
+    pub source_kinds: &'static [SourceKind],
+    /// Whether the mounts below the source are mounted as well (`rbind`).
     pub recursive: bool,
     #[serde(rename = "options")]
     pub attributes: MountAttributes,
@@ -27,17 +28,17 @@ pub struct BindMount {
 pub enum SourceKind {
     Device,
     File,
-    /// The socket of a driver's daemon.
+    /// A Unix socket, such as that of a driver's daemon.
     Socket,
     Directory,
 }
 
-/// Attributes that a bind mount sets in addition to the attributes of its source.
+/// The mount attributes that a bind mount sets in addition to those of its source (mount_setattr(2)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MountAttributes {
-    /// Files cannot be written, and their mode and owner cannot be changed.
+    /// Files cannot be written to, and their mode and owner cannot be changed.
     pub read_only: bool,
-    /// Set-user-id and set-group-id bits have no effect.
+    /// The set-user-ID and set-group-ID bits of programs have no effect.
     pub nosuid: bool,
     /// Device nodes cannot be opened.
     pub nodev: bool,
@@ -54,8 +55,8 @@ impl MountAttributes {
         noexec: false,
     };
 
-    /// The attributes for a socket that an engine in the container may bind writable into
-    /// containers of its own.
+    /// The attributes for a socket. It is writable, because an engine in the container must be able
+    /// to mount it writable into its own containers.
     pub const WRITABLE_SOCKET: Self = Self {
         read_only: false,
         nosuid: true,
@@ -63,8 +64,8 @@ impl MountAttributes {
         noexec: true,
     };
 
-    /// The attributes for device nodes. A read-only mount protects the mode and owner of
-    /// the host's node; writing to the device itself is still possible.
+    /// The attributes for device nodes. The read-only mount protects the mode and owner of
+    /// the host's node. Programs can still write to the device itself.
     pub const DEVICE: Self = Self {
         read_only: true,
         nosuid: true,
@@ -72,16 +73,17 @@ impl MountAttributes {
         noexec: true,
     };
 
-    /// Returns the names of the attributes that are set, as mount(8) spells them.
+    /// Returns the set attributes as options of mount(8), such as `ro`.
     pub fn options(self) -> impl Iterator<Item = &'static str> {
-        let all = [
+        let options = [
             (self.read_only, "ro"),
             (self.nosuid, "nosuid"),
             (self.nodev, "nodev"),
             (self.noexec, "noexec"),
         ];
-        all.into_iter()
-            .filter_map(|(set, option)| set.then_some(option))
+        options
+            .into_iter()
+            .filter_map(|(is_set, option)| is_set.then_some(option))
     }
 }
 
@@ -92,17 +94,17 @@ impl Serialize for MountAttributes {
 }
 
 impl BindMount {
-    /// Returns all options of the mount, as mount(8) spells them: `bind` or `rbind` first.
+    /// Returns all options of the mount in the spelling of mount(8), with `bind` or `rbind` first.
     pub fn options(&self) -> impl Iterator<Item = &'static str> {
-        let bind = if self.recursive { "rbind" } else { "bind" };
-        [bind].into_iter().chain(self.attributes.options())
+        let bind_option = if self.recursive { "rbind" } else { "bind" };
+        [bind_option].into_iter().chain(self.attributes.options())
     }
 
     pub(crate) fn device(source: PathBuf, path: PathBuf) -> Self {
         BindMount {
             source,
             path,
-            kinds: &[SourceKind::Device],
+            source_kinds: &[SourceKind::Device],
             recursive: false,
             attributes: MountAttributes::DEVICE,
         }
@@ -110,7 +112,7 @@ impl BindMount {
 
     pub(super) fn file(source: FileSource, path: PathBuf) -> Self {
         BindMount {
-            kinds: match source.kind {
+            source_kinds: match source.kind {
                 FileKind::File => &[SourceKind::File],
                 FileKind::Socket => &[SourceKind::Socket],
             },
@@ -127,28 +129,28 @@ impl BindMount {
         BindMount {
             source,
             path,
-            kinds: &[SourceKind::File],
+            source_kinds: &[SourceKind::File],
             recursive: false,
             attributes: MountAttributes::FILE,
         }
     }
 
-    pub(crate) fn directory(source: PathBuf, path: PathBuf, writable: bool) -> Self {
+    pub(crate) fn directory(source: PathBuf, path: PathBuf, is_writable: bool) -> Self {
         BindMount {
-            kinds: &[SourceKind::Directory],
+            source_kinds: &[SourceKind::Directory],
             recursive: true,
             attributes: MountAttributes {
-                read_only: !writable,
+                read_only: !is_writable,
                 ..MountAttributes::FILE
             },
             ..Self::library(source, path)
         }
     }
 
-    /// Returns the read-only mount of a file or directory into a masked directory.
-    pub(super) fn shown(source: PathBuf, path: PathBuf) -> Self {
+    /// Returns the read-only mount that makes a file or directory visible in a masked directory.
+    pub(super) fn shown_in_mask(source: PathBuf, path: PathBuf) -> Self {
         BindMount {
-            kinds: &[SourceKind::File, SourceKind::Directory],
+            source_kinds: &[SourceKind::File, SourceKind::Directory],
             ..Self::directory(source, path, false)
         }
     }

@@ -1,5 +1,5 @@
-//! Adds nodes, libraries, files, masks and directories of the host to a plan. If two of them have the
-//! same path in the container and different sources, the plan is refused.
+//! Adds nodes, libraries, files, masks and directories of the host to a plan. The plan is refused if
+//! two of them have the same path in the container and different sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,43 +10,48 @@ use device_class::discover::{
 use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedNode};
-use super::{INJECTED, LIBRARIES, LIBRARIES_32BIT, PlanError, SpecDevices, StepUser};
-use crate::request::Awaited;
+use super::{
+    INJECTED, LIBRARIES_32BIT_DIR_NAME, LIBRARIES_DIR_NAME, PlanError, SpecDevices, StepUser,
+};
+use crate::request::AwaitedDevice;
 
 impl PlanBuilder {
     pub(super) fn add_node(&mut self, node: &FoundNode, user: &StepUser) -> Result<(), PlanError> {
         if let Some(lack) = &node.lack {
-            let text = format!("{}: {}", user.label(), lack.text);
+            let message = format!("{}: {}", user.label(), lack.text);
             let messages = match lack.is_of_switch {
                 true => &mut self.notes,
                 false => &mut self.warnings,
             };
-            messages.push(text);
+            messages.push(message);
             return Ok(());
         }
         let Some(number) = self.require(&node.number, &node.host, user)?.copied() else {
             return Ok(());
         };
         let rule = self.rules.entry(number).or_default();
-        let needed = rule.needed.entry(user.clone()).or_insert(node.access);
-        *needed = needed.union(node.access);
+        let access = rule
+            .access_by_user
+            .entry(user.clone())
+            .or_insert(node.access);
+        *access = access.union(node.access);
         if !matches!(node.form, NodeForm::Made(_)) {
             rule.host_node.get_or_insert_with(|| node.host.clone());
         }
-        let planned = PlannedNode {
+        let planned_node = PlannedNode {
             source: node.host.clone(),
             number,
             form: node.form.clone(),
         };
-        let (before, users) = self
+        let (existing_node, users) = self
             .nodes
             .entry(node.container.clone())
-            .or_insert((planned.clone(), BTreeSet::new()));
-        if *before != planned {
+            .or_insert((planned_node.clone(), BTreeSet::new()));
+        if *existing_node != planned_node {
             return Err(new_conflict(
                 node.container.clone(),
-                &before.source,
-                &planned.source,
+                &existing_node.source,
+                &planned_node.source,
             ));
         }
         users.insert(user.clone());
@@ -56,13 +61,14 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Checks that the runtime puts nothing else at the paths that requests chose for nodes.
-    pub(super) fn check_places(&self, spec: &SpecDevices) -> Result<(), PlanError> {
-        for path in &self.chosen_paths {
+    /// Checks that config.json has no other node or mount at the paths that requests chose for device
+    /// nodes.
+    pub(super) fn check_requested_paths(&self, spec: &SpecDevices) -> Result<(), PlanError> {
+        for path in &self.requested_paths {
             let Some((node, users)) = self.nodes.get(path) else {
                 continue;
             };
-            if let Some(reason) = spec.find_occupant(path, Some(node.number)) {
+            if let Some(reason) = spec.describe_occupant(path, Some(node.number)) {
                 let users: Vec<&str> = users.iter().map(|user| user.label()).collect();
                 return Err(PlanError::Occupied {
                     user: users.join(", "),
@@ -71,22 +77,22 @@ impl PlanBuilder {
                 });
             }
         }
-        self.check_awaited_places(spec)
+        self.check_awaited_paths(spec)
     }
 
-    /// Checks that the container has nothing at the path that a request chose for an awaited device.
-    /// The device would hide it when it arrives.
-    fn check_awaited_places(&self, spec: &SpecDevices) -> Result<(), PlanError> {
-        let awaited = self.grants.iter().flat_map(|grant| &grant.waiting);
-        for awaited in awaited {
-            let Awaited::Device {
+    /// Checks that the container has no node or mount at the path that a request chose for an awaited
+    /// device, because the device would hide it when it arrives.
+    fn check_awaited_paths(&self, spec: &SpecDevices) -> Result<(), PlanError> {
+        let awaited_devices = self.grants.iter().flat_map(|grant| &grant.awaited_devices);
+        for awaited_device in awaited_devices {
+            let AwaitedDevice::Device {
                 name,
                 path: Some(path),
-            } = awaited
+            } = awaited_device
             else {
                 continue;
             };
-            let user = name.name_text();
+            let user = name.to_name_text();
             if let Some((_, users)) = self.nodes.get(path) {
                 let users: Vec<&str> = users.iter().map(|user| user.label()).collect();
                 return Err(PlanError::Conflict {
@@ -95,7 +101,7 @@ impl PlanBuilder {
                     second: user,
                 });
             }
-            if let Some(reason) = spec.find_occupant(path, None) {
+            if let Some(reason) = spec.describe_occupant(path, None) {
                 return Err(PlanError::Occupied {
                     user,
                     path: path.clone(),
@@ -113,8 +119,8 @@ impl PlanBuilder {
         class: &StepUser,
     ) -> Result<(), PlanError> {
         for library in &edits.libraries {
-            let named = Path::new(&library.soname);
-            let Some(source) = self.require(&library.file, named, class)?.cloned() else {
+            let soname = Path::new(&library.soname);
+            let Some(source) = self.require(&library.file, soname, class)?.cloned() else {
                 continue;
             };
             let name = source
@@ -122,27 +128,27 @@ impl PlanBuilder {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            let first = self
-                .libraries
-                .entry((library.programs, name))
-                .or_insert(PlannedLibrary {
-                    source: source.clone(),
-                    links: BTreeSet::new(),
-                    names: BTreeSet::new(),
-                    image_links: BTreeSet::new(),
-                    users: BTreeSet::new(),
-                });
-            if first.source != source {
+            let planned_library =
+                self.libraries
+                    .entry((library.programs, name))
+                    .or_insert(PlannedLibrary {
+                        source: source.clone(),
+                        links: BTreeSet::new(),
+                        names: BTreeSet::new(),
+                        image_links: BTreeSet::new(),
+                        users: BTreeSet::new(),
+                    });
+            if planned_library.source != source {
                 let path = library_dir(library.programs).join(&library.soname);
-                return Err(new_conflict(path, &first.source, &source));
+                return Err(new_conflict(path, &planned_library.source, &source));
             }
-            first.links.extend(library.links.iter().cloned());
+            planned_library.links.extend(library.links.iter().cloned());
             let names = library.links.iter().chain([&library.soname]);
-            first.names.extend(names.cloned());
-            first
+            planned_library.names.extend(names.cloned());
+            planned_library
                 .image_links
                 .extend(library.image_links.iter().cloned());
-            first.users.insert(class.clone());
+            planned_library.users.insert(class.clone());
         }
         for libraries in &edits.image_libraries {
             if !self.image_libraries.contains(libraries) {
@@ -165,12 +171,12 @@ impl PlanBuilder {
             let Some(source) = self.require(&file.file, &file.path, user)?.cloned() else {
                 continue;
             };
-            let place = self.files.entry(file.container.clone());
-            let (first, users) = place.or_insert((source.clone(), BTreeSet::new()));
-            if *first != source {
+            let entry = self.files.entry(file.container.clone());
+            let (first_source, users) = entry.or_insert((source.clone(), BTreeSet::new()));
+            if *first_source != source {
                 return Err(new_conflict(
                     file.container.clone(),
-                    &first.path,
+                    &first_source.path,
                     &source.path,
                 ));
             }
@@ -185,16 +191,17 @@ impl PlanBuilder {
         user: &StepUser,
     ) -> Result<(), PlanError> {
         for directory in directories {
-            let found = self.require(&directory.directory, &directory.path, user)?;
-            let Some(source) = found.cloned() else {
+            let source = self.require(&directory.directory, &directory.path, user)?;
+            let Some(source) = source.cloned() else {
                 continue;
             };
             add_source(&mut self.directories, &directory.container, source, user)?;
             if directory.writable {
-                self.writable.insert(directory.container.clone());
+                self.writable_directories
+                    .insert(directory.container.clone());
             }
             if !directory.libraries.is_empty() {
-                self.searched
+                self.library_directories
                     .push((directory.container.clone(), directory.libraries.clone()));
             }
         }
@@ -207,8 +214,8 @@ impl PlanBuilder {
         devices: &[&Device],
         class: &StepUser,
     ) -> Result<(), PlanError> {
-        // The texts of a mask list the container's devices. A container without devices
-        // needs neither the texts nor the mask.
+        // Files with a bit mask list the container's devices. A container without devices needs
+        // neither these files nor the mask.
         if !mask.texts.is_empty() && devices.is_empty() {
             return Ok(());
         }
@@ -218,20 +225,23 @@ impl PlanBuilder {
                 files.push((copy.path.clone(), text.clone()));
             }
         }
-        let planned = self.masks.entry(mask.path.clone()).or_default();
-        planned.users.insert(class.clone());
+        let planned_mask = self.masks.entry(mask.path.clone()).or_default();
+        planned_mask.users.insert(class.clone());
         for text in &mask.texts {
             let bits = devices.iter().map(|device| text.bits(&device.attributes));
-            let first = planned.texts.entry(text.path.clone());
-            let (first, all) = first.or_insert((text.clone(), 0));
-            if first.text != text.text {
+            let entry = planned_mask.bit_masks.entry(text.path.clone());
+            let (first_text, all_bits) = entry.or_insert((text.clone(), 0));
+            if first_text.text != text.text {
                 return Err(new_conflict(text.path.clone(), &text.path, &text.path));
             }
-            *all |= bits.fold(0, |all, one| all | one);
+            *all_bits |= bits.fold(0, |union, device_bits| union | device_bits);
         }
         for (path, text) in files {
-            let before = planned.files.entry(path.clone()).or_insert(text.clone());
-            if *before != text {
+            let first_text = planned_mask
+                .files
+                .entry(path.clone())
+                .or_insert(text.clone());
+            if *first_text != text {
                 return Err(new_conflict(path.clone(), &path, &path));
             }
         }
@@ -239,42 +249,51 @@ impl PlanBuilder {
     }
 
     /// Makes the files and directories of a device visible in the masks that cover them. A path that
-    /// no mask covers is visible anyway.
-    pub(super) fn add_shown(&mut self, device: &Device, user: &StepUser) -> Result<(), PlanError> {
-        for shown in &device.shown {
-            let Some(source) = self.require(&shown.source, &shown.path, user)?.cloned() else {
+    /// no mask covers is visible without this.
+    pub(super) fn add_visible_files(
+        &mut self,
+        device: &Device,
+        user: &StepUser,
+    ) -> Result<(), PlanError> {
+        for shown_file in &device.shown {
+            let Some(source) = self
+                .require(&shown_file.source, &shown_file.path, user)?
+                .cloned()
+            else {
                 continue;
             };
             let mut masks = self.masks.iter_mut();
-            if let Some((_, mask)) = masks.find(|(path, _)| shown.path.starts_with(path)) {
-                match &shown.link {
-                    Some(target) => mask.links.insert(shown.path.clone(), target.clone()),
-                    None => mask.shown.insert(shown.path.clone(), source),
+            if let Some((_, mask)) = masks.find(|(path, _)| shown_file.path.starts_with(path)) {
+                match &shown_file.link {
+                    Some(target) => mask.links.insert(shown_file.path.clone(), target.clone()),
+                    None => mask.shown_sources.insert(shown_file.path.clone(), source),
                 };
             }
         }
         Ok(())
     }
 
-    /// Adds the network interfaces of a device, once for all requests that name the device.
+    /// Adds the network interfaces of a device. If several requests name the device, they are added
+    /// only once.
     pub(super) fn add_net_interfaces(&mut self, device: &Device, user: &StepUser) {
-        let Some(found) = &device.net_interfaces else {
+        let Some(interfaces) = &device.net_interfaces else {
             return;
         };
-        let mut known = self.net_interfaces.iter_mut();
-        match known.find(|(known, _)| known.search == found.search) {
+        let mut entries = self.net_interfaces.iter_mut();
+        match entries.find(|(planned_interfaces, _)| planned_interfaces.search == interfaces.search)
+        {
             Some((_, users)) => drop(users.insert(user.clone())),
             None => self
                 .net_interfaces
-                .push((found.clone(), [user.clone()].into())),
+                .push((interfaces.clone(), [user.clone()].into())),
         }
     }
 
-    /// Returns the part of the host that was found. Returns `None` and records the path for
-    /// a note if the part is optional and missing.
+    /// Returns the file or device number that the scan found on the host. If it is optional and
+    /// missing, records its path for a note, and returns `None`.
     ///
     /// # Errors
-    /// Returns an error if the part is required and missing or unusable.
+    /// Returns an error if it is required and missing, or if it is unusable.
     fn require<'a, T>(
         &mut self,
         presence: &'a Presence<T>,
@@ -284,14 +303,17 @@ impl PlanBuilder {
         match presence {
             Presence::Found(found) => Ok(Some(found)),
             Presence::Optional => {
-                let absent = self.absent.entry(user.label().to_owned()).or_default();
+                let absent_files = self
+                    .absent_files
+                    .entry(user.label().to_owned())
+                    .or_default();
                 let path = path.display().to_string();
-                if !absent.contains(&path) {
-                    absent.push(path);
+                if !absent_files.contains(&path) {
+                    absent_files.push(path);
                 }
                 Ok(None)
             }
-            Presence::Unusable(problem) => Err(PlanError::Unfit {
+            Presence::Unusable(problem) => Err(PlanError::Unusable {
                 user: user.label().to_owned(),
                 problem: problem.clone(),
             }),
@@ -299,36 +321,35 @@ impl PlanBuilder {
     }
 }
 
-/// Returns the directory in the container for the libraries of 64-bit or 32-bit programs.
+/// Returns the path in the container of the directory for the libraries of 64-bit or 32-bit programs.
 pub(super) fn library_dir(programs: Programs) -> PathBuf {
     let directory = match programs {
-        Programs::Native => LIBRARIES,
-        Programs::Bits32 => LIBRARIES_32BIT,
+        Programs::Native => LIBRARIES_DIR_NAME,
+        Programs::Bits32 => LIBRARIES_32BIT_DIR_NAME,
     };
     Path::new(INJECTED).join(directory)
 }
 
 fn add_source(
-    places: &mut BTreeMap<PathBuf, (PathBuf, BTreeSet<StepUser>)>,
+    sources: &mut BTreeMap<PathBuf, (PathBuf, BTreeSet<StepUser>)>,
     path: &Path,
     source: PathBuf,
     user: &StepUser,
 ) -> Result<(), PlanError> {
-    let (first, users) = places
+    let (first_source, users) = sources
         .entry(path.into())
         .or_insert((source.clone(), BTreeSet::new()));
-    if *first != source {
-        return Err(new_conflict(path.into(), first, &source));
+    if *first_source != source {
+        return Err(new_conflict(path.into(), first_source, &source));
     }
     users.insert(user.clone());
     Ok(())
 }
 
 fn new_conflict(path: PathBuf, first: &Path, second: &Path) -> PlanError {
-    let (first, second) = (first.display().to_string(), second.display().to_string());
     PlanError::Conflict {
         path,
-        first,
-        second,
+        first: first.display().to_string(),
+        second: second.display().to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! Plans the programs of the host that bring devices into the state that a container
+//! Plans the runs of the host's programs that bring devices into the state that a container
 //! requests (`[prepare]` in a class file).
 
 use std::path::PathBuf;
@@ -9,53 +9,56 @@ use device_class::template::Attributes;
 use serde::Serialize;
 
 use super::{Action, PlanError};
-use crate::request::{Pair, Request};
+use crate::request::{Request, VariablePair};
 
-/// One run of the preparing program for one device.
+/// One run of the program that brings a device into the requested state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Preparation {
-    /// An absolute path on the host.
+    /// The absolute path of the program on the host.
     pub program: PathBuf,
     pub arguments: Vec<String>,
     /// The time in seconds after which the program is killed.
-    pub timeout: u64,
-    /// The file that shows the device's state.
-    pub file: PathBuf,
-    /// The content that the file must have afterwards, without regard to case.
-    pub wanted: String,
+    #[serde(rename = "timeout")]
+    pub timeout_seconds: u64,
+    /// The path of the file in which the kernel shows the device's state.
+    #[serde(rename = "file")]
+    pub state_path: PathBuf,
+    /// The content that this file must have after the run. Upper and lower case are equal.
+    #[serde(rename = "wanted")]
+    pub requested_state: String,
 }
 
 impl Preparation {
-    /// Fills in the templates of the class file for one device. `known` has the device's
-    /// attributes and the requested value. Arguments that are empty afterwards are left
-    /// out.
+    /// Returns the preparation of one device by filling in the templates of the class file with
+    /// `attributes`, which are those of the device and the requested state. An argument that is empty
+    /// afterwards is left out.
     fn from_spec(
         prepare: &Prepare,
         device: &Device,
-        known: &Attributes,
+        attributes: &Attributes,
     ) -> Result<Self, PathTemplateError> {
         let arguments = prepare
             .arguments
             .iter()
-            .map(|argument| argument.fill(known))
+            .map(|argument| argument.fill(attributes))
             .filter(|argument| !argument.as_ref().is_ok_and(String::is_empty));
         Ok(Preparation {
-            program: prepare.program.fill(known)?,
+            program: prepare.program.fill(attributes)?,
             arguments: arguments.collect::<Result<_, _>>()?,
-            timeout: prepare.timeout.get().as_secs(),
-            file: device
+            timeout_seconds: prepare.timeout.get().as_secs(),
+            state_path: device
                 .state
                 .iter()
                 .map(|state| state.path.clone())
                 .collect(),
-            wanted: prepare.equals.fill(known)?,
+            requested_state: prepare.equals.fill(attributes)?,
         })
     }
 }
 
-/// Returns the preparations that are needed before the container gets its devices. Each pair of
+/// Returns the preparations that must run before the container gets its devices. Each pair of
 /// variables in the request is assigned to one device. A device that is already in the requested
-/// state is preferred, and needs no preparation.
+/// state is preferred, because it needs no preparation.
 pub(super) fn plan_preparations<'a>(
     class: &DeviceClass,
     request: &Request,
@@ -64,76 +67,79 @@ pub(super) fn plan_preparations<'a>(
     let (Some(prepare), Some(spec)) = (&class.spec.prepare, &class.spec.request.pairs) else {
         return Ok(Vec::new());
     };
-    let mut free = devices.to_vec();
-    let mut waiting = Vec::new();
+    let mut unassigned_devices = devices.to_vec();
+    let mut unassigned_pairs = Vec::new();
     for pair in &request.pairs {
-        match take_first(&mut free, |device| is_ready(device, pair, spec, prepare))? {
+        let is_suitable = |device: &Device| is_in_requested_state(device, pair, spec, prepare);
+        match take_device(&mut unassigned_devices, is_suitable)? {
             Some(_) => {}
-            None => waiting.push(pair),
+            None => unassigned_pairs.push(pair),
         }
     }
     let mut actions = Vec::new();
-    for pair in waiting {
-        let is_suitable = |device: &Device| is_meant(device, pair, spec);
-        let device = take_first(&mut free, is_suitable)?.ok_or_else(|| PlanError::NoPartner {
-            env: pair.env.clone(),
-            select: pair.select.clone(),
-            class: class.name.to_string(),
+    for pair in unassigned_pairs {
+        let is_suitable = |device: &Device| is_selected(device, pair, spec);
+        let device = take_device(&mut unassigned_devices, is_suitable)?.ok_or_else(|| {
+            PlanError::NoMatchingDevice {
+                variable: pair.selector_name.clone(),
+                selector: pair.selector.clone(),
+                class: class.name.to_string(),
+            }
         })?;
-        let known = with_value(device, pair, spec);
-        let preparation = Preparation::from_spec(prepare, device, &known)
+        let attributes = attributes_with_state(device, pair, spec);
+        let preparation = Preparation::from_spec(prepare, device, &attributes)
             .map_err(|error| template_error(device, error))?;
         actions.push((device, Action::Prepare(preparation)));
     }
     Ok(actions)
 }
 
-/// Removes the first device that `fits` accepts from `free`, and returns it.
-fn take_first<'a>(
-    free: &mut Vec<&'a Device>,
+/// Removes the first device that `is_suitable` accepts from `devices`, and returns it.
+fn take_device<'a>(
+    devices: &mut Vec<&'a Device>,
     is_suitable: impl Fn(&Device) -> Result<bool, PlanError>,
 ) -> Result<Option<&'a Device>, PlanError> {
-    for index in 0..free.len() {
-        if is_suitable(free[index])? {
-            return Ok(Some(free.remove(index)));
+    for index in 0..devices.len() {
+        if is_suitable(devices[index])? {
+            return Ok(Some(devices.remove(index)));
         }
     }
     Ok(None)
 }
 
-fn is_meant(device: &Device, pair: &Pair, spec: &PairSpec) -> Result<bool, PlanError> {
-    let select = spec
+fn is_selected(device: &Device, pair: &VariablePair, spec: &PairSpec) -> Result<bool, PlanError> {
+    let selector = spec
         .select
         .fill(&device.attributes)
         .map_err(|error| template_error(device, error.into()))?;
-    Ok(spec.canonical(&select) == pair.select)
+    Ok(spec.canonical(&selector) == pair.selector)
 }
 
-/// Returns whether the pair selects the device, and the device was in the requested state
-/// when the host was scanned.
-fn is_ready(
+/// Returns whether the pair selects the device, and the scan found the device in the requested
+/// state.
+fn is_in_requested_state(
     device: &Device,
-    pair: &Pair,
+    pair: &VariablePair,
     spec: &PairSpec,
     prepare: &Prepare,
 ) -> Result<bool, PlanError> {
-    let known = with_value(device, pair, spec);
-    let wanted = prepare
+    let attributes = attributes_with_state(device, pair, spec);
+    let requested_state = prepare
         .equals
-        .fill(&known)
+        .fill(&attributes)
         .map_err(|error| template_error(device, error.into()))?;
     let content = device
         .state
         .as_ref()
         .and_then(|state| state.content.as_ref());
-    Ok(is_meant(device, pair, spec)?
-        && content.is_some_and(|content| content.eq_ignore_ascii_case(&wanted)))
+    Ok(is_selected(device, pair, spec)?
+        && content.is_some_and(|content| content.eq_ignore_ascii_case(&requested_state)))
 }
 
-fn with_value(device: &Device, pair: &Pair, spec: &PairSpec) -> Attributes {
-    let mut known = device.attributes.clone();
-    known.insert(spec.attribute.clone(), pair.value.clone());
-    known
+fn attributes_with_state(device: &Device, pair: &VariablePair, spec: &PairSpec) -> Attributes {
+    let mut attributes = device.attributes.clone();
+    attributes.insert(spec.attribute.clone(), pair.state.clone());
+    attributes
 }
 
 fn template_error(device: &Device, error: PathTemplateError) -> PlanError {

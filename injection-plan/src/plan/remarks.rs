@@ -1,4 +1,5 @@
-//! Adds notes and warnings about a request to a plan, and checks the requirements of the image.
+//! Adds notes and warnings about a request to an injection plan, and checks the image's requirements
+//! on the host.
 
 use std::collections::BTreeSet;
 
@@ -13,23 +14,24 @@ use crate::request::{RefusedRequest, Request, RequestError, Selection};
 use crate::requirement;
 
 impl PlanBuilder {
-    /// Adds a note about the devices or capabilities that config.toml removes from a class.
-    pub(super) fn note_left_out<'b>(
+    /// Adds a note about the devices or capabilities that config.toml hides or forbids.
+    /// `participle` is this word in the note.
+    pub(super) fn note_restricted_names<'b>(
         &mut self,
         class: &ClassName,
-        how: &str,
+        participle: &str,
         names: impl Iterator<Item = &'b str>,
     ) {
         let names: Vec<&str> = names.collect();
         if !names.is_empty() {
             let names = names.join(", ");
             self.notes
-                .push(format!("{class}: {how} by config.toml: {names}"));
+                .push(format!("{class}: {participle} by config.toml: {names}"));
         }
     }
 
-    /// Checks the image's requirements against the values of each granted device, or of the
-    /// host if no device is granted.
+    /// Checks the image's requirements against the attributes of each granted device, or against
+    /// those of the host if no device is granted.
     pub(super) fn check_requirements(
         &mut self,
         input: &PlanInput<'_>,
@@ -38,60 +40,60 @@ impl PlanBuilder {
         let Some(spec) = &input.class.spec.request.requirements else {
             return Ok(());
         };
-        // Devices with equal values are in the set only once.
-        let mut all: BTreeSet<requirement::Values> = BTreeSet::new();
-        let host = [&input.found.inventory.host_attributes];
-        let attributes = devices.iter().map(|device| &device.attributes);
-        let attributes = host
+        // The set has equal values of several devices only once, so that they are checked only once.
+        let mut value_sets: BTreeSet<requirement::Values> = BTreeSet::new();
+        let host_attributes = [&input.found_class.inventory.host_attributes];
+        let device_attributes = devices.iter().map(|device| &device.attributes);
+        let attribute_sets = host_attributes
             .into_iter()
             .filter(|_| devices.is_empty())
-            .chain(attributes);
-        for known in attributes {
+            .chain(device_attributes);
+        for attributes in attribute_sets {
             let values = spec.values.iter().filter_map(|(name, value)| {
-                let value = value.fill(known).ok();
-                // An empty value means that the host does not show the attribute.
+                let value = value.fill(attributes).ok();
+                // An empty value means that the host does not have the attribute.
                 let is_known = value.as_ref().is_none_or(|value| !value.is_empty());
                 is_known.then(|| (name.clone(), value))
             });
-            all.insert(inserted(values));
+            value_sets.insert(inserted(values));
         }
-        let way_out = spec.describe_opt_out(&input.class.name);
+        let disable_settings = spec.describe_opt_out(&input.class.name);
         for (env, text) in &input.request.requirements {
-            let mut notes = BTreeSet::new();
+            let mut unknown_names = BTreeSet::new();
             let mut warnings = BTreeSet::new();
-            for values in &all {
+            for values in &value_sets {
                 let error = match requirement::check(text, values) {
                     Ok(unknown) => {
-                        notes.extend(unknown);
+                        unknown_names.extend(unknown);
                         continue;
                     }
                     Err(error) => error,
                 };
-                let within = spec.warn_within_major.as_ref();
-                let within =
-                    within.filter(|name| requirement::is_met_within_major(text, values, name));
-                let Some(name) = within else {
+                let version_name = spec.warn_within_major.as_ref();
+                let version_name = version_name
+                    .filter(|name| requirement::is_met_within_major(text, values, name));
+                let Some(name) = version_name else {
                     return Err(PlanError::from(RefusedRequest {
                         requested_by: input.request.source.to_string(),
                         error: RequestError::Requirement {
                             env: env.clone(),
                             text: text.clone(),
-                            way_out: way_out.clone(),
+                            disable_settings: disable_settings.clone(),
                             error: Box::new(error),
                         },
                     }));
                 };
                 warnings.insert(format!(
                     "{}={} is not met: {error}; the major version of {} is the same, so most \
-                     programs work; to omit this check, set {way_out}",
+                     programs work; to omit this check, set {disable_settings}",
                     excerpt(env),
                     excerpt(text),
                     name.as_str()
                 ));
             }
             self.warnings.extend(warnings);
-            if !notes.is_empty() {
-                let unknown: Vec<String> = notes.into_iter().collect();
+            if !unknown_names.is_empty() {
+                let unknown: Vec<String> = unknown_names.into_iter().collect();
                 self.notes.push(format!(
                     "{}: cannot be evaluated, assuming it is met: {}",
                     excerpt(env),
@@ -102,21 +104,21 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Adds a warning for each unhealthy device that is given as requested, or that is left
-    /// out of a request for all devices.
+    /// Adds a warning for each unhealthy device that is granted, or that is left out of a request for
+    /// all devices.
     pub(super) fn warn_of_health(
         &mut self,
         request: &Request,
         inventory: &Inventory,
-        given: &[&Device],
+        granted_devices: &[&Device],
     ) {
-        let ill = inventory
+        let unhealthy_devices = inventory
             .devices
             .iter()
             .filter(|device| !device.health.is_healthy());
-        for device in ill {
-            let is_given = given.iter().any(|other| other.id == device.id);
-            if is_given {
+        for device in unhealthy_devices {
+            let mut granted = granted_devices.iter();
+            if granted.any(|other| other.id == device.id) {
                 self.warnings.push(format!(
                     "injecting {} as requested although it is {}",
                     device.id, device.health
@@ -130,21 +132,22 @@ impl PlanBuilder {
         }
     }
 
-    /// Adds a message for each requested capability that the class does not have. The message is a
-    /// note, because images list all capabilities that they could use. It is a warning if the name is
-    /// probably a mistyped capability of the class, or if no other capability was requested.
-    pub(super) fn note_capabilities(&mut self, class: &DeviceClass, request: &Request) {
-        let known = class.spec.capabilities();
-        let known = || known.iter().map(CapabilityName::as_str);
+    /// Adds a note for each requested capability that the class does not have, because images list
+    /// all capabilities that they could use. It is a warning instead if the name is probably a
+    /// mistyped capability of the class, or if the class has none of the requested capabilities.
+    pub(super) fn note_unknown_capabilities(&mut self, class: &DeviceClass, request: &Request) {
+        let capabilities = class.spec.capabilities();
+        let capability_names = || capabilities.iter().map(CapabilityName::as_str);
         for name in &request.unknown_capabilities {
-            let near = known().find(|known| similar::is_typo(name, known));
-            let none_is_left = request.capabilities.is_empty() && known().next().is_some();
-            let hint = match near {
-                Some(near) => format!("; did you mean {near}?"),
+            let intended_name =
+                capability_names().find(|capability| similar::is_typo(name, capability));
+            let has_none = request.capabilities.is_empty() && capability_names().next().is_some();
+            let hint = match intended_name {
+                Some(intended_name) => format!("; did you mean {intended_name}?"),
                 None => String::new(),
             };
             let text = format!("{} has no capability {name}{hint}", request.class);
-            if near.is_some() || none_is_left {
+            if intended_name.is_some() || has_none {
                 self.warnings.push(text);
             } else {
                 self.notes.push(text);
@@ -153,9 +156,10 @@ impl PlanBuilder {
     }
 }
 
-/// Returns the reason why a request for `all` or `none` gets nothing of the class on this host. Many
-/// images make such a request by default, and must start on hosts without the hardware, too. Returns
-/// `None` if the host has a device of the class, or files for a request for `none`.
+/// Returns the reason why a request for `all` or `none` gets nothing of the class on this host.
+/// This is no error, because many images make such a request by default, and must also start on
+/// hosts without the hardware. Returns `None` if the host has a device of the class, or the files
+/// for `none`.
 pub(super) fn find_absence_reason(
     request: &Request,
     inventory: &Inventory,
@@ -165,7 +169,7 @@ pub(super) fn find_absence_reason(
     if !inventory.devices.is_empty() {
         return None;
     }
-    // Control nodes are given only together with devices, so only the files count.
+    // A container gets control nodes only together with devices, so only the files matter here.
     let files = FoundEdits {
         nodes: Vec::new(),
         ..edits.clone()

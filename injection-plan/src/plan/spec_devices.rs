@@ -1,20 +1,19 @@
-//! The device nodes and device rules that a container's spec (config.json) has already.
+//! The device nodes and device rules that a container's config.json has before the injection.
 
 use std::path::{Path, PathBuf};
 
 use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
 
-/// The devices of a spec: `linux.devices` and `linux.resources.devices` (OCI runtime
+/// The devices of a config.json: `linux.devices` and `linux.resources.devices` (OCI runtime
 /// specification, config-linux).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpecDevices {
-    /// The nodes that the runtime creates.
+    /// The device nodes that the runtime creates.
     pub nodes: Vec<SpecNode>,
-    /// The rules that the runtime sets. A later rule overrides an earlier one.
+    /// The device rules that the runtime sets. A later rule overrides an earlier one.
     pub rules: Vec<SpecRule>,
-    /// The paths at which the runtime mounts something in /dev or below it, except for a new
-    /// tmpfs on /dev itself.
-    pub mounts: Vec<PathBuf>,
+    /// The mount points at /dev and below it, without that of a new tmpfs at /dev itself.
+    pub mount_points: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub struct SpecNode {
     pub number: DeviceNumber,
 }
 
-/// A device rule that the runtime sets. `None` in a field matches every value.
+/// A device rule of config.json, which the runtime sets. `None` in a field matches every value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecRule {
     pub allow: bool,
@@ -40,10 +39,10 @@ impl SpecDevices {
         nodes.any(|node| node.path == path && node.number == number)
     }
 
-    /// Returns a description of the node or mount that the runtime puts at a path which the request
-    /// chose for a device node. Returns `None` if the path is free, or if the runtime creates the same
-    /// node there. `number` is `None` for a device that the host does not have yet.
-    pub(super) fn find_occupant(
+    /// Describes the node or mount of config.json at `path`, which a request chose for a device node.
+    /// Returns `None` if the path is free, or if the runtime creates a node with the same `number`
+    /// there. `number` is `None` for a device that the host does not have yet.
+    pub(super) fn describe_occupant(
         &self,
         path: &Path,
         number: Option<DeviceNumber>,
@@ -52,36 +51,36 @@ impl SpecDevices {
         if let Some(node) = nodes.find(|node| node.path == path && Some(node.number) != number) {
             return Some(format!("config.json has {} there", node.number));
         }
-        let mut mounts = self.mounts.iter();
-        let mount = mounts.find(|mount| path.starts_with(mount))?;
-        Some(format!("config.json mounts {}", mount.display()))
+        let mut mount_points = self.mount_points.iter();
+        let mount_point = mount_points.find(|mount_point| path.starts_with(mount_point))?;
+        Some(format!("config.json mounts {}", mount_point.display()))
     }
 
-    /// Returns whether the runtime's rules allow all access that `wanted` allows. For each
+    /// Returns whether the runtime's rules allow all access that `requested_rule` allows. For each
     /// kind of access (read, write, mknod) the last matching rule applies.
-    pub(super) fn allows(&self, wanted: &DeviceRule) -> bool {
-        wanted.access.iter().all(|access| {
+    pub(super) fn allows(&self, requested_rule: &DeviceRule) -> bool {
+        requested_rule.access.iter().all(|access| {
             let mut rules = self.rules.iter().rev();
-            let last = rules.find(|rule| rule.is_about(wanted.number, access));
-            last.is_some_and(|rule| rule.allow)
+            let last_rule = rules.find(|rule| rule.matches(requested_rule.number, access));
+            last_rule.is_some_and(|rule| rule.allow)
         })
     }
 }
 
 impl SpecDevices {
-    /// Returns whether the spec has a rule that allows exactly this device number.
-    pub fn names(&self, number: DeviceNumber) -> bool {
-        self.rules_of(number).next().is_some()
+    /// Returns whether config.json has a rule, without wildcards, that allows this device number.
+    pub fn has_rule_for(&self, number: DeviceNumber) -> bool {
+        self.find_rules_for(number).next().is_some()
     }
 
-    /// Returns the rules that allow exactly this device number, without wildcards.
-    pub fn rules_of(&self, number: DeviceNumber) -> impl Iterator<Item = DeviceRule> {
+    /// Returns the rules of config.json, without wildcards, that allow this device number.
+    pub fn find_rules_for(&self, number: DeviceNumber) -> impl Iterator<Item = DeviceRule> {
         let (major, minor) = (Some(number.major), Some(number.minor));
-        let is_alone = move |rule: &&SpecRule| {
+        let is_exact = move |rule: &&SpecRule| {
             rule.kind == Some(number.kind) && (rule.major, rule.minor) == (major, minor)
         };
         let rules = self.rules.iter().filter(|rule| rule.allow);
-        rules.filter(is_alone).map(move |rule| DeviceRule {
+        rules.filter(is_exact).map(move |rule| DeviceRule {
             number,
             access: rule.access,
         })
@@ -89,7 +88,7 @@ impl SpecDevices {
 }
 
 impl SpecRule {
-    fn is_about(&self, number: DeviceNumber, access: Access) -> bool {
+    fn matches(&self, number: DeviceNumber, access: Access) -> bool {
         self.kind.is_none_or(|kind| kind == number.kind)
             && self.major.is_none_or(|major| major == number.major)
             && self.minor.is_none_or(|minor| minor == number.minor)
@@ -160,7 +159,7 @@ mod tests {
         ] {
             let spec = SpecDevices {
                 nodes: vec![],
-                mounts: vec![],
+                mount_points: vec![],
                 rules,
             };
             assert_eq!(spec.allows(&wanted), allowed, "{spec:?}");

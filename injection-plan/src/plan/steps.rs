@@ -1,4 +1,5 @@
-//! Turns the collected parts of a plan into steps, in the order of their execution.
+//! Makes the steps of an injection plan from what the builder collected, in the order of their
+//! execution.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -17,31 +18,34 @@ impl PlanBuilder {
     pub(super) fn finish(self, spec: &SpecDevices) -> InjectionPlan {
         let mut steps = self.preparations;
         let mut notes = self.notes;
-        let absent = self.absent.iter();
-        notes.extend(absent.map(|(user, paths)| optional_files::describe(user, paths)));
+        let absent_files = self.absent_files.iter();
+        notes.extend(
+            absent_files.map(|(user, paths)| optional_files::describe_absence(user, paths)),
+        );
         for (number, rule) in self.rules {
             steps.extend(allow_device(number, rule, spec));
         }
         for (path, mask) in self.masks {
-            // The container has none of the devices whose links the kernel has in this directory.
-            let shows_nothing = mask.links.is_empty() && mask.shown.is_empty();
+            // If the directory has only links to devices, it is not masked for a container that has
+            // none of these devices.
+            let shows_nothing = mask.links.is_empty() && mask.shown_sources.is_empty();
             if has_only_links(&path) && shows_nothing {
                 continue;
             }
-            let make = !mask.texts.is_empty();
+            let should_create = !mask.bit_masks.is_empty();
             let texts = mask
-                .texts
+                .bit_masks
                 .into_iter()
                 .map(|(path, (text, bits))| (path, text.with_bits(bits)));
             let files = inserted(mask.files.into_iter().chain(texts));
-            let shown = mask
-                .shown
+            let shown_mounts = mask
+                .shown_sources
                 .into_iter()
-                .map(|(at, from)| BindMount::shown(from, at));
+                .map(|(path, source)| BindMount::shown_in_mask(source, path));
             let action = Action::Mask {
                 path,
-                make,
-                shown: shown.collect(),
+                should_create,
+                shown_mounts: shown_mounts.collect(),
                 links: mask.links,
                 files,
             };
@@ -53,15 +57,19 @@ impl PlanBuilder {
                 continue;
             }
             let number = node.number;
-            let bound = |own| Action::Node {
+            let make_node_action = |own_node| Action::Node {
                 mount: BindMount::device(node.source, path.clone()),
                 number,
-                own,
+                own_node,
             };
             let action = match node.form {
-                NodeForm::Bound => bound(None),
-                NodeForm::Own(own) => bound(Some(own)),
-                NodeForm::Made(made) => Action::MakeNode { path, number, made },
+                NodeForm::Bound => make_node_action(None),
+                NodeForm::Own(own_node) => make_node_action(Some(own_node)),
+                NodeForm::Made(made_node) => Action::MakeNode {
+                    path,
+                    number,
+                    made_node,
+                },
             };
             steps.push(InjectionStep::new(action, users));
         }
@@ -70,15 +78,15 @@ impl PlanBuilder {
             steps.push(InjectionStep::new(Action::Link { path, target }, users));
         }
         for (path, (source, users)) in self.directories {
-            let writable = self.writable.contains(&path);
-            let directory = BindMount::directory(source, path, writable);
+            let is_writable = self.writable_directories.contains(&path);
+            let directory = BindMount::directory(source, path, is_writable);
             steps.push(InjectionStep::new(Action::Directory(directory), users));
         }
         for (path, (source, users)) in self.files {
             let file = Action::File(BindMount::file(source, path));
             steps.push(InjectionStep::new(file, users));
         }
-        let mut loader = Vec::new();
+        let mut libraries = Vec::new();
         let mut libraries_32bit = Vec::new();
         for ((programs, name), library) in self.libraries {
             let PlannedLibrary {
@@ -91,7 +99,7 @@ impl PlanBuilder {
             let directory = library_dir(programs);
             let path = directory.join(&name);
             let names = match programs {
-                Programs::Native => &mut loader,
+                Programs::Native => &mut libraries,
                 Programs::Bits32 => &mut libraries_32bit,
             };
             names.extend(
@@ -110,37 +118,37 @@ impl PlanBuilder {
             steps.push(InjectionStep::new(action, users));
         }
         let mut directories = Vec::new();
-        if !loader.is_empty() {
+        if !libraries.is_empty() {
             directories.push(library_dir(Programs::Native));
         }
-        for (directory, names) in self.searched {
-            loader.extend(
+        for (directory, names) in self.library_directories {
+            libraries.extend(
                 names
                     .into_iter()
                     .map(|name| (name.clone(), directory.join(name))),
             );
             directories.push(directory);
         }
-        let any_32bit = !libraries_32bit.is_empty();
-        if !directories.is_empty() || any_32bit {
+        let has_32bit = !libraries_32bit.is_empty();
+        if !directories.is_empty() || has_32bit {
             let user_labels = "libraries".to_owned();
             steps.push(InjectionStep {
                 action: Action::Loader {
                     directories,
-                    libraries: loader,
+                    libraries,
                     image_libraries: self.image_libraries,
                     library_path: Vec::new(),
-                    directory_32bit: any_32bit.then(|| library_dir(Programs::Bits32)),
+                    directory_32bit: has_32bit.then(|| library_dir(Programs::Bits32)),
                     libraries_32bit,
                 },
                 user_labels,
                 users: Vec::new(),
             });
         }
-        for (found, users) in self.net_interfaces {
+        for (device_interfaces, users) in self.net_interfaces {
             let action = Action::NetInterfaces {
-                interfaces: found.on_host,
-                search: found.search,
+                interfaces: device_interfaces.on_host,
+                search: device_interfaces.search,
             };
             steps.push(InjectionStep::new(action, users));
         }
@@ -160,18 +168,21 @@ impl PlanBuilder {
     }
 }
 
-/// Returns the step that allows a device, with the access that all its users need together;
-/// `None` without users.
+/// Returns the step that adds a device rule with the union of the accesses that its users need.
+/// Returns `None` if the rule has no users.
 fn allow_device(
     number: DeviceNumber,
-    planned: PlannedRule,
+    planned_rule: PlannedRule,
     spec: &SpecDevices,
 ) -> Option<InjectionStep> {
-    let PlannedRule { needed, host_node } = planned;
-    let access = needed.values().copied().reduce(Access::union)?;
+    let PlannedRule {
+        access_by_user,
+        host_node,
+    } = planned_rule;
+    let access = access_by_user.values().copied().reduce(Access::union)?;
     let rule = DeviceRule { number, access };
     let mut users_by_access = BTreeMap::<Access, Vec<StepUser>>::new();
-    for (user, access) in &needed {
+    for (user, access) in &access_by_user {
         let users = users_by_access.entry(*access).or_default();
         users.push(user.clone());
     }
@@ -181,18 +192,18 @@ fn allow_device(
         users_by_access,
         host_node,
     };
-    Some(InjectionStep::new(action, needed.into_keys()))
+    Some(InjectionStep::new(action, access_by_user.into_keys()))
 }
 
-/// Returns the relative target text of a symbolic link at `link` that leads to `target`.
-/// udev writes its links in the same way.
+/// Returns the relative path of `target` from the directory of the symbolic link `link`, as udev
+/// writes it into its links.
 fn relative_target(link: &Path, target: &Path) -> PathBuf {
     let directory = link.parent().unwrap_or(link);
-    let common = directory
+    let common_length = directory
         .iter()
         .zip(target)
         .take_while(|(a, b)| a == b)
         .count();
-    let up = directory.iter().skip(common).map(|_| "..".as_ref());
-    up.chain(target.iter().skip(common)).collect()
+    let parents = directory.iter().skip(common_length).map(|_| "..".as_ref());
+    parents.chain(target.iter().skip(common_length)).collect()
 }

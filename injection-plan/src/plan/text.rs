@@ -1,4 +1,4 @@
-//! Formats a plan as `boathook explain` prints it.
+//! Formats an injection plan for the output of `boathook explain`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use super::{Action, BindMount, ImageLibraries, InjectionPlan};
 impl fmt::Display for InjectionPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for grant in &self.grants {
-            let (granted, available) = (grant.devices.len(), grant.available);
+            let (granted, available) = (grant.devices.len(), grant.available_count);
             writeln!(f, "{}: {granted} of {available} devices", grant.class)?;
             writeln!(f, "  requested by  {}", grant.requested_by)?;
             writeln!(f, "  authorized by {}", grant.authorized_by)?;
-            for awaited in &grant.waiting {
+            for awaited in &grant.awaited_devices {
                 let request = awaited.to_request();
                 writeln!(f, "  waiting for   {request}")?;
-                if let Some(similar) = grant.similar.get(&request) {
+                if let Some(similar) = grant.similar_devices.get(&request) {
                     writeln!(f, "                {similar}")?;
                 }
             }
-            for detached in &grant.detached {
-                writeln!(f, "  detached      {detached}")?;
+            for name in &grant.detached_names {
+                writeln!(f, "  detached      {name}")?;
             }
         }
         if self.grants.is_empty() {
@@ -54,33 +54,44 @@ impl fmt::Display for InjectionPlan {
     }
 }
 
-/// Returns the three columns of a step's line: its kind, its users, and a description.
+/// Returns the three columns of a step's line: its kind, the devices that need it, and a description.
 fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
     let (kind, description) = match action {
         Action::Prepare(preparation) => {
             let program = preparation.program.display().to_string();
             let command = [&[program], preparation.arguments.as_slice()].concat();
-            let wanted = &preparation.wanted;
-            ("prepare", format!("{wanted} by {}", command.join(" ")))
+            let state = &preparation.requested_state;
+            ("prepare", format!("{state} by {}", command.join(" ")))
         }
         Action::Allow { rule, in_spec, .. } => {
             let suffix = if *in_spec { ", as the spec does" } else { "" };
             ("allow", format!("{rule}{suffix}"))
         }
-        Action::Node { mount, number, own } => {
-            let how = match own {
-                Some(own) => format!("made with mode {:04o} and group {}", own.mode, own.gid),
-                None => options(mount),
+        Action::Node {
+            mount,
+            number,
+            own_node,
+        } => {
+            let details = match own_node {
+                Some(node) => format!("made with mode {:04o} and group {}", node.mode, node.gid),
+                None => format_options(mount),
             };
-            ("node", format!("{} ({number}; {how})", format_paths(mount)))
+            (
+                "node",
+                format!("{} ({number}; {details})", format_paths(mount)),
+            )
         }
-        Action::MakeNode { path, number, made } => {
-            let MadeNode { driver, own, .. } = made;
-            let how = format!("made with mode {:04o} and group {}", own.mode, own.gid);
+        Action::MakeNode {
+            path,
+            number,
+            made_node,
+        } => {
+            let MadeNode { driver, own, .. } = made_node;
+            let details = format!("made with mode {:04o} and group {}", own.mode, own.gid);
             let reason = format!("the host has no node of the driver {driver}");
             (
                 "node",
-                format!("{} ({number}; {how}: {reason})", path.display()),
+                format!("{} ({number}; {details}: {reason})", path.display()),
             )
         }
         Action::NetInterfaces { interfaces, search } => {
@@ -93,13 +104,13 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
         Action::Mask {
             path,
             files,
-            shown,
+            shown_mounts,
             links,
             ..
         } => {
-            let shown = shown.iter().map(|mount| &mount.path);
-            let visible = files.keys().chain(links.keys()).chain(shown);
-            ("mask", format_mask(path, visible))
+            let shown_mounts = shown_mounts.iter().map(|mount| &mount.path);
+            let visible_paths = files.keys().chain(links.keys()).chain(shown_mounts);
+            ("mask", format_mask(path, visible_paths))
         }
         Action::Directory(mount) => ("directory", format_mount(mount)),
         Action::File(mount) => ("file", format_mount(mount)),
@@ -116,11 +127,11 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
                 .collect();
             let source = mount.source.parent().unwrap_or(&mount.source);
             let (names, source) = (names.join(", "), source.display());
-            let mut text = format!("{names} from {source} ({})", options(mount));
+            let mut text = format!("{names} from {source} ({})", format_options(mount));
             if !image_links.is_empty() {
-                let linked: Vec<&str> = image_links.iter().map(String::as_str).collect();
-                let linked = linked.join(", ");
-                text.push_str(&format!("; in the image's library directory: {linked}"));
+                let link_names: Vec<&str> = image_links.iter().map(String::as_str).collect();
+                let link_names = link_names.join(", ");
+                text.push_str(&format!("; in the image's library directory: {link_names}"));
             }
             ("library", text)
         }
@@ -186,26 +197,26 @@ fn format_interfaces(interfaces: &[NetInterface], search: &NetInterfaceSearch) -
     texts.collect::<Vec<_>>().join(", ")
 }
 
-fn format_mask<'p>(path: &Path, visible: impl Iterator<Item = &'p PathBuf>) -> String {
-    let visible: Vec<String> = visible
-        .map(|visible| visible.strip_prefix(path).unwrap_or(visible))
-        .map(|relative| relative.display().to_string())
+fn format_mask<'p>(path: &Path, visible_paths: impl Iterator<Item = &'p PathBuf>) -> String {
+    let visible_paths: Vec<String> = visible_paths
+        .map(|visible_path| visible_path.strip_prefix(path).unwrap_or(visible_path))
+        .map(|relative_path| relative_path.display().to_string())
         .collect();
-    match visible.as_slice() {
+    match visible_paths.as_slice() {
         [] => format!("{} shows nothing", path.display()),
-        visible => format!("{} shows only {}", path.display(), visible.join(", ")),
+        paths => format!("{} shows only {}", path.display(), paths.join(", ")),
     }
 }
 
 fn format_mount(mount: &BindMount) -> String {
-    format!("{} ({})", format_paths(mount), options(mount))
+    format!("{} ({})", format_paths(mount), format_options(mount))
 }
 
-fn options(mount: &BindMount) -> String {
+fn format_options(mount: &BindMount) -> String {
     mount.options().collect::<Vec<_>>().join(",")
 }
 
-/// Returns the path in the container, followed by the path on the host if it differs.
+/// Returns the path in the container, and also the path on the host if it is another one.
 fn format_paths(mount: &BindMount) -> String {
     let (source, path) = (mount.source.display(), mount.path.display());
     if mount.source == mount.path {

@@ -1,4 +1,4 @@
-//! The users of a plan's steps: a device, or a whole class.
+//! The users of a plan's steps: the devices and classes that need them.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,7 +7,7 @@ use device_class::name::{ClassName, DeviceRef};
 
 use super::{Action, InjectionStep};
 
-/// A device or a class that needs a step.
+/// A device or a class that needs a step of an injection plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepUser {
     Device(DeviceRef),
@@ -35,12 +35,12 @@ impl StepUser {
         self.device() == Some(device)
     }
 
-    /// Returns whether the user is this class as such.
+    /// Returns whether the user is this class itself, and not one of its devices.
     pub fn is_class(&self, class: &ClassName) -> bool {
-        matches!(self, StepUser::Class(own) if own == class)
+        matches!(self, StepUser::Class(name) if name == class)
     }
 
-    /// Returns the device's id or the class's name, for messages.
+    /// Returns the id of the device or the name of the class, for messages.
     pub(super) fn label(&self) -> &str {
         match self {
             StepUser::Device(device) => device.id.as_str(),
@@ -49,14 +49,14 @@ impl StepUser {
     }
 }
 
-/// Users are ordered by their labels, because messages list the labels.
+/// Users are ordered by their labels, because messages list them in this order.
 impl Ord for StepUser {
     fn cmp(&self, other: &Self) -> Ordering {
-        let order = |user: &Self| user.device().is_some();
+        let is_device = |user: &Self| user.device().is_some();
         self.label()
             .cmp(other.label())
             .then_with(|| self.class().cmp(other.class()))
-            .then_with(|| order(self).cmp(&order(other)))
+            .then_with(|| is_device(self).cmp(&is_device(other)))
     }
 }
 

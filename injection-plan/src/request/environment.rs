@@ -1,49 +1,54 @@
-//! The environment of a container, as its config.json has it (`process.env`).
+//! The environment of a container, which is `process.env` in its config.json.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The variables of a container, each as `NAME=value`. If a variable is set twice, the last
-/// value applies, as in container engines.
+/// The environment variables of a container, each as `NAME=value`. If a variable is set twice, the
+/// last value applies, as in container engines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Environment(Vec<String>);
 
 impl Environment {
-    fn last_first(&self) -> impl Iterator<Item = &str> {
+    fn iter_reversed(&self) -> impl Iterator<Item = &str> {
         self.0.iter().rev().map(String::as_str)
     }
 
     /// Returns the value of the variable `name`, or `None` if it is not set.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let value_of = |entry: &str| {
-            // Most entries already differ in this byte, which is faster to compare.
+        let value_start = |entry: &str| {
+            // Most other variables do not have `=` at this index, so that comparing this byte first
+            // is faster than comparing the name.
             (entry.as_bytes().get(name.len()) == Some(&b'=') && entry.starts_with(name))
                 .then_some(name.len() + 1)
         };
         let entry = self
-            .last_first()
-            .find_map(|entry| Some(&entry[value_of(entry)?..]));
+            .iter_reversed()
+            .find_map(|entry| Some(&entry[value_start(entry)?..]));
         entry.filter(|_| !name.contains('='))
     }
 
     /// Returns the names of all variables. A variable that is set twice is returned twice.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let set = self.last_first().filter_map(|entry| entry.split_once('='));
-        set.map(|(name, _)| name)
+        let variables = self
+            .iter_reversed()
+            .filter_map(|entry| entry.split_once('='));
+        variables.map(|(name, _)| name)
     }
 
-    /// Returns the variables whose name `is_wanted` accepts, sorted by name.
-    pub(super) fn select(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
-        let set = self.last_first().filter_map(|entry| entry.split_once('='));
-        let mut wanted = BTreeMap::new();
-        for (name, value) in set.filter(|(name, _)| is_wanted(name)) {
-            // The entries are in reverse order, so the first one found is the one that
+    /// Returns the variables whose name `is_selected` accepts, sorted by name.
+    pub(super) fn select(&self, is_selected: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+        let variables = self
+            .iter_reversed()
+            .filter_map(|entry| entry.split_once('='));
+        let mut selected_variables = BTreeMap::new();
+        for (name, value) in variables.filter(|(name, _)| is_selected(name)) {
+            // The variables are in reverse order, so the first value of a name is the one that
             // applies.
-            let wanted = wanted.entry(name.to_owned());
-            wanted.or_insert_with(|| value.to_owned());
+            let entry = selected_variables.entry(name.to_owned());
+            entry.or_insert_with(|| value.to_owned());
         }
-        wanted.into_iter().collect()
+        selected_variables.into_iter().collect()
     }
 }
 

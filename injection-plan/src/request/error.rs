@@ -1,86 +1,85 @@
-//! The reasons for which a request is refused.
+//! The reasons why a request is refused.
 
 use device_class::discover::Device;
 use device_class::name::{CapabilityName, ClassName, DeviceId, NameError, excerpt};
 
 use super::variables::MAX_LISTS;
-use super::{MAX_AWAITED, MAX_REQUEST};
+use super::{MAX_AWAITED_DEVICES, MAX_REQUEST_BYTES};
 use crate::requirement::RequirementError;
 
-/// The maximum number of unhealthy devices whose reasons a message lists.
-const MAX_REASONS: usize = 8;
+/// The maximum number of unhealthy devices that a message lists with their reasons.
+const MAX_LISTED_DEVICES: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    #[error("{length} bytes is too long; a request may have at most {MAX_REQUEST}")]
+    #[error("{length} bytes is too long; a request may have at most {MAX_REQUEST_BYTES}")]
     TooLong { length: usize },
     #[error("`{}` is neither a device nor a range such as 0-3; separate several with commas", excerpt(.0))]
-    Malformed(String),
+    MalformedItem(String),
     #[error(
         "`{}` begins with a quote that does not end it; write \"NAME\", and two quotes for one in \
          the name",
         excerpt(.0)
     )]
-    Unquoted(String),
+    UnfinishedQuotes(String),
     #[error("`{first}-{last}` ends before it begins; write {last}-{first}")]
-    Backwards { first: u32, last: u32 },
+    BackwardsRange { first: u32, last: u32 },
     #[error(
         "`{}` is of the kind {}, which is not a resource of the class",
         excerpt(item),
         excerpt(kind)
     )]
     OtherKind { item: String, kind: String },
-    /// The container sets a variable that asks the vendor's stack for a feature that
-    /// Boathook does not have. The container would get other devices than it expects.
-    #[error("{env} is set, which is not supported; {advice}")]
-    Unsupported { env: String, advice: String },
+    /// The container sets a variable for a feature of the vendor's software that Boathook does not
+    /// have. Without the feature the container would get other devices than it expects.
+    #[error("{variable} is set, which is not supported; {advice}")]
+    UnsupportedVariable { variable: String, advice: String },
     #[error(
         "capability {capability} is forbidden on this host by `forbid` in [class.{class}] of \
          config.toml; request only others"
     )]
-    Forbidden {
+    ForbiddenCapability {
         class: ClassName,
         capability: CapabilityName,
     },
-    #[error("{env} is set without {partner}")]
-    Unpaired {
-        env: String,
-        /// The variable of the pair that is missing.
-        partner: String,
+    #[error("{name} is set without {missing_name}")]
+    UnpairedVariable {
+        name: String,
+        /// The name of the pair's other variable, which is not set.
+        missing_name: String,
     },
-    /// A variable of a pair, or the variable that names lists of files, has an invalid
-    /// value.
+    /// A variable of a pair, or the variable that requests file lists, has an invalid value.
     #[error(transparent)]
     Name(NameError),
     #[error("{count} lists of files are too many; a container may name {MAX_LISTS}")]
     TooManyLists { count: usize },
     #[error(
-        "{}={} cannot be met (to start it nevertheless, set {way_out})",
+        "{}={} cannot be met (to start it nevertheless, set {disable_settings})",
         excerpt(.env),
         excerpt(.text)
     )]
     Requirement {
         env: String,
         text: String,
-        /// The settings that switch the check off, as text.
-        way_out: String,
+        /// The settings that disable the check, as text for the message.
+        disable_settings: String,
         #[source]
         error: Box<RequirementError>,
     },
-    #[error("class {class} has no device `{}` on this host; {known}", excerpt(.wanted))]
-    Unknown {
+    #[error("class {class} has no device `{}` on this host; {known_devices}", excerpt(.name))]
+    UnknownDevice {
         class: ClassName,
-        wanted: String,
-        /// The devices of the class on this host, as text.
-        known: String,
+        name: String,
+        /// The devices of the class on this host, as text for the message.
+        known_devices: String,
     },
     #[error("{} names no device of class {class} on this host: {reason}", excerpt(.path))]
     UnknownPath {
         class: ClassName,
         path: String,
-        /// The reason, and the devices of the class on this host, as text.
+        /// The reason, and the devices of the class on this host, as text for the message.
         reason: String,
-        /// Whether the host has nothing at this path.
+        /// Whether the host has no file at this path.
         is_absent: bool,
     },
     #[error(
@@ -89,8 +88,8 @@ pub enum RequestError {
         excerpt(.devices)
     )]
     SharedPath { path: String, devices: String },
-    /// The item has a form of the engines' `--device` option that a request does not have: with
-    /// an access mode, with quotes around both paths, or with a path outside of /dev.
+    /// The item has a form that only the engines' option `--device` accepts: with an access mode,
+    /// with quotes around both paths, or with a path outside of /dev.
     #[error(
         "`{}` is not a form that a request has; write {}, or {}:/dev/NAME for another path below \
          /dev in the container; how a container may use a device is in the class",
@@ -104,13 +103,13 @@ pub enum RequestError {
         excerpt(.path)
     )]
     BadContainerPath { path: String, reason: &'static str },
-    /// A path in the container is for one node, and the item means several.
-    #[error("`{}` is {meant}, and {} is for one of them", excerpt(.item), excerpt(.path))]
-    SeveralForPath {
+    /// The item has one path in the container, but means several nodes.
+    #[error("`{}` is {meaning}, and {} is for one of them", excerpt(.item), excerpt(.path))]
+    SeveralNodesForPath {
         item: String,
         path: String,
-        /// The devices or nodes that the item means, and what to write, as text.
-        meant: String,
+        /// The devices or nodes that the item means, as text for the message.
+        meaning: String,
     },
     #[error(
         "`{}?` is an index or a range, which means other devices when one comes or goes: write the \
@@ -120,93 +119,97 @@ pub enum RequestError {
     )]
     WaitsForIndex(String),
     #[error(
-        "it names {count} devices that this host does not have; a container may wait for {MAX_AWAITED}"
+        "it names {count} devices that this host does not have; a container may wait for {MAX_AWAITED_DEVICES}"
     )]
     TooManyAwaited { count: usize },
     #[error("{}? may come later, and {requester} gives what is there; write it without `?`", excerpt(.item))]
     CannotWait {
         item: String,
-        /// The requester, which cannot wait, as text for the message.
+        /// The party that cannot wait for a device, as text for the message.
         requester: &'static str,
     },
-    /// A request whose devices others choose, or make in the container, has a path.
+    /// An item has a path in the container, which `requester` cannot respect, because another program
+    /// chooses the paths of its nodes.
     #[error(
         "{} is requested at {} in the container, which {requester} cannot keep; write it without the \
          path, or a class with `container_path`",
         excerpt(.item),
         excerpt(.path)
     )]
-    UnkeptContainerPath {
+    UnsupportedContainerPath {
         item: String,
         path: String,
-        /// The requester, which cannot keep the path, as text for the message.
+        /// The party that cannot respect the path, as text for the message.
         requester: &'static str,
     },
-    /// All devices are requested, and no device is healthy.
+    /// The request is `all`, and no device of the class is healthy.
     #[error(
         "no device of class {class} on this host is healthy, so that `all` would give none: \
          {reasons}; a device that is named is given nevertheless"
     )]
-    NoneHealthy {
+    NoHealthyDevice {
         class: ClassName,
-        /// The devices, each with the reason why it is unhealthy, as text.
+        /// The devices, each with the reason why it is unhealthy, as text for the message.
         reasons: String,
     },
-    /// The container has the annotation of an allocation, but the kubelet recorded other
-    /// devices for it, or none.
+    /// The container has the annotation of an allocation, but its kubelet checkpoint has other
+    /// devices for the container, or none.
     #[error("devices of class {class} were allocated to {holder}, but {reason}")]
-    Unrecorded {
+    DevicesNotRecorded {
         class: ClassName,
         holder: String,
-        /// The difference between the annotation and the kubelet's record, as text.
+        /// The difference between the annotation and the kubelet checkpoint, as text for the message.
         reason: String,
     },
-    /// A user attaches a device to a container of a pod, and the kubelet did not allocate
-    /// the device to this container.
+    /// A user attaches a device to a container of a pod, but the kubelet did not allocate the device
+    /// to this container.
     #[error(
         "the kubelet did not allocate them to {holder}; --force attaches them nevertheless, and \
          the kubelet may give them to others"
     )]
     NotAllocated { holder: String },
-    /// Nobody permits the request, and the container cannot start without the devices,
+    /// No authority authorizes the request. The container cannot start without the devices either,
     /// because the engine has already added CDI devices to it.
     #[error("it may have no devices of class {class}: {reason}")]
-    Unauthorized { class: ClassName, reason: String },
-    /// The request names a capability that the class does not have, and the class file
+    UnauthorizedRequest { class: ClassName, reason: String },
+    /// The request lists a capability that the class does not have, and the class file
     /// refuses unknown capabilities.
-    #[error("`{name}` is not an option of the class; there are {known}")]
-    UnknownCapability { name: String, known: String },
-    /// None of the requested capabilities belongs to the class. The container would get
-    /// devices without the libraries that they need.
+    #[error("`{name}` is not an option of the class; there are {known_capabilities}")]
+    UnknownCapability {
+        name: String,
+        known_capabilities: String,
+    },
+    /// The class has none of the requested capabilities. The container would get the devices without
+    /// the libraries that they need.
     #[error(
-        "{list} names no capability of class {class}, which has {known}; separate several with \
-         commas"
+        "{request} names no capability of class {class}, which has {known_capabilities}; separate \
+         several with commas"
     )]
     NoCapability {
         class: ClassName,
-        /// The variable and its value, as text.
-        list: String,
-        /// The capabilities of the class, as text.
-        known: String,
+        /// The name and the value of the variable that lists capabilities, as text for the message.
+        request: String,
+        /// The capabilities of the class, as text for the message.
+        known_capabilities: String,
     },
-    /// A container of a pod requests a trusted capability. Only a container whose request
-    /// itself is the authority may have a trusted capability.
+    /// A container of a pod requests a trusted capability of the class. Only pods that the
+    /// configuration lists as trusted may have such a capability.
     #[error(
         "it may not have {capability} of class {class}: in a pod this is for those that \
          trusted_pods lists"
     )]
-    Untrusted {
+    UntrustedCapability {
         class: ClassName,
         capability: CapabilityName,
     },
-    /// A container outside of a pod requests a trusted capability without CAP_SYS_ADMIN. The
-    /// request may come from a variable of the image, so it does not show that the user who
-    /// starts the container permits the capability.
+    /// A container outside of a pod requests a trusted capability of the class, but its bounding
+    /// set lacks CAP_SYS_ADMIN. The request can come from a variable of the image, so it does not
+    /// show that the user who starts the container wants the capability.
     #[error(
         "it may not have {capability} of class {class} without CAP_SYS_ADMIN in its config.json: \
          start it with `--privileged` or `--cap-add SYS_ADMIN`, or do not request {capability}"
     )]
-    NoSysAdmin {
+    MissingSysAdmin {
         class: ClassName,
         capability: CapabilityName,
     },
@@ -214,51 +217,51 @@ pub enum RequestError {
         "device {id} of class {class} was allocated to the container but is not on this host any \
          more; delete the pod, so that it is scheduled again"
     )]
-    Lost { class: ClassName, id: DeviceId },
+    AllocatedDeviceMissing { class: ClassName, id: DeviceId },
 }
 
 impl RequestError {
-    /// Returns the error of a request for all of `devices`, which are all unhealthy.
-    pub(crate) fn none_healthy<'d>(
+    /// Returns the error for a request for all `devices`, none of which is healthy.
+    pub(crate) fn for_unhealthy_devices<'d>(
         class: &ClassName,
         devices: impl IntoIterator<Item = &'d Device>,
     ) -> Self {
         let mut devices = devices.into_iter();
-        let shown = devices.by_ref().take(MAX_REASONS);
-        let mut reasons: Vec<String> = shown
+        let listed_devices = devices.by_ref().take(MAX_LISTED_DEVICES);
+        let mut reasons: Vec<String> = listed_devices
             .map(|device| format!("{} is {}", device.id, device.health))
             .collect();
         match devices.count() {
             0 => {}
-            further => reasons.push(format!("and {further} more")),
+            omitted_count => reasons.push(format!("and {omitted_count} more")),
         }
-        RequestError::NoneHealthy {
+        RequestError::NoHealthyDevice {
             class: class.clone(),
             reasons: reasons.join("; "),
         }
     }
 
-    /// Returns whether the error is about a device that the host does not have. Some class
-    /// files ignore unknown devices.
-    pub(super) fn is_of_unknown(&self) -> bool {
+    /// Returns whether the request names a device that the host does not have. Some class files
+    /// ignore such unknown devices.
+    pub(super) fn is_unknown_device(&self) -> bool {
         !matches!(
             self,
             Self::ContainerPath { .. }
                 | Self::BadContainerPath { .. }
-                | Self::SeveralForPath { .. }
-                | Self::UnkeptContainerPath { .. }
+                | Self::SeveralNodesForPath { .. }
+                | Self::UnsupportedContainerPath { .. }
                 | Self::TooManyAwaited { .. }
                 | Self::SharedPath { .. }
-                | Self::NoneHealthy { .. }
+                | Self::NoHealthyDevice { .. }
         )
     }
 }
 
-/// A request that cannot be met, and its source.
+/// The error of a refused request, with the source of the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{requested_by}")]
 pub struct RefusedRequest {
-    /// The request's [`super::RequestSource`], as text.
+    /// The [`super::RequestSource`] of the request, as text for messages.
     pub requested_by: String,
     #[source]
     pub error: RequestError,

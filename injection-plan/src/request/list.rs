@@ -1,5 +1,5 @@
-//! Splits the text of a request into items. Items are separated by commas and may be
-//! quoted. After a name, an item may have a path in the container.
+//! Splits the text of a request into items, which are separated by commas and may be quoted.
+//! After the name of a device, an item may have the path of its node in the container.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,68 +10,68 @@ use device_class::name::IndexRange;
 
 use super::RequestError;
 
-/// The separator between the name of a device and the path of its node in the container, together
-/// with the beginning of that path.
-const CONTAINER_PATH: &str = ":/dev/";
+/// The separator between the name of a device and the path of its node in the container. It includes
+/// the beginning of the path, because the names of devices can contain colons.
+const CONTAINER_PATH_SEPARATOR: &str = ":/dev/";
 
-/// The mark at the end of an item whose device may arrive after the start of the container.
-const MAY_WAIT: char = '?';
+/// The suffix of an item whose device may arrive after the start of the container.
+const AWAITED_SUFFIX: char = '?';
 
 /// One item of a request, without its quotes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Item {
-    /// The name, path, word or range, without the path in the container and without the mark.
+    /// The name, path, word or range, without the path in the container and without the suffix `?`.
     pub text: String,
-    /// Whether the text was quoted. A quoted text is a name or a path; it is not read as a
-    /// word such as `all`, as a range or as a CDI name.
+    /// Whether the text was quoted. A quoted text is a name or a path. It is never a
+    /// word such as `all`, a range or a CDI name.
     pub is_quoted: bool,
-    /// The path that the device's node has in the container: `B` of `NAME:B`. It begins with
+    /// The path of the device's node in the container: `B` of the item `NAME:B`. It begins with
     /// `/dev/`. `None` means that the node has its usual path.
     pub container_path: Option<PathBuf>,
-    /// Whether the item has the mark `?`: the container starts even if the host does not have the
-    /// device, and gets the device when it arrives.
-    pub may_wait: bool,
+    /// Whether the item has the suffix `?`. Then the container starts even if the host does not have
+    /// the device, and gets the device when it arrives.
+    pub may_arrive_later: bool,
 }
 
 impl Item {
-    /// Returns an item for a text without quotes.
-    pub(crate) fn unquoted(text: &str) -> Self {
+    /// Returns an item for a text without quotes, which may be a word or a range.
+    pub(crate) fn from_unquoted_text(text: &str) -> Self {
         Item {
             is_quoted: false,
-            ..Self::quoted(text)
+            ..Self::from_quoted_name(text)
         }
     }
 
     /// Returns an item for a name, which is read neither as a word nor as a range.
-    pub fn quoted(name: &str) -> Self {
+    pub fn from_quoted_name(name: &str) -> Self {
         Item {
             text: name.to_owned(),
             is_quoted: true,
             container_path: None,
-            may_wait: false,
+            may_arrive_later: false,
         }
     }
 
-    /// Returns the item with a path for the device's node in the container.
+    /// Returns the item with `path` as the path of the device's node in the container.
     #[must_use]
-    pub fn at_path(self, container: &Path) -> Self {
+    pub fn with_container_path(self, path: &Path) -> Self {
         Item {
-            container_path: Some(container.to_owned()),
+            container_path: Some(path.to_owned()),
             ..self
         }
     }
 
-    /// Returns the name alone, without a path in the container and without the mark.
+    /// Returns the item without its path in the container and without the suffix `?`.
     #[must_use]
     pub fn without_suffix(&self) -> Self {
         Item {
             container_path: None,
-            may_wait: false,
+            may_arrive_later: false,
             ..self.clone()
         }
     }
 
-    /// Parses a text that is one item of a list.
+    /// Parses a text that is a single item. Returns `None` if it has another number of items.
     pub fn parse(text: &str) -> Option<Self> {
         match split_list(text).ok()?.as_slice() {
             [item] => Some(item.clone()),
@@ -79,22 +79,22 @@ impl Item {
         }
     }
 
-    /// Returns the item as a list has it.
+    /// Returns the item in the form in which a list contains it.
     pub fn to_text(&self) -> String {
-        let mut text = self.name_text();
+        let mut text = self.to_name_text();
         if let Some(path) = &self.container_path {
             text.push(':');
             text.push_str(&path.to_string_lossy());
         }
-        if self.may_wait {
-            text.push(MAY_WAIT);
+        if self.may_arrive_later {
+            text.push(AWAITED_SUFFIX);
         }
         text
     }
 
-    /// Returns the name as a list has it, with quotes if it needs them, but without the path in the
-    /// container and without the mark.
-    pub fn name_text(&self) -> String {
+    /// Returns the name in the form in which a list contains it: with the quotes, but without the
+    /// path in the container and without the suffix `?`.
+    pub fn to_name_text(&self) -> String {
         if self.is_quoted {
             quote(&self.text)
         } else {
@@ -102,28 +102,28 @@ impl Item {
         }
     }
 
-    /// Parses the text after the name of an item: a path in the container and the mark, both optional.
-    /// Returns `None` if the text has another form.
-    fn with_suffix(text: String, is_quoted: bool, suffix: &str) -> Option<Self> {
-        let (suffix, may_wait) = match suffix.strip_suffix(MAY_WAIT) {
-            Some(suffix) => (suffix.trim_end(), true),
+    /// Returns an item for a name and the rest of its text, `suffix`: a path in the container and a
+    /// `?`, both optional. Returns `None` if the suffix has another form.
+    fn from_name_and_suffix(text: String, is_quoted: bool, suffix: &str) -> Option<Self> {
+        let (path, may_arrive_later) = match suffix.strip_suffix(AWAITED_SUFFIX) {
+            Some(path) => (path.trim_end(), true),
             None => (suffix, false),
         };
-        let container_path = match suffix {
+        let container_path = match path {
             "" => None,
-            path if path.starts_with(CONTAINER_PATH) => Some(PathBuf::from(&path[1..])),
+            path if path.starts_with(CONTAINER_PATH_SEPARATOR) => Some(PathBuf::from(&path[1..])),
             _ => return None,
         };
         Some(Item {
             text,
             is_quoted,
             container_path,
-            may_wait,
+            may_arrive_later,
         })
     }
 }
 
-/// The devices that a request or a grant names: a list as it was written, and its items.
+/// The list of devices in a request or a grant: the text as it was written, and its items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceList {
     text: String,
@@ -138,7 +138,7 @@ impl DeviceList {
         })
     }
 
-    /// Returns a list of one item.
+    /// Returns a list with one item.
     pub fn from_item(item: Item) -> Self {
         Self::from_items(vec![item])
     }
@@ -151,12 +151,17 @@ impl DeviceList {
         }
     }
 
-    /// Returns a list with the items of several lists, each item once.
+    /// Returns a list with the items of all `lists`, each item once.
     pub fn concatenate<'l>(lists: impl IntoIterator<Item = &'l Self>) -> Self {
-        let (mut texts, mut items, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (mut texts, mut items, mut unique_items) = (Vec::new(), Vec::new(), BTreeSet::new());
         for list in lists {
             texts.push(list.text.as_str());
-            items.extend(list.items.iter().filter(|item| seen.insert(*item)).cloned());
+            items.extend(
+                list.items
+                    .iter()
+                    .filter(|item| unique_items.insert(*item))
+                    .cloned(),
+            );
         }
         DeviceList {
             text: texts.join(","),
@@ -168,7 +173,7 @@ impl DeviceList {
         &self.items
     }
 
-    /// Returns the list as it was written.
+    /// Returns the list as it was written in the request.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -180,12 +185,12 @@ impl fmt::Display for DeviceList {
     }
 }
 
-/// Returns a name in quotes, as [`split_list`] reads it.
+/// Returns a name in quotes, in the form in which [`split_list`] accepts it.
 pub fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The name of an item as text in JSON.
+/// Serializes an [`Item`] without path and suffix as a string, for serde's attribute `with`.
 pub mod item_name {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
@@ -193,7 +198,7 @@ pub mod item_name {
     use super::Item;
 
     pub fn serialize<S: Serializer>(name: &Item, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&name.name_text())
+        serializer.serialize_str(&name.to_name_text())
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Item, D::Error> {
@@ -203,72 +208,76 @@ pub mod item_name {
     }
 }
 
-/// Splits a list into its items. Repeated items are returned once. Empty items, and blanks
-/// around items, are ignored. An item that begins with `"` ends at the next `"`, and `""`
-/// in it means one quote, as in comma-separated values (RFC 4180). After a name, and after the
-/// quotes around one, `:/dev/PATH` is the path of the node in the container, and a `?` at the end
-/// means that the device may come later.
+/// Splits a list into its items, and returns each of them once. Empty items, and blanks around items,
+/// are ignored. An item that begins with `"` ends at the next `"`, and `""` in it means one quote, as
+/// in comma-separated values (RFC 4180). After a name, `:/dev/PATH` is the path of the node in the
+/// container. A `?` at the end of an item means that the device may arrive later.
 pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
-    let (mut items, mut seen) = (Vec::new(), BTreeSet::new());
+    let (mut items, mut item_texts) = (Vec::new(), BTreeSet::new());
     let mut rest = list.trim_start();
     while !rest.is_empty() {
-        let written = rest;
-        let item = if let Some(quoted) = rest.strip_prefix('"') {
-            let unfinished = || RequestError::Unquoted(rest.to_owned());
-            let (text, after) = split_quoted(quoted).ok_or_else(unfinished)?;
-            let (suffix, after) = after.split_once(',').unwrap_or((after, ""));
-            rest = after;
-            Item::with_suffix(text, true, suffix.trim()).ok_or_else(unfinished)?
+        let item_and_rest = rest;
+        let item = if let Some(text_after_quote) = rest.strip_prefix('"') {
+            let unquoted_error = || RequestError::UnfinishedQuotes(rest.to_owned());
+            let (text, following) = split_quoted(text_after_quote).ok_or_else(unquoted_error)?;
+            let (suffix, following) = following.split_once(',').unwrap_or((following, ""));
+            rest = following;
+            Item::from_name_and_suffix(text, true, suffix.trim()).ok_or_else(unquoted_error)?
         } else {
-            let (text, after) = rest.split_once(',').unwrap_or((rest, ""));
-            rest = after;
+            let (text, following) = rest.split_once(',').unwrap_or((rest, ""));
+            rest = following;
             let text = text.trim_end();
-            let without_mark = text.strip_suffix(MAY_WAIT).unwrap_or(text).len();
-            let name_end = text.find(CONTAINER_PATH).unwrap_or(without_mark);
+            let length_without_mark = text.strip_suffix(AWAITED_SUFFIX).unwrap_or(text).len();
+            let name_end = text
+                .find(CONTAINER_PATH_SEPARATOR)
+                .unwrap_or(length_without_mark);
             let (name, suffix) = text.split_at(name_end);
-            Item::with_suffix(name.trim_end().to_owned(), false, suffix).unwrap_or_else(|| Item {
-                text: text.to_owned(),
-                is_quoted: false,
-                container_path: None,
-                may_wait: false,
-            })
+            Item::from_name_and_suffix(name.trim_end().to_owned(), false, suffix).unwrap_or_else(
+                || Item {
+                    text: text.to_owned(),
+                    is_quoted: false,
+                    container_path: None,
+                    may_arrive_later: false,
+                },
+            )
         };
-        let written = written[..written.len() - rest.len()].trim_end_matches([',', ' ']);
+        let item_text = &item_and_rest[..item_and_rest.len() - rest.len()];
+        let item_text = item_text.trim_end_matches([',', ' ']);
         rest = rest.trim_start();
         let is_empty = item.text.is_empty() && !item.is_quoted && item.container_path.is_none();
-        if !is_empty && seen.insert(written) {
+        if !is_empty && item_texts.insert(item_text) {
             items.push(item);
         }
     }
     Ok(items)
 }
 
-/// Returns the text before the closing quote, and the text after that quote. Returns `None`
-/// if there is no closing quote.
-fn split_quoted(quoted: &str) -> Option<(String, &str)> {
-    let (mut text, mut rest) = (String::new(), quoted);
+/// Splits the text after an opening quote at the closing one. Returns the quoted text and the rest,
+/// or `None` if there is no closing quote.
+fn split_quoted(text_after_quote: &str) -> Option<(String, &str)> {
+    let (mut text, mut remaining_text) = (String::new(), text_after_quote);
     loop {
-        let (part, after) = rest.split_once('"')?;
-        text.push_str(part);
-        match after.strip_prefix('"') {
-            None => return Some((text, after)),
-            Some(after) => {
+        let (unquoted_text, following_text) = remaining_text.split_once('"')?;
+        text.push_str(unquoted_text);
+        match following_text.strip_prefix('"') {
+            None => return Some((text, following_text)),
+            Some(following_text) => {
                 text.push('"');
-                rest = after;
+                remaining_text = following_text;
             }
         }
     }
 }
 
-/// Returns a name as an item of a list, and quotes it if [`split_list`] would not read it
-/// as the same name otherwise. A name that looks like a range is quoted as well: once its device
-/// is unplugged, it would mean the devices with these indices.
-pub(super) fn as_item(name: &str) -> Cow<'_, str> {
+/// Returns a name as an item of a list, with quotes if [`split_list`] would otherwise not return the
+/// same name. A name that looks like a range of indices is quoted as well, because without quotes it
+/// would mean the devices with these indices once its own device is unplugged.
+pub(super) fn quote_if_needed(name: &str) -> Cow<'_, str> {
     let needs_quotes = name.contains(',')
         || name.starts_with('"')
         || name.trim() != name
-        || name.contains(CONTAINER_PATH)
-        || name.ends_with(MAY_WAIT)
+        || name.contains(CONTAINER_PATH_SEPARATOR)
+        || name.ends_with(AWAITED_SUFFIX)
         || looks_like_range(name);
     if needs_quotes {
         Cow::Owned(quote(name))
@@ -277,7 +286,7 @@ pub(super) fn as_item(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns whether a name could be read as a range of indices, even as a malformed range.
+/// Returns whether a name could be parsed as a range of indices, even as a malformed one.
 fn looks_like_range(name: &str) -> bool {
     name.contains('-') && IndexRange::parse(name).is_some()
 }
@@ -328,7 +337,7 @@ mod tests {
                 (name, Some(path.as_ref()))
             );
         }
-        for (item, name, may_wait) in [
+        for (item, name, may_arrive_later) in [
             ("a?", "a", true),
             ("a b ?", "a b", true),
             ("a??", "a?", true),
@@ -339,7 +348,10 @@ mod tests {
             let [read] = &split_list(item).unwrap()[..] else {
                 panic!("{item}");
             };
-            assert_eq!((&*read.text, read.may_wait), (name, may_wait));
+            assert_eq!(
+                (&*read.text, read.may_arrive_later),
+                (name, may_arrive_later)
+            );
         }
         for list in [
             "\"",
@@ -350,7 +362,7 @@ mod tests {
             "\"a\"\"",
         ] {
             let error = split_list(list).unwrap_err();
-            assert!(matches!(error, RequestError::Unquoted(_)), "{list}");
+            assert!(matches!(error, RequestError::UnfinishedQuotes(_)), "{list}");
         }
     }
 
@@ -379,15 +391,15 @@ mod tests {
 
         #[test]
         fn an_item_is_read_as_it_was_written(name in "[a, \"é=?]{1,5}", path in "/dev/[a-c]{1,3}") {
-            let named = Item::quoted(&name);
-            for item in [named.clone(), named.at_path(Path::new(&path))] {
+            let named = Item::from_quoted_name(&name);
+            for item in [named.clone(), named.with_container_path(Path::new(&path))] {
                 prop_assert_eq!(Item::parse(&item.to_text()), Some(item));
             }
         }
 
         #[test]
         fn a_name_is_one_item(names in prop::collection::vec("[a, \"é=?]{1,5}|a:/dev/[b\",]", 1..4)) {
-            let items: Vec<_> = names.iter().map(|name| as_item(name)).collect();
+            let items: Vec<_> = names.iter().map(|name| quote_if_needed(name)).collect();
             let split = split_list(&items.join(" ,")).unwrap();
             let texts: Vec<String> = split.into_iter().map(|item| item.text).collect();
             for name in &names {

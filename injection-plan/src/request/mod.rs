@@ -1,5 +1,5 @@
-//! Parses the request of a container, from a variable, an annotation or a hook's arguments,
-//! and matches it with the devices of the host.
+//! Parses a container's request for devices, from a variable, an annotation or a hook's arguments,
+//! and finds the requested devices of the host.
 
 mod environment;
 mod error;
@@ -21,8 +21,8 @@ pub use error::{RefusedRequest, RequestError};
 pub use list::{DeviceList, Item, item_name, quote, split_list};
 pub use names::{RequestNames, SimilarDevice, WrittenName};
 pub use places::RequestedPlace;
-pub use selection::{MAX_REQUEST, Selection};
-pub use waiting::{Awaited, MAX_AWAITED};
+pub use selection::{MAX_REQUEST_BYTES, Selection};
+pub use waiting::{AwaitedDevice, MAX_AWAITED_DEVICES};
 
 use device_class::DeviceClass;
 use device_class::discover::EditSelection;
@@ -32,8 +32,8 @@ use variables::{
     describe_capabilities, parse_capabilities, parse_lists, parse_pairs, parse_requirements,
 };
 
-/// The prefix of the annotation by which the device plugin hands an allocation to the hook.
-/// The name of the class follows.
+/// The prefix of the annotation in which the device plugin passes an allocation to the hook.
+/// The rest of the annotation's key is the name of the class.
 pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 
 /// One container's request for devices of one class.
@@ -41,38 +41,37 @@ pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 pub struct Request {
     pub class: ClassName,
     pub selection: Selection,
-    /// The device paths of the host in the selection. They are resolved when the host is
-    /// scanned.
+    /// The host paths by which the selection names devices. The scan of the host resolves them.
     pub paths: Vec<PathBuf>,
     /// The requested capabilities of the class.
     pub capabilities: BTreeSet<CapabilityName>,
-    /// Requested capabilities that the class does not have.
+    /// The requested capabilities that the class does not have, as text for a note.
     pub unknown_capabilities: Vec<String>,
-    /// The value of the variable with capabilities, if the class has none of the
-    /// capabilities in it. `None` means that there was no such mistake.
-    pub mistaken_capabilities: Option<String>,
-    /// The names of the lists of files that the container requests.
+    /// The value of the variable that lists capabilities, if the class has none of the listed
+    /// ones. `None` means that the class has at least one of them, or that nothing is listed.
+    pub unknown_capability_list: Option<String>,
+    /// The names of the class's file lists that the container requests.
     pub lists: Vec<ListName>,
-    /// The image's requirements on the host, as pairs of variable and value.
+    /// The image's requirements on the host, each as the name and the value of a variable.
     pub requirements: Vec<(String, String)>,
-    /// The pairs of variables for single devices.
-    pub pairs: Vec<Pair>,
+    /// The pairs of variables that request a state of a single device.
+    pub pairs: Vec<VariablePair>,
     pub source: RequestSource,
 }
 
-/// A pair of variables for one device: the first selects the device, and the second has the
-/// state that the device must be brought into.
+/// A pair of variables for one device. The first selects the device. The second has the state into
+/// which a program of the class must bring the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
-    /// The name of the variable that selects the device.
-    pub env: String,
-    /// The value of that variable.
-    pub select: String,
-    /// The value of the pair's second variable.
-    pub value: String,
+pub struct VariablePair {
+    /// The name of the first variable, which selects the device.
+    pub selector_name: String,
+    /// The value of the first variable.
+    pub selector: String,
+    /// The value of the second variable.
+    pub state: String,
 }
 
-/// The place where a request was found.
+/// The source from which a request was read, with its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestSource {
     Env {
@@ -83,11 +82,11 @@ pub enum RequestSource {
         key: String,
         value: String,
     },
-    /// The arguments of a hook that a CDI specification added to the container.
+    /// The devices in the arguments of the hook that a CDI specification added to the container.
     Cdi {
         devices: DeviceList,
     },
-    /// A user's `boathook attach` command for a running container.
+    /// The devices in a user's command `boathook attach` for a running container.
     Attach {
         devices: DeviceList,
     },
@@ -111,9 +110,9 @@ impl fmt::Display for RequestSource {
 }
 
 impl Request {
-    /// Returns the capabilities, file lists and paths that have to be looked up on the host
-    /// for this request, in addition to the devices.
-    pub fn wanted(&self) -> EditSelection<'_> {
+    /// Returns the capabilities, file lists and host paths of this request. A look-up finds their
+    /// files on the host, in addition to the devices.
+    pub fn edit_selection(&self) -> EditSelection<'_> {
         EditSelection {
             capabilities: &self.capabilities,
             lists: &self.lists,
@@ -121,23 +120,25 @@ impl Request {
         }
     }
 
-    /// Returns an error if the request lists capabilities and the class has none of them.
-    /// The container would get devices without their libraries.
+    /// Returns an error if the request lists capabilities and the class has none of them, because the
+    /// container would get the devices without their libraries.
     pub(crate) fn check_capabilities(&self, class: &DeviceClass) -> Result<(), RequestError> {
-        let known = describe_capabilities(class);
-        let env = class.spec.request.capabilities_env.as_ref();
-        match env.zip(self.mistaken_capabilities.as_ref()) {
-            Some((env, value)) if !known.is_empty() => Err(RequestError::NoCapability {
-                class: class.name.clone(),
-                list: format!("{env}={}", excerpt(value)),
-                known,
-            }),
+        let known_capabilities = describe_capabilities(class);
+        let variable = class.spec.request.capabilities_env.as_ref();
+        match variable.zip(self.unknown_capability_list.as_ref()) {
+            Some((variable, value)) if !known_capabilities.is_empty() => {
+                Err(RequestError::NoCapability {
+                    class: class.name.clone(),
+                    request: format!("{variable}={}", excerpt(value)),
+                    known_capabilities,
+                })
+            }
             _ => Ok(()),
         }
     }
 
-    /// Finds the request of a container for a class. The annotation takes precedence over
-    /// the variable, because the annotation has the kubelet's allocation and an image can
+    /// Finds the request of a container for devices of a class. The annotation takes precedence over
+    /// the variable, because the annotation has the kubelet's allocation, while an image can
     /// set the variable. Returns `None` if the container does not request the class.
     pub fn find<'a>(
         class: &DeviceClass,
@@ -169,8 +170,8 @@ impl Request {
         source: RequestSource,
     ) -> Result<Option<Self>, RefusedRequest> {
         let spec = &class.spec.request;
-        let env = |name: &str| variables.get(name);
-        let refused = |error| RefusedRequest {
+        let get_env = |name: &str| variables.get(name);
+        let refuse = |error| RefusedRequest {
             requested_by: source.to_string(),
             error,
         };
@@ -182,47 +183,58 @@ impl Request {
                 Selection::from_list(devices, &class.spec)
             }
         };
-        let mut selection = selection.map_err(refused)?;
+        let mut selection = selection.map_err(refuse)?;
         if selection == Selection::Nothing {
             return Ok(None);
         }
         if matches!(source, RequestSource::Cdi { .. }) {
             let requester = "a CDI specification";
-            selection.check_no_path(requester).map_err(refused)?;
-            selection.check_no_wait(requester).map_err(refused)?;
+            selection
+                .check_no_container_path(requester)
+                .map_err(refuse)?;
+            selection.check_no_awaited_item(requester).map_err(refuse)?;
         }
         match &source {
             RequestSource::Attach { .. } => {
                 let requester = "`boathook attach`";
-                selection.check_no_wait(requester).map_err(refused)?;
+                selection.check_no_awaited_item(requester).map_err(refuse)?;
             }
-            RequestSource::Env { .. } if class.spec.late => selection.let_names_wait(&class.spec),
+            RequestSource::Env { .. } if class.spec.late => {
+                selection.await_named_devices(&class.spec)
+            }
             _ => {}
         }
-        let is_set = |name: &str| env(name).is_some_and(|value| !value.is_empty());
-        if let Some((env, advice)) = spec.refused_env.iter().find(|(name, _)| is_set(name)) {
-            let (env, advice) = (env.clone(), advice.clone());
-            return Err(refused(RequestError::Unsupported { env, advice }));
+        let is_set = |name: &str| get_env(name).is_some_and(|value| !value.is_empty());
+        if let Some((variable, advice)) = spec.refused_env.iter().find(|(name, _)| is_set(name)) {
+            return Err(refuse(RequestError::UnsupportedVariable {
+                variable: variable.clone(),
+                advice: advice.clone(),
+            }));
         }
-        let pairs = parse_pairs(spec.pairs.as_ref(), env).map_err(refused)?;
+        let pairs = parse_pairs(spec.pairs.as_ref(), get_env).map_err(refuse)?;
         let requirements =
-            parse_requirements(spec.requirements.as_ref(), variables).map_err(refused)?;
-        let asked = spec
+            parse_requirements(spec.requirements.as_ref(), variables).map_err(refuse)?;
+        let capability_list = spec
             .capabilities_env
             .as_ref()
-            .and_then(|name| env(name.as_str()));
+            .and_then(|name| get_env(name.as_str()));
         let (mut capabilities, unknown_capabilities) =
-            parse_capabilities(class, asked).map_err(refused)?;
-        let is_mistaken = capabilities.is_empty() && !unknown_capabilities.is_empty();
-        let mistaken_capabilities = asked.filter(|_| is_mistaken).map(str::to_owned);
+            parse_capabilities(class, capability_list).map_err(refuse)?;
+        let are_all_unknown = capabilities.is_empty() && !unknown_capabilities.is_empty();
+        let unknown_capability_list = capability_list
+            .filter(|_| are_all_unknown)
+            .map(str::to_owned);
         let switches = spec.switches.iter();
         capabilities.extend(switches.filter_map(|(name, choices)| {
-            let value = env(name.as_str())?;
+            let value = get_env(name.as_str())?;
             choices.get(value).cloned()
         }));
-        let named = spec.lists_env.as_ref().and_then(|name| env(name.as_str()));
-        let lists = parse_lists(named.unwrap_or_default()).map_err(refused)?;
-        let paths = selection.paths(&class.spec);
+        let list_names = spec
+            .lists_env
+            .as_ref()
+            .and_then(|name| get_env(name.as_str()));
+        let lists = parse_lists(list_names.unwrap_or_default()).map_err(refuse)?;
+        let paths = selection.host_paths(&class.spec);
         let class = class.name.clone();
         Ok(Some(Request {
             class,
@@ -231,7 +243,7 @@ impl Request {
             lists,
             capabilities,
             unknown_capabilities,
-            mistaken_capabilities,
+            unknown_capability_list,
             requirements,
             pairs,
             source,

@@ -1,5 +1,5 @@
-//! Resolves the names of devices in requests: finds the devices that an item means on a
-//! host, and writes a name so that a request with it means a given device.
+//! Resolves the names of devices in requests: finds the devices of a host that an item means, and
+//! writes the name of a device in the form in which a request can contain it.
 
 use std::fmt;
 use std::path::Path;
@@ -13,37 +13,38 @@ use device_class::name::{DeviceId, IndexRange, IndexRangeError, is_reserved_name
 use device_class::similar;
 use serde::Serialize;
 
-use super::list::{Item, as_item};
-use super::{Awaited, RequestError, Selection};
+use super::list::{Item, quote_if_needed};
+use super::{AwaitedDevice, RequestError, Selection};
 
-/// Resolves the items of requests for the devices of one class on one host.
+/// The names by which requests can mean the devices of one class on one host.
 pub struct RequestNames<'a> {
     class: &'a DeviceClass,
     inventory: &'a Inventory,
-    names: DeviceNames<'a>,
-    divided: DeviceNames<'a>,
+    device_names: DeviceNames<'a>,
+    /// The names of the devices that are divided into parts.
+    divided_names: DeviceNames<'a>,
 }
 
-/// The devices that an item means, as positions in the lists of the inventory.
+/// The positions in the inventory's lists of the devices that an item means.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct MeantDevices {
+pub(super) struct DevicePositions {
     pub(super) devices: Vec<usize>,
-    /// Devices that are divided into parts. The item means the whole device without its
-    /// parts.
-    pub(super) divided: Vec<usize>,
+    /// The positions of devices that are divided into parts. The item means the whole device without
+    /// its parts.
+    pub(super) divided_devices: Vec<usize>,
 }
 
-/// The result of resolving one item of a request.
-pub(super) enum Meaning {
-    Devices(MeantDevices),
-    /// The item is a range of device indices. Every index of the range must exist.
+/// The result of resolving one item of a request: devices, or a range of indices.
+pub(super) enum ResolvedItem {
+    Devices(DevicePositions),
+    /// The item is a range of indices. A device must exist for each of them.
     Range(IndexRange),
 }
 
-/// A device of the host whose name is similar to one that no device has.
+/// A device of the host whose name is similar to a requested name that no device has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SimilarDevice {
-    /// The similar name, as a request has it.
+    /// The similar name, with quotes if a request needs them.
     pub name: String,
     pub device: DeviceId,
     /// The other names of the device.
@@ -63,23 +64,29 @@ impl fmt::Display for SimilarDevice {
     }
 }
 
-/// The name of a device, with quotes if a request needs them.
+/// The name of a device in the form in which a request can contain it: with quotes if it needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenName {
     pub text: String,
-    /// Whether a request with this text means only this device.
-    pub is_own: bool,
+    /// Whether a request with this text means only this device and no other.
+    pub is_unique: bool,
 }
 
-impl MeantDevices {
-    pub(super) fn find_in<'a>(&self, inventory: &'a Inventory) -> impl Iterator<Item = &'a Device> {
-        let divided = self.divided.iter().map(|at| &inventory.divided[*at]);
+impl DevicePositions {
+    pub(super) fn devices_in<'a>(
+        &self,
+        inventory: &'a Inventory,
+    ) -> impl Iterator<Item = &'a Device> {
+        let divided = self
+            .divided_devices
+            .iter()
+            .map(|at| &inventory.divided[*at]);
         let devices = self.devices.iter().map(|at| &inventory.devices[*at]);
         divided.chain(devices)
     }
 
     fn is_empty(&self) -> bool {
-        self.devices.is_empty() && self.divided.is_empty()
+        self.devices.is_empty() && self.divided_devices.is_empty()
     }
 }
 
@@ -88,17 +95,17 @@ impl<'a> RequestNames<'a> {
         RequestNames {
             class,
             inventory,
-            names: DeviceNames::new(&inventory.devices),
-            divided: DeviceNames::new(&inventory.divided),
+            device_names: DeviceNames::new(&inventory.devices),
+            divided_names: DeviceNames::new(&inventory.divided),
         }
     }
 
-    /// Returns the text by which a request means `device` with this name. Returns `None` if
-    /// a request cannot use the name, because it is a reserved word or a path, or because it
+    /// Returns `name` in the form in which a request can contain it. Returns `None` if a request
+    /// cannot mean `device` by it, because the name is a reserved word or a path, or because it
     /// means other devices.
     pub fn write_name(&self, device: &Device, name: &str) -> Option<WrittenName> {
-        let text = as_item(name).into_owned();
-        let Ok(Selection::These(items)) = Selection::parse(&text, &self.class.spec) else {
+        let text = quote_if_needed(name).into_owned();
+        let Ok(Selection::Items(items)) = Selection::parse(&text, &self.class.spec) else {
             return None;
         };
         let [item] = items.as_slice() else {
@@ -108,74 +115,82 @@ impl<'a> RequestNames<'a> {
         if kind.is_some() || item.text != name || as_path(name).is_some() {
             return None;
         }
-        let meant = self.find_name(name, None, item.is_quoted).devices;
-        let mut devices = meant.iter().map(|index| &self.inventory.devices[*index]);
-        let is_meant = devices.any(|meant| meant.id == device.id);
-        let is_own = meant.len() == 1;
-        is_meant.then_some(WrittenName { text, is_own })
+        let positions = self.find_by_name(name, None, item.is_quoted).devices;
+        let mut devices = positions
+            .iter()
+            .map(|index| &self.inventory.devices[*index]);
+        let is_meant = devices.any(|candidate| candidate.id == device.id);
+        let is_unique = positions.len() == 1;
+        is_meant.then_some(WrittenName { text, is_unique })
     }
 
-    /// Returns the device of the host that was probably meant by the name of an awaited one, which
-    /// may be mistyped. Of a path the last component is compared.
-    pub(crate) fn find_similar(&self, awaited: &Awaited) -> Option<SimilarDevice> {
-        let chosen = awaited.last_component()?;
+    /// Returns the device of the host whose name is most similar to that of an awaited device, which
+    /// may be mistyped. If the request has a path, its last component is compared.
+    pub(crate) fn find_similar_device(
+        &self,
+        awaited_device: &AwaitedDevice,
+    ) -> Option<SimilarDevice> {
+        let awaited_name = awaited_device.short_name()?;
         let devices = &self.inventory.devices;
-        let names = |device: &'a Device| {
+        let names_of = |device: &'a Device| {
             let aliases = device.aliases.iter().map(String::as_str);
             std::iter::once(device.id.as_str()).chain(aliases)
         };
-        let intended = similar::find_intended(chosen, devices.iter().flat_map(names))?;
+        let intended_name =
+            similar::find_intended(awaited_name, devices.iter().flat_map(names_of))?;
         let device = devices
             .iter()
-            .find(|device| names(device).any(|name| name == intended))?;
-        let name = self.write_name(device, intended)?.text;
-        let others = device.aliases.iter().filter_map(|alias| {
+            .find(|device| names_of(device).any(|name| name == intended_name))?;
+        let name = self.write_name(device, intended_name)?.text;
+        let other_aliases = device.aliases.iter().filter_map(|alias| {
             let written = self.write_name(device, alias)?;
-            (written.is_own && alias != intended).then_some(written.text)
+            (written.is_unique && alias != intended_name).then_some(written.text)
         });
         Some(SimilarDevice {
-            aliases: others.collect(),
+            aliases: other_aliases.collect(),
             device: device.id.clone(),
             name,
         })
     }
 
-    /// Returns whether a name means only this device, and no other device of its resource.
-    pub(crate) fn means_device_alone(&self, device: &Device, name: &str) -> bool {
-        let meant = self.find_name(name, Some(device.resource.as_str()), false);
+    /// Returns whether a name means `device` and no other device of its resource.
+    pub(crate) fn means_only_device(&self, device: &Device, name: &str) -> bool {
+        let positions = self.find_by_name(name, Some(device.resource.as_str()), false);
         let devices = &self.inventory.devices;
-        matches!(meant.devices.as_slice(), [index] if devices[*index].id == device.id)
+        matches!(positions.devices.as_slice(), [index] if devices[*index].id == device.id)
     }
 
-    /// Resolves an item of a request. Only paths and the kinds of CDI names take precedence
-    /// over the names of devices, so that hardware cannot choose a name that is read as
-    /// something else. Ranges come last.
+    /// Resolves an item of a request. Only paths and CDI kinds take precedence over the names of
+    /// devices, and ranges of indices are tried last, so that an item never means something else
+    /// than the device with this name.
     ///
     /// # Errors
     /// Returns an error if the item means no device.
-    pub(super) fn resolve(&self, item: &Item) -> Result<Meaning, RequestError> {
+    pub(super) fn resolve(&self, item: &Item) -> Result<ResolvedItem, RequestError> {
         let (kind, text) = split_kind(item, &self.class.spec);
         let resource = match kind {
             Some(Kind::Resource(resource)) => Some(resource),
             Some(Kind::AnyResource) | None => None,
         };
         if let Some(resource) = resource.filter(|_| text.eq_ignore_ascii_case("all")) {
-            return self.find_all(resource).map(Meaning::Devices);
+            return self
+                .find_healthy_devices(resource)
+                .map(ResolvedItem::Devices);
         }
-        let meant = match as_path(text) {
-            Some(path) => self.find_path(path, resource)?,
-            None => self.find_name(text, resource, item.is_quoted),
+        let positions = match as_path(text) {
+            Some(path) => self.find_by_path(path, resource)?,
+            None => self.find_by_name(text, resource, item.is_quoted),
         };
-        if !meant.is_empty() {
-            return Ok(Meaning::Devices(meant));
+        if !positions.is_empty() {
+            return Ok(ResolvedItem::Devices(positions));
         }
-        let malformed = || RequestError::Malformed(text.to_owned());
+        let malformed_error = || RequestError::MalformedItem(text.to_owned());
         match IndexRange::parse(text).filter(|_| !item.is_quoted && resource.is_none()) {
-            Some(Ok(range)) => return Ok(Meaning::Range(range)),
+            Some(Ok(range)) => return Ok(ResolvedItem::Range(range)),
             Some(Err(IndexRangeError::Backwards { first, last })) => {
-                return Err(RequestError::Backwards { first, last });
+                return Err(RequestError::BackwardsRange { first, last });
             }
-            Some(Err(IndexRangeError::Malformed)) => return Err(malformed()),
+            Some(Err(IndexRangeError::Malformed)) => return Err(malformed_error()),
             None => {}
         }
         if let (None, false, Some((kind, _))) = (kind, item.is_quoted, text.split_once('=')) {
@@ -185,31 +200,34 @@ impl<'a> RequestNames<'a> {
             });
         }
         // The names of partitions of a device may have slashes.
-        let is_usual = |c: char| DeviceId::fits(c) || c == '/';
-        if text.is_empty() || !item.is_quoted && !text.chars().all(is_usual) {
-            return Err(malformed());
+        let is_name_character = |c: char| DeviceId::fits(c) || c == '/';
+        if text.is_empty() || !item.is_quoted && !text.chars().all(is_name_character) {
+            return Err(malformed_error());
         }
         Err(match resource {
-            Some(resource) => self.unknown_name(&format!("{resource}={text}")),
-            None => self.unknown_name(text),
+            Some(resource) => self.unknown_device_error(&format!("{resource}={text}")),
+            None => self.unknown_device_error(text),
         })
     }
 
-    /// Returns the device to which an item refers by an alias or by a link, if it is exactly one. The
-    /// name of a device node is not accepted, because the kernel gives such names in the order in
-    /// which it detects devices.
+    /// Returns the device that an item names by an alias or by a symbolic link, if it is exactly
+    /// one. The name of a device node is not accepted, because it is not stable: the kernel numbers
+    /// nodes in the order in which it detects devices.
     pub(super) fn find_named_device(&self, item: &Item) -> Option<&'a Device> {
         let (_, text) = split_kind(item, &self.class.spec);
         let is_alias_or_path = as_path(text).is_some()
-            || self.names.find_kind(text, NameKind::Id).is_empty()
-                && !self.names.find_kind(text, NameKind::Alias).is_empty();
-        let Ok(Meaning::Devices(meant)) = self.resolve(item) else {
+            || self.device_names.find_kind(text, NameKind::Id).is_empty()
+                && !self
+                    .device_names
+                    .find_kind(text, NameKind::Alias)
+                    .is_empty();
+        let Ok(ResolvedItem::Devices(positions)) = self.resolve(item) else {
             return None;
         };
         let (true, true, [position]) = (
             is_alias_or_path,
-            meant.divided.is_empty(),
-            meant.devices.as_slice(),
+            positions.divided_devices.is_empty(),
+            positions.devices.as_slice(),
         ) else {
             return None;
         };
@@ -221,67 +239,76 @@ impl<'a> RequestNames<'a> {
     }
 
     /// Returns the error for a name that no device has.
-    pub(super) fn unknown_name(&self, name: &str) -> RequestError {
-        RequestError::Unknown {
+    pub(super) fn unknown_device_error(&self, name: &str) -> RequestError {
+        RequestError::UnknownDevice {
             class: self.class.name.clone(),
-            wanted: name.to_owned(),
-            known: self.describe_devices(),
+            name: name.to_owned(),
+            known_devices: self.describe_devices(),
         }
     }
 
     /// Finds the devices with an index. If a device that is divided into parts has the
-    /// index, the index means the device without its parts.
-    pub(super) fn find_index(&self, index: u32) -> Option<MeantDevices> {
+    /// index, only this device without its parts is found.
+    pub(super) fn find_by_index(&self, index: u32) -> Option<DevicePositions> {
         let index = index.to_string();
-        Some(self.find_kind(&index, NameKind::Index, None)).filter(|meant| !meant.is_empty())
+        Some(self.find_by_kind(&index, NameKind::Index, None))
+            .filter(|positions| !positions.is_empty())
     }
 
     /// Finds the healthy devices of a resource.
     ///
     /// # Errors
     /// Returns an error if the resource has no healthy device.
-    fn find_all(&self, resource: &str) -> Result<MeantDevices, RequestError> {
+    fn find_healthy_devices(&self, resource: &str) -> Result<DevicePositions, RequestError> {
         let devices = self.inventory.devices.iter().zip(0..);
-        let of_resource = devices.filter(|(device, _)| device.resource.as_str() == resource);
-        let (healthy, ill): (Vec<_>, Vec<_>) =
-            of_resource.partition(|(device, _)| device.health.is_healthy());
-        if !healthy.is_empty() {
-            return Ok(MeantDevices {
-                devices: healthy.into_iter().map(|(_, position)| position).collect(),
-                divided: Vec::new(),
+        let resource_devices = devices.filter(|(device, _)| device.resource.as_str() == resource);
+        let (healthy_devices, unhealthy_devices): (Vec<_>, Vec<_>) =
+            resource_devices.partition(|(device, _)| device.health.is_healthy());
+        if !healthy_devices.is_empty() {
+            return Ok(DevicePositions {
+                devices: healthy_devices
+                    .into_iter()
+                    .map(|(_, position)| position)
+                    .collect(),
+                divided_devices: Vec::new(),
             });
         }
-        if ill.is_empty() {
-            return Err(self.unknown_name(&format!("{resource}=all")));
+        if unhealthy_devices.is_empty() {
+            return Err(self.unknown_device_error(&format!("{resource}=all")));
         }
-        let ill = ill.into_iter().map(|(device, _)| device);
-        Err(RequestError::none_healthy(&self.class.name, ill))
+        let unhealthy_devices = unhealthy_devices.into_iter().map(|(device, _)| device);
+        Err(RequestError::for_unhealthy_devices(
+            &self.class.name,
+            unhealthy_devices,
+        ))
     }
 
-    /// Finds the devices that have a name, and only devices of `resource` if it is given.
-    /// The kinds of names are searched in a fixed order, and the first kind with a match
-    /// counts. A quoted name is never an index: if the device with this name is unplugged,
-    /// the name must not mean another device with this index.
-    fn find_name(&self, name: &str, resource: Option<&str>, is_quoted: bool) -> MeantDevices {
-        let kinds = NameKind::IN_ORDER.into_iter();
-        let mut found = kinds
+    /// Finds the devices that have a name; only those of `resource`, if there is one. The kinds of
+    /// names are searched in a fixed order, and the first kind with a match applies. A quoted name
+    /// is never an index: if the device with the name is unplugged, the name must not mean another
+    /// device with this index.
+    fn find_by_name(&self, name: &str, resource: Option<&str>, is_quoted: bool) -> DevicePositions {
+        let name_kinds = NameKind::IN_ORDER.into_iter();
+        let mut candidates = name_kinds
             .filter(|kind| !is_quoted || *kind != NameKind::Index)
-            .map(|kind| self.find_kind(name, kind, resource));
-        found.find(|meant| !meant.is_empty()).unwrap_or_default()
+            .map(|kind| self.find_by_kind(name, kind, resource));
+        candidates
+            .find(|positions| !positions.is_empty())
+            .unwrap_or_default()
     }
 
-    /// Finds the devices that have a name of one kind. A name that both a divided device and
-    /// its parts have means the device without its parts.
-    fn find_kind(&self, name: &str, kind: NameKind, resource: Option<&str>) -> MeantDevices {
-        let mut meant = MeantDevices::default();
+    /// Finds the devices that have a name of one kind, such as an id or an alias. If a device that is
+    /// divided into parts and its parts have the name, only the device without its parts is found.
+    fn find_by_kind(&self, name: &str, kind: NameKind, resource: Option<&str>) -> DevicePositions {
+        let mut positions = DevicePositions::default();
         if resource.is_none() {
-            meant.divided = self.divided.find_kind(name, kind);
+            positions.divided_devices = self.divided_names.find_kind(name, kind);
         }
-        if meant.divided.is_empty() {
-            meant.devices = self.names.find_kind(name, kind);
-            self.retain_resource(&mut meant.devices, resource);
+        if positions.divided_devices.is_empty() {
+            positions.devices = self.device_names.find_kind(name, kind);
+            self.retain_resource(&mut positions.devices, resource);
         }
-        meant
+        positions
     }
 
     fn retain_resource(&self, positions: &mut Vec<usize>, resource: Option<&str>) {
@@ -291,15 +318,19 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// Finds the device whose node a path of the host leads to. The paths were resolved when
-    /// the host was scanned.
+    /// Finds the device of the node to which a host path leads. The scan of the host has resolved the
+    /// path.
     ///
     /// # Errors
     /// Returns an error if no device or more than one device has the node.
-    fn find_path(&self, path: &Path, resource: Option<&str>) -> Result<MeantDevices, RequestError> {
-        let unknown = |reason: &str, is_absent: bool| {
+    fn find_by_path(
+        &self,
+        path: &Path,
+        resource: Option<&str>,
+    ) -> Result<DevicePositions, RequestError> {
+        let unknown_path_error = |reason: &str, is_absent: bool| {
             let path = path.to_string_lossy().into_owned();
-            match host_part(&path) {
+            match parse_host_path(&path) {
                 Some(host) => RequestError::ContainerPath {
                     host: host.to_owned(),
                     item: path,
@@ -314,59 +345,69 @@ impl<'a> RequestNames<'a> {
         };
         let ids = match self.find_node(path) {
             Some(NamedByPath::Devices { ids, .. }) => ids,
-            Some(NamedByPath::Absent(reason)) => return Err(unknown(reason, true)),
-            Some(NamedByPath::Nothing(reason)) => return Err(unknown(reason, false)),
-            None => return Err(unknown("paths of the host are not read here", false)),
+            Some(NamedByPath::Absent(reason)) => return Err(unknown_path_error(reason, true)),
+            Some(NamedByPath::Nothing(reason)) => return Err(unknown_path_error(reason, false)),
+            None => {
+                return Err(unknown_path_error(
+                    "paths of the host are not read here",
+                    false,
+                ));
+            }
         };
-        let positions = |devices: &[Device]| -> Vec<usize> {
-            let meant = devices
+        let find_positions = |devices: &[Device]| -> Vec<usize> {
+            let devices_of_node = devices
                 .iter()
                 .zip(0..)
                 .filter(|(device, _)| ids.contains(&device.id));
-            meant.map(|(_, position)| position).collect()
+            devices_of_node.map(|(_, position)| position).collect()
         };
-        let (mut divided, mut devices) = (Vec::new(), Vec::new());
+        let (mut divided_devices, mut devices) = (Vec::new(), Vec::new());
         if resource.is_none() {
-            divided = positions(&self.inventory.divided);
+            divided_devices = find_positions(&self.inventory.divided);
         }
-        if divided.is_empty() {
-            devices = positions(&self.inventory.devices);
+        if divided_devices.is_empty() {
+            devices = find_positions(&self.inventory.devices);
             self.retain_resource(&mut devices, resource);
         }
-        if devices.len() + divided.len() > 1 {
+        if devices.len() + divided_devices.len() > 1 {
             let ids: Vec<&str> = ids.iter().map(DeviceId::as_str).collect();
             return Err(RequestError::SharedPath {
                 path: path.to_string_lossy().into_owned(),
                 devices: ids.join(", "),
             });
         }
-        Ok(MeantDevices { devices, divided })
+        Ok(DevicePositions {
+            devices,
+            divided_devices,
+        })
     }
 
-    /// Returns the node to which a path of the host leads, as the scan of the host found it.
+    /// Returns the node to which a host path leads, as the scan of the host resolved it.
     pub(super) fn find_node(&self, path: &Path) -> Option<&'a NamedByPath> {
         let mut paths = self.inventory.paths.iter();
-        let found = paths.find(|(found, _)| found.as_os_str() == path.as_os_str());
-        found.map(|(_, named)| named)
+        let entry = paths.find(|(scanned_path, _)| scanned_path.as_os_str() == path.as_os_str());
+        entry.map(|(_, node)| node)
     }
 
-    /// Returns a device of the inventory by a position in `meant`, if the item means one device
-    /// alone.
-    pub(super) fn find_single(&self, meant: &MeantDevices) -> Option<&'a Device> {
-        match (meant.divided.as_slice(), meant.devices.as_slice()) {
-            ([only], []) => self.inventory.divided.get(*only),
-            ([], [only]) => self.inventory.devices.get(*only),
+    /// Returns the device of the inventory at `positions`, if they mean exactly one device.
+    pub(super) fn find_single(&self, positions: &DevicePositions) -> Option<&'a Device> {
+        match (
+            positions.divided_devices.as_slice(),
+            positions.devices.as_slice(),
+        ) {
+            ([position], []) => self.inventory.divided.get(*position),
+            ([], [position]) => self.inventory.devices.get(*position),
             _ => None,
         }
     }
 
-    /// Returns a text about the devices of the class on this host, for an error message.
+    /// Describes the devices of the class on this host, for an error message.
     fn describe_devices(&self) -> String {
-        let hidden = self.inventory.hidden.len();
-        let known = match self.inventory.devices.as_slice() {
-            [] if hidden > 0 => "there are no others".into(),
+        let hidden_count = self.inventory.hidden.len();
+        let description = match self.inventory.devices.as_slice() {
+            [] if hidden_count > 0 => "there are no others".into(),
             [] => "there are none, so check that the driver is loaded".into(),
-            [only] => format!("there is {}", only.id),
+            [device] => format!("there is {}", device.id),
             [first, .., last] => format!(
                 "there are {}, from {} to {}; `boathook list {}` shows their names",
                 self.inventory.devices.len(),
@@ -375,16 +416,16 @@ impl<'a> RequestNames<'a> {
                 self.class.name
             ),
         };
-        match hidden {
-            0 => known,
-            _ => format!("{known}; `only` or `except` in config.toml hides {hidden}"),
+        match hidden_count {
+            0 => description,
+            _ => format!("{description}; `only` or `except` in config.toml hides {hidden_count}"),
         }
     }
 }
 
-/// Returns the path of the host in an item of the form HOST:CONTAINER, HOST:CONTAINER:ACCESS
-/// or HOST:ACCESS, which are the forms of the engines' `--device` option.
-fn host_part(item: &str) -> Option<&str> {
+/// Returns the host path in an item of the form HOST:CONTAINER, HOST:CONTAINER:ACCESS or HOST:ACCESS,
+/// which the engines' option `--device` accepts.
+fn parse_host_path(item: &str) -> Option<&str> {
     if let Some((host, _)) = item.split_once(":/") {
         return Some(host);
     }
@@ -393,30 +434,35 @@ fn host_part(item: &str) -> Option<&str> {
     is_access.then_some(host)
 }
 
-/// The kind of a CDI name: the part `vendor.com/class` of `vendor.com/class=name`.
+/// The kind in a CDI name: the part `vendor.com/class` of `vendor.com/class=name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind<'a> {
-    /// The kind stands for the whole class.
+    /// The kind stands for all devices of the class.
     AnyResource,
-    /// The kind is the resource of some devices of the class.
+    /// The kind is this resource, which only some devices of the class have.
     Resource(&'a str),
 }
 
-/// Splits an item into its kind and the name after it. The kind is `None`, and the text is
-/// whole, if the item is not a CDI name of the class.
+/// Splits a CDI name into its kind and the name after it. If the item is not a CDI name of the class,
+/// returns no kind and the whole text.
 pub(super) fn split_kind<'a>(item: &'a Item, class: &ClassSpec) -> (Option<Kind<'a>>, &'a str) {
     let text = item.text.as_str();
     let Some((kind, name)) = text.split_once('=').filter(|_| !item.is_quoted) else {
         return (None, text);
     };
     let has_one_resource = class.resource.attributes().next().is_none();
-    // The words `none` and `void` mean no device, so they apply to the whole class.
-    let is_of_none = is_reserved_name(name) && !name.eq_ignore_ascii_case("all");
-    if class.request.kinds.iter().any(|known| known == kind) {
+    // The words `none` and `void` mean no device, so that their kind stands for the whole class.
+    let means_no_device = is_reserved_name(name) && !name.eq_ignore_ascii_case("all");
+    if class
+        .request
+        .kinds
+        .iter()
+        .any(|known_kind| known_kind == kind)
+    {
         (Some(Kind::AnyResource), name)
     } else if !class.may_offer(kind) {
         (None, text)
-    } else if has_one_resource || is_of_none {
+    } else if has_one_resource || means_no_device {
         (Some(Kind::AnyResource), name)
     } else {
         (Some(Kind::Resource(kind)), name)

@@ -1,4 +1,5 @@
-//! The paths in the container that a request names: links of the host, and paths for nodes.
+//! The paths of device nodes in the container that a request chooses, by a symbolic link of the host
+//! or by a path after the name of a device.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -10,15 +11,16 @@ use device_class::name::DeviceId;
 use serde::{Deserialize, Serialize};
 
 use super::list::Item;
-use super::names::{Meaning, RequestNames, split_kind};
+use super::names::{RequestNames, ResolvedItem, split_kind};
 use super::{RequestError, Selection};
 
-/// The longest path in the container, in bytes. The kernel takes paths of 4095 bytes.
-const MAX_PATH: usize = 1024;
+/// The maximum length in bytes of a path in the container. The kernel accepts 4095 bytes.
+const MAX_PATH_BYTES: usize = 1024;
 
-/// The nodes and directories below /dev that every container has (OCI runtime specification,
-/// config-linux, "Default Devices"; the mounts that engines make). Programs rely on them.
-const OF_RUNTIME: [&str; 17] = [
+/// The entries of /dev that every container has, which no requested path may replace, because
+/// programs rely on them: the default devices of the OCI runtime specification (config-linux), and
+/// the mounts that engines make.
+const RUNTIME_DEV_ENTRIES: [&str; 17] = [
     "console",
     "core",
     "fd",
@@ -38,32 +40,33 @@ const OF_RUNTIME: [&str; 17] = [
     "zero",
 ];
 
-/// One way in which a request names a device: it says where the container has the device's node.
+/// The path in the container that a request chooses for the nodes of one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestedPlace {
     /// The nodes have their usual paths.
     Usual,
-    /// The nodes have their usual paths, and this link of the host leads to one of them.
+    /// The nodes have their usual paths, and the container gets the link `path` of the host as well,
+    /// which leads to one of them.
     Link {
         path: PathBuf,
         /// The path of the node on the host.
         node: PathBuf,
     },
-    /// A node has this path in the container.
+    /// One node has this path in the container instead of its usual one.
     At {
         path: PathBuf,
-        /// The path of the node on the host. `None` means the only node of the device.
+        /// The path of the node on the host. `None` means that the device has only one node.
         node: Option<PathBuf>,
     },
 }
 
-/// Checks the container path of an item. No files of the host are needed for this.
-pub(super) fn check_path(item: &Item) -> Result<(), RequestError> {
+/// Checks the path in the container of an item by its text alone, without the files of the host.
+pub(super) fn check_container_path(item: &Item) -> Result<(), RequestError> {
     let Some(path) = &item.container_path else {
         return Ok(());
     };
-    let refused = |reason| {
+    let refuse = |reason| {
         Err(RequestError::BadContainerPath {
             path: path.to_string_lossy().into_owned(),
             reason,
@@ -75,141 +78,162 @@ pub(super) fn check_path(item: &Item) -> Result<(), RequestError> {
         || (1..=3).contains(&access.len()) && access.chars().all(|c| "rwm".contains(c))
     {
         return Err(RequestError::ContainerPath {
-            item: format!("{}:{text}", item.name_text()),
-            host: item.name_text(),
+            item: format!("{}:{text}", item.to_name_text()),
+            host: item.to_name_text(),
         });
     }
     if item.text.is_empty() {
-        return refused("there is no device before it");
+        return refuse("there is no device before it");
     }
-    if text.len() > MAX_PATH {
-        return refused("it is too long");
+    if text.len() > MAX_PATH_BYTES {
+        return refuse("it is too long");
     }
     if text.chars().any(char::is_control) {
-        return refused("it has control characters");
+        return refuse("it has control characters");
     }
     if !is_plain(path) {
-        return refused(
+        return refuse(
             "it is not a plain path below /dev, without `.`, `..` and a slash at its end",
         );
     }
     let first = path.iter().nth(2).unwrap_or_default();
-    if OF_RUNTIME.iter().any(|name| OsStr::new(name) == first) {
-        return refused("each container has something of its own there");
+    if RUNTIME_DEV_ENTRIES
+        .iter()
+        .any(|name| OsStr::new(name) == first)
+    {
+        return refuse("each container has something of its own there");
     }
     Ok(())
 }
 
-/// Whether a path has plain components alone, and is written as such.
+/// Returns whether a path is absolute, has only plain components, and has no `.`, `..` or extra
+/// slash.
 fn is_plain(path: &Path) -> bool {
     let mut components = path.components();
     let begins_at_root = components.next() == Some(Component::RootDir);
-    let is_plain = components.all(|it| matches!(it, Component::Normal(_)));
-    let written: PathBuf = path.components().collect();
-    begins_at_root && is_plain && written.as_os_str() == path.as_os_str()
+    let has_plain_components =
+        components.all(|component| matches!(component, Component::Normal(_)));
+    let normalized_path: PathBuf = path.components().collect();
+    begins_at_root && has_plain_components && normalized_path.as_os_str() == path.as_os_str()
 }
 
-/// Returns the error of an item that has a path in the container and means more than one node.
-pub(super) fn several(item: &Item, meant: String) -> RequestError {
+/// Returns the error for an item that has one path in the container and means several nodes.
+pub(super) fn several_nodes_error(item: &Item, meaning: String) -> RequestError {
     let path = item.container_path.as_deref().unwrap_or(Path::new(""));
-    RequestError::SeveralForPath {
-        item: item.name_text(),
+    RequestError::SeveralNodesForPath {
+        item: item.to_name_text(),
         path: path.to_string_lossy().into_owned(),
-        meant,
+        meaning,
     }
 }
 
 impl Selection {
-    /// Returns an error if an item has a path in the container. `whose` is the party that decides
-    /// the paths of the request's devices, as text.
-    pub(crate) fn check_no_path(&self, requester: &'static str) -> Result<(), RequestError> {
-        let Selection::These(items) = self else {
+    /// Returns an error if an item has a path in the container. `requester` is the party that cannot
+    /// respect such a path, as text for the message.
+    pub(crate) fn check_no_container_path(
+        &self,
+        requester: &'static str,
+    ) -> Result<(), RequestError> {
+        let Selection::Items(items) = self else {
             return Ok(());
         };
-        let placed = items.iter();
-        let mut placed = placed.filter_map(|item| Some((item, item.container_path.as_deref()?)));
-        let Some((item, path)) = placed.next() else {
+        let items = items.iter();
+        let mut item_paths = items.filter_map(|item| Some((item, item.container_path.as_deref()?)));
+        let Some((item, path)) = item_paths.next() else {
             return Ok(());
         };
-        Err(RequestError::UnkeptContainerPath {
-            item: item.name_text(),
+        Err(RequestError::UnsupportedContainerPath {
+            item: item.to_name_text(),
             path: path.to_string_lossy().into_owned(),
             requester,
         })
     }
 
-    /// Returns where the request wants the nodes of the devices that it names by a link of the
-    /// host or with a path in the container. Other devices are left out: their nodes have their
-    /// usual paths.
+    /// Returns the node paths that the request chooses, by device. The result has only devices that
+    /// the request names by a link of the host or with a path in the container. The nodes of other
+    /// devices have their usual paths.
     ///
     /// # Errors
-    /// Returns an error if a path in the container is for several nodes.
-    pub fn places(
+    /// Returns an error if an item with one path in the container means several nodes.
+    pub fn find_node_paths(
         &self,
         class: &DeviceClass,
         inventory: &Inventory,
     ) -> Result<BTreeMap<DeviceId, Vec<RequestedPlace>>, RequestError> {
-        let mut places: BTreeMap<DeviceId, Vec<RequestedPlace>> = BTreeMap::new();
-        let Selection::These(items) = self else {
-            return Ok(places);
+        let mut node_paths: BTreeMap<DeviceId, Vec<RequestedPlace>> = BTreeMap::new();
+        let Selection::Items(items) = self else {
+            return Ok(node_paths);
         };
         let is_plain_name =
             |item: &Item| item.container_path.is_none() && !item.text.contains("/dev/");
         if items.iter().all(is_plain_name) {
-            return Ok(places);
+            return Ok(node_paths);
         }
         let names = RequestNames::new(class, inventory);
         for item in items {
-            // The choice of the devices resolves the same item, and reports its errors.
-            let meant = match names.resolve(item) {
-                Ok(Meaning::Devices(meant)) => meant,
-                Ok(Meaning::Range(_)) if item.container_path.is_some() => {
-                    let meant = "a range of devices".to_owned();
-                    return Err(several(item, meant));
+            // An item with an error is skipped, because `choose` resolves it as well and reports the
+            // error.
+            let positions = match names.resolve(item) {
+                Ok(ResolvedItem::Devices(positions)) => positions,
+                Ok(ResolvedItem::Range(_)) if item.container_path.is_some() => {
+                    let meaning = "a range of devices".to_owned();
+                    return Err(several_nodes_error(item, meaning));
                 }
-                Ok(Meaning::Range(_)) | Err(_) => continue,
+                Ok(ResolvedItem::Range(_)) | Err(_) => continue,
             };
             let (_, text) = split_kind(item, &class.spec);
             let path = as_path(text);
-            let single = names.find_single(&meant);
-            let Some(place) = &item.container_path else {
-                for device in meant.find_in(inventory) {
-                    let link = path.and_then(|path| link_to_node(path, &names));
-                    let place = link.unwrap_or(RequestedPlace::Usual);
-                    places.entry(device.id.clone()).or_default().push(place);
+            let single_device = names.find_single(&positions);
+            let Some(container_path) = &item.container_path else {
+                for device in positions.devices_in(inventory) {
+                    let link = path.and_then(|path| find_link_to_node(path, &names));
+                    let node_path = link.unwrap_or(RequestedPlace::Usual);
+                    node_paths
+                        .entry(device.id.clone())
+                        .or_default()
+                        .push(node_path);
                 }
                 continue;
             };
-            let Some(device) = single else {
-                return Err(several(item, "several devices".to_owned()));
+            let Some(device) = single_device else {
+                return Err(several_nodes_error(item, "several devices".to_owned()));
             };
             let node = match path.and_then(|path| names.find_node(path)) {
                 Some(NamedByPath::Devices { node, .. }) => Some(node.clone()),
                 _ => None,
             };
             let node = match (node, device.nodes.as_slice()) {
-                // The only node keeps its place if it comes back under another name.
+                // A single node is not recorded by its path, so that it keeps its path in the
+                // container if the host gives it another name.
                 (_, [] | [_]) => None,
                 (Some(node), _) => Some(node),
                 (None, nodes) => {
                     let paths = nodes.iter().map(|node| node.host.display().to_string());
                     let paths: Vec<String> = paths.collect();
-                    let meant = format!("a device with the nodes {}", paths.join(", "));
-                    return Err(several(item, meant));
+                    let meaning = format!("a device with the nodes {}", paths.join(", "));
+                    return Err(several_nodes_error(item, meaning));
                 }
             };
-            let path = place.clone();
-            let place = RequestedPlace::At { path, node };
-            places.entry(device.id.clone()).or_default().push(place);
+            let path = container_path.clone();
+            let node_path = RequestedPlace::At { path, node };
+            node_paths
+                .entry(device.id.clone())
+                .or_default()
+                .push(node_path);
         }
-        // A device that is requested by its name alone has its usual paths.
-        places.retain(|_, places| places.iter().any(|it| *it != RequestedPlace::Usual));
-        Ok(places)
+        // A device that is requested only by its name has its usual paths.
+        node_paths.retain(|_, device_paths| {
+            device_paths
+                .iter()
+                .any(|path| *path != RequestedPlace::Usual)
+        });
+        Ok(node_paths)
     }
 }
 
-/// Returns the place of a device that is requested by a path, if the path is a link to the node.
-fn link_to_node(path: &Path, names: &RequestNames<'_>) -> Option<RequestedPlace> {
+/// Returns the link that the container gets for a device that is requested by `path`. Returns
+/// `None` if the path is not a link, but the node itself.
+fn find_link_to_node(path: &Path, names: &RequestNames<'_>) -> Option<RequestedPlace> {
     match names.find_node(path) {
         Some(NamedByPath::Devices { node, .. }) if node != path && is_plain(path) => {
             Some(RequestedPlace::Link {
@@ -222,41 +246,52 @@ fn link_to_node(path: &Path, names: &RequestNames<'_>) -> Option<RequestedPlace>
 }
 
 impl RequestedPlace {
-    /// Returns the nodes that a container gets for a node of a device, which is requested at these
-    /// places.
-    pub(crate) fn place_node(places: &[Self], device: &Device, node: &FoundNode) -> Vec<FoundNode> {
-        let is_of_node = |named: &Option<PathBuf>| match named {
-            Some(named) => *named == node.host,
+    /// Returns the nodes that a container gets for one node of a device, with the paths and links of
+    /// `requested_paths`: one node for each path.
+    pub(crate) fn list_container_nodes(
+        requested_paths: &[Self],
+        device: &Device,
+        node: &FoundNode,
+    ) -> Vec<FoundNode> {
+        let is_for_node = |host_path: &Option<PathBuf>| match host_path {
+            Some(host_path) => *host_path == node.host,
             None => device.nodes.len() == 1,
         };
-        let mut placed = Vec::new();
+        let mut container_paths = Vec::new();
         let mut links = node.links.clone();
-        let mut is_usual = places.is_empty();
-        for place in places {
-            match place {
-                RequestedPlace::Usual => is_usual = true,
-                RequestedPlace::Link { path, node: linked } => {
-                    is_usual = true;
-                    if *linked == node.host && *path != node.container && !links.contains(path) {
+        let mut has_usual_path = requested_paths.is_empty();
+        for requested_path in requested_paths {
+            match requested_path {
+                RequestedPlace::Usual => has_usual_path = true,
+                RequestedPlace::Link {
+                    path,
+                    node: link_target,
+                } => {
+                    has_usual_path = true;
+                    if *link_target == node.host && *path != node.container && !links.contains(path)
+                    {
                         links.push(path.clone());
                     }
                 }
-                RequestedPlace::At { path, node: named } if is_of_node(named) => {
-                    placed.push(path.clone());
+                RequestedPlace::At {
+                    path,
+                    node: host_path,
+                } if is_for_node(host_path) => {
+                    container_paths.push(path.clone());
                 }
-                // The device's other nodes have their usual paths.
+                // The path is for another node of the device.
                 RequestedPlace::At { .. } => {}
             }
         }
-        if is_usual || placed.is_empty() {
-            placed.insert(0, node.container.clone());
+        if has_usual_path || container_paths.is_empty() {
+            container_paths.insert(0, node.container.clone());
         }
-        let nodes = placed
+        let nodes = container_paths
             .into_iter()
             .zip(0..)
-            .map(|(container, position)| FoundNode {
+            .map(|(container, index)| FoundNode {
                 container,
-                links: if position == 0 {
+                links: if index == 0 {
                     links.clone()
                 } else {
                     Vec::new()

@@ -127,8 +127,8 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
         ),
     ] {
         assert_eq!(asked(&class, &devices, value), wanted, "{value:.40}");
-        let is_nothing = Selection::is_nothing(value);
-        assert_eq!(is_nothing, wanted == "nothing", "{value:.40}");
+        let requests_nothing = Selection::requests_nothing(value);
+        assert_eq!(requests_nothing, wanted == "nothing", "{value:.40}");
     }
     for (value, named) in [
         ("vendor.com/npu=", ""),
@@ -249,7 +249,7 @@ fn a_hostile_request_takes_no_time() {
             ..first.clone()
         })
         .collect();
-    let fill = |item: &str| item.repeat(MAX_REQUEST / item.len());
+    let fill = |item: &str| item.repeat(MAX_REQUEST_BYTES / item.len());
     let chain: String = (0..5_000).map(|n| format!("{n}-{},", n + 4_999)).collect();
     for (value, wanted) in [
         (fill("0-1999,"), 2_000),

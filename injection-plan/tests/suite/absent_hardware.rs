@@ -50,7 +50,7 @@ fn a_request_that_names_no_device_gives_nothing_and_warns() {
                 // Files that a class does without may be left out silently.
                 let is_silent = value == "none" && plan.steps.is_empty();
                 // A line of its own says that a container waits for devices that may come.
-                let waiting = plan.grants[0].describe_waiting().count();
+                let waiting = plan.grants[0].describe_awaited_devices().count();
                 assert!(is_silent || plan.warnings.len() + waiting == 1, "{context}");
                 assert!(value == "none" || plan.steps.is_empty(), "{context}");
             }

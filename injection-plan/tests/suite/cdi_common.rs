@@ -134,7 +134,7 @@ fn a_node_that_programs_need_and_the_host_lacks_is_named() {
     let omissions = |host: &str| {
         let host = RecordedHost::parse(host).unwrap();
         let generator = Generator {
-            only: &[],
+            only_classes: &[],
             description: plain(),
         };
         let generated = generator.generate([Ok(shipped_class("nvidia-gpu"))], &host);

@@ -174,7 +174,7 @@ fn lowest_version(file: &File) -> &'static str {
 fn specifications(host: &RecordedHost, hook: Option<ThinHook<'_>>) -> Vec<Specification> {
     let sources = load::sources(&[directory("classes")]).unwrap();
     let generator = Generator {
-        only: &[],
+        only_classes: &[],
         description: Description {
             hook,
             host_root: Path::new("/"),

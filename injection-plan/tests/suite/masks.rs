@@ -38,13 +38,16 @@ fn masked(host: &RecordedHost, env: &[(&str, &str)]) -> Result<Vec<String>, Stri
     let mut seen = Vec::new();
     for step in &plan.steps {
         if let Action::Mask {
-            path, files, shown, ..
+            path,
+            files,
+            shown_mounts,
+            ..
         } = &step.action
         {
             seen.push(path.display().to_string());
             let files = files.iter();
             seen.extend(files.map(|(path, text)| format!("{}={text:?}", path.display())));
-            let shown = shown.iter();
+            let shown = shown_mounts.iter();
             seen.extend(shown.map(|mount| mount.path.display().to_string()));
         }
     }
@@ -193,8 +196,11 @@ fn links_of_the_kernel_stay_links() {
     let plan = plan(&class, &request, &host, &asker()).unwrap();
     let masks = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Mask {
-            path, links, shown, ..
-        } => Some((path, links, shown.len())),
+            path,
+            links,
+            shown_mounts,
+            ..
+        } => Some((path, links, shown_mounts.len())),
         _ => None,
     });
     // A list that has none of the container's devices stays as it is: no mask of /sys/class/drm.

@@ -33,7 +33,7 @@ fn looked_up(keys: &str, devices: &str, nodes: &str) -> FoundNode {
     let request = Request::find(&class, &env.into(), |_| None)
         .unwrap()
         .unwrap();
-    let found = discover::look_up(&class, request.wanted(), &host);
+    let found = discover::look_up(&class, request.edit_selection(), &host);
     found.unwrap().edits.nodes.remove(0)
 }
 
@@ -138,7 +138,7 @@ fn the_class_for_tests_has_a_node_for_each_device_on_a_fresh_host() {
             &vec!["DUMMY_VISIBLE_DEVICES=all".to_owned()].into(),
             |_| None,
         );
-        discover::look_up(&class, request.unwrap().unwrap().wanted(), &host)
+        discover::look_up(&class, request.unwrap().unwrap().edit_selection(), &host)
             .unwrap()
             .inventory
             .devices

@@ -104,7 +104,7 @@ fn a_name_is_written_so_that_it_means_its_device() {
     let names = RequestNames::new(&class, &inventory);
     let written = |device: usize, name: &str| {
         let written = names.write_name(&inventory.devices[device], name)?;
-        Some((written.text, written.is_own))
+        Some((written.text, written.is_unique))
     };
     let own = |text: &str| Some((text.to_owned(), true));
     for (device, name, expected) in [
@@ -143,7 +143,7 @@ fn assert_written_names_mean_their_devices(class: &DeviceClass, inventory: &Inve
             let case = format!("{}: {name:?} of {}", class.name, device.id);
             let meant = chosen_of(class, inventory, &written.text).unwrap_or_default();
             assert!(meant.contains(&device.id.to_string()), "{case}: {meant:?}");
-            assert_eq!(meant.len() == 1, written.is_own, "{case}: {meant:?}");
+            assert_eq!(meant.len() == 1, written.is_unique, "{case}: {meant:?}");
             count += 1;
         }
     }
@@ -161,7 +161,7 @@ fn every_printed_name_of_a_recorded_host_means_its_device() {
             let names = RequestNames::new(&class, &inventory);
             for device in &inventory.devices {
                 let id = names.write_name(device, device.id.as_str());
-                assert!(id.is_some_and(|id| id.is_own), "{}", device.id);
+                assert!(id.is_some_and(|id| id.is_unique), "{}", device.id);
             }
             count += assert_written_names_mean_their_devices(&class, &inventory);
         }

@@ -27,8 +27,8 @@ fn plan_for(request: &str) -> InjectionPlan {
 fn a_capability_is_in_the_container_if_its_programs_can_have_it() {
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let spec = |bounding: &[&str], ambient: &[&str], uid| SpecCapabilities {
-        bounding: names(bounding),
-        ambient: names(ambient),
+        bounding_set: names(bounding),
+        ambient_set: names(ambient),
         uid,
     };
     const ADMIN: &[&str] = &["CAP_CHOWN", "CAP_NET_ADMIN"];
@@ -63,7 +63,11 @@ fn a_capability_is_in_the_container_if_its_programs_can_have_it() {
     ] {
         let mut plan = plan_for("0");
         plan.judge_needs(&capabilities);
-        assert_eq!(plan.needs[1].in_container, Some(state), "{capabilities:?}");
+        assert_eq!(
+            plan.needs[1].state_in_container,
+            Some(state),
+            "{capabilities:?}"
+        );
         let line = format!("needs      tunnel    CAP_NET_ADMIN for creating interfaces, {words}");
         assert!(plan.to_string().contains(&line), "{plan}");
     }

@@ -111,14 +111,14 @@ fn placed_in(
     authority: &Authority,
 ) -> Result<String, String> {
     let request = request(class, value)?.ok_or("nothing")?;
-    let found = discover::look_up(class, request.wanted(), host).map_err(with_causes)?;
+    let found = discover::look_up(class, request.edit_selection(), host).map_err(with_causes)?;
     let input = PlanInput {
         class,
         request: &request,
-        found: &found,
+        found_class: &found,
         authority,
     };
-    let plan = plan::plan(&[input], spec).map_err(with_causes)?;
+    let plan = plan::plan_injection(&[input], spec).map_err(with_causes)?;
     let steps = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Node { mount, .. } => Some(format!(
             "{} from {}",
@@ -262,7 +262,7 @@ fn a_path_is_refused_where_something_else_is_or_others_decide() {
                 minor: 183,
             },
         }],
-        mounts: vec!["/dev/snd".into()],
+        mount_points: vec!["/dev/snd".into()],
         ..SpecDevices::default()
     };
     let pod = Authority::Kubelet(RecordedDevices::default());
@@ -372,7 +372,7 @@ fn every_node_of_a_recorded_host_names_its_device() {
                 let value = path.to_str().unwrap();
                 let request = request(&class, value).unwrap().unwrap();
                 let Ok(FoundClass { inventory, .. }) =
-                    discover::look_up(&class, request.wanted(), &host)
+                    discover::look_up(&class, request.edit_selection(), &host)
                 else {
                     continue;
                 };

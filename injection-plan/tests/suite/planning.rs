@@ -59,14 +59,14 @@ pub(crate) fn plan(
     host: &dyn HostView,
     authority: &Authority,
 ) -> Result<InjectionPlan, String> {
-    let found = discover::look_up(class, request.wanted(), host);
+    let found = discover::look_up(class, request.edit_selection(), host);
     let input = PlanInput {
         class,
         request,
-        found: &found.map_err(with_causes)?,
+        found_class: &found.map_err(with_causes)?,
         authority,
     };
-    plan::plan(&[input], &SpecDevices::default()).map_err(with_causes)
+    plan::plan_injection(&[input], &SpecDevices::default()).map_err(with_causes)
 }
 
 pub(crate) fn with_causes(error: impl std::error::Error + Send + Sync + 'static) -> String {
@@ -78,6 +78,6 @@ pub(crate) fn asker() -> Authority {
     let reason = "this is a test".into();
     Authority::Requester {
         reason,
-        trusted_capabilities: true,
+        allows_trusted_capabilities: true,
     }
 }

@@ -29,7 +29,7 @@ fn planned(
         panic!("one grant");
     };
     let waiting = grant
-        .waiting
+        .awaited_devices
         .iter()
         .map(|awaited| format!("?{}", awaited.to_request()));
     let parts: Vec<String> = grant
@@ -164,7 +164,7 @@ fn a_similar_device_is_named_beside_an_awaited_name() {
     ] {
         let request = request(&class, value).unwrap().unwrap();
         let plan = plan(&class, &request, &host, &asker()).unwrap();
-        let lines: Vec<String> = plan.grants[0].describe_waiting().collect();
+        let lines: Vec<String> = plan.grants[0].describe_awaited_devices().collect();
         let suggestion = lines
             .first()
             .and_then(|line| line.split_once("; did you mean "));

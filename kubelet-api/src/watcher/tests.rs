@@ -11,13 +11,13 @@ type Field<'a> = (&'a [u8], &'a [u8]);
 const SENT: [Field<'_>; 3] = [
     (b":method", b"POST"),
     (
-        AUTHORITY,
+        AUTHORITY_HEADER,
         b"%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fboathook.sock",
     ),
     (b"te", b"trailers"),
 ];
 /// The headers of the same request as h2 reads them.
-const READ: [Field<'_>; 3] = [SENT[0], (AUTHORITY, LOCALHOST), SENT[2]];
+const READ: [Field<'_>; 3] = [SENT[0], (AUTHORITY_HEADER, LOCALHOST_AUTHORITY), SENT[2]];
 
 fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -61,12 +61,12 @@ fn decode_headers(mut bytes: &[u8]) -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
 fn the_authority_is_replaced_in_pieces_of_any_size() {
     let sent = encode_two_calls();
     for size in [1, 2, 9, 23, 24, 25, 64, sent.len()] {
-        let mut requests = Requests::default();
+        let mut requests = RequestBytes::default();
         for bytes in sent.chunks(size) {
-            requests.add(bytes).unwrap();
+            requests.push(bytes).unwrap();
         }
         let expected = READ.map(|(name, value)| (name.to_vec(), value.to_vec()));
-        let headers = decode_headers(&requests.readable);
+        let headers = decode_headers(&requests.corrected_bytes);
         assert_eq!(headers, [expected.clone(), expected], "{size}");
     }
 }
@@ -75,7 +75,7 @@ fn the_authority_is_replaced_in_pieces_of_any_size() {
 fn long_values_keep_their_length() {
     for length in [0, 126, 127, 128, 254, 255, 4_000, 16_000] {
         let value = vec![b'v'; length];
-        let mut headers = Headers::default();
+        let mut headers = HeaderDecoder::default();
         let block = Encoder::new().encode([(b"name".as_slice(), value.as_slice())]);
         let replaced = headers.replace_authority(&block).unwrap();
         let fields = Decoder::new().decode(&replaced).unwrap();
@@ -103,9 +103,9 @@ fn unknown_forms_of_headers_and_long_frames_end_the_connection() {
         ("an index of nothing", headers(0, &[0xff, 0xff, 0x7f])),
         ("a bomb", headers(0, &bomb)),
     ] {
-        let mut requests = Requests::default();
-        requests.add(PREFACE).unwrap();
-        let error = requests.add(&frame).unwrap_err();
+        let mut requests = RequestBytes::default();
+        requests.push(PREFACE).unwrap();
+        let error = requests.push(&frame).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData, "{name}");
     }
 }

@@ -175,7 +175,7 @@ impl CdiFiles {
             Ok(DirectoryUpdate {
                 changes,
                 failures,
-                retained,
+                retained_files,
             }) => {
                 for (kind, error) in failures {
                     let has_old_file = is_out_of_descriptors(&error)
@@ -196,7 +196,7 @@ impl CdiFiles {
                 }
                 let own_files = self.own_files.get_or_insert_default();
                 own_files.extend(new_files);
-                own_files.extend(retained);
+                own_files.extend(retained_files);
                 own_files.extend(retained_names.iter().cloned());
                 self.retained_files = retained_names;
                 for change in changes {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use device_class::discover::{Device, Health};
 use device_class::name::{ClassName, DeviceRef};
-use injection_plan::claim_record::{ClaimRecord, MAX_RECORD, uid_in_file_name};
+use injection_plan::claim_record::{ClaimRecord, MAX_RECORD_BYTES, uid_in_file_name};
 use rooted_path::read_own_text;
 
 /// The devices that prepared claims use or may use.
@@ -98,5 +98,8 @@ impl ClaimedDevices {
 }
 
 fn read_record(path: &Path) -> Result<ClaimRecord, io::Error> {
-    Ok(serde_json::from_str(&read_own_text(path, MAX_RECORD)?)?)
+    Ok(serde_json::from_str(&read_own_text(
+        path,
+        MAX_RECORD_BYTES,
+    )?)?)
 }

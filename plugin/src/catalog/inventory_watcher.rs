@@ -64,7 +64,7 @@ impl InventoryWatcher {
     }
 
     pub(crate) fn scan_progress(&self) -> ScanProgress {
-        self.host.scans()
+        self.host.scan_progress()
     }
 
     /// Returns a receiver for the resources, which is notified of changes.
@@ -120,7 +120,7 @@ impl InventoryWatcher {
             // The previous labels are kept while the scan is incomplete: a class file is
             // unreadable, or devices are held back until their names are known.
             let is_complete = broken_classes.as_ref().is_some_and(BTreeSet::is_empty)
-                && host_scan.unnamed.is_empty();
+                && host_scan.unnamed_classes.is_empty();
             let label_file = label_file.filter(|_| is_complete);
             let label_error = label_file
                 .and_then(|file| file.write(&NodeLabels::from_devices(&host_scan.classes)));
@@ -129,7 +129,7 @@ impl InventoryWatcher {
             let mut scan = build_resources(host_scan, &claimed_devices, description);
             let described_devices = std::mem::take(&mut scan.described_devices);
             let mut unusable_classes = UnusableClasses {
-                all: broken_classes.is_none(),
+                may_be_any: broken_classes.is_none(),
                 names: broken_classes.unwrap_or_default(),
             };
             unusable_classes

@@ -4,7 +4,7 @@
 use prost::encoding::message::encoded_len;
 
 use super::resource::AdvertisedDevice;
-use kubelet_api::MAX_MESSAGE;
+use kubelet_api::MAX_MESSAGE_BYTES;
 
 /// The field number of `devices` in the protobuf message `ListAndWatchResponse`, which precedes
 /// each device.
@@ -16,7 +16,7 @@ pub(super) struct MessageBudget(usize);
 
 impl MessageBudget {
     pub(super) fn new() -> Self {
-        MessageBudget(MAX_MESSAGE)
+        MessageBudget(MAX_MESSAGE_BYTES)
     }
 
     /// Reserves the bytes of one more device: its size when it is unhealthy, which is the larger
@@ -50,7 +50,10 @@ mod tests {
             ..device
         });
         let size = resource(ill.collect()).to_list_message().encoded_len();
-        assert!(size <= MAX_MESSAGE && size + 100 > MAX_MESSAGE, "{size}");
+        assert!(
+            size <= MAX_MESSAGE_BYTES && size + 100 > MAX_MESSAGE_BYTES,
+            "{size}"
+        );
         assert!(count > 50_000, "{count}");
     }
 }

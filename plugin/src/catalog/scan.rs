@@ -7,7 +7,7 @@ use device_class::discover::Device;
 use device_class::name::ResourceName;
 use host_inventory::{ClassScan, HostScan};
 use injection_plan::cdi::{DescribedDevices, Description, Omission};
-use kubelet_api::MAX_MESSAGE;
+use kubelet_api::MAX_MESSAGE_BYTES;
 
 use super::cdi_files::describe_devices;
 use super::resource::{Resource, ResourceProperties};
@@ -38,13 +38,13 @@ pub(crate) fn build_resources(
 ) -> ResourceScan {
     let HostScan {
         classes,
-        claims: mut name_claims,
+        mut name_owners,
         mut warnings,
         class_errors,
-        unnamed,
+        unnamed_classes,
     } = host_scan;
     let failed_classes = class_errors.into_iter().map(|error| error.class);
-    let incomplete_classes = failed_classes.chain(unnamed);
+    let incomplete_classes = failed_classes.chain(unnamed_classes);
     let mut undescribed_classes: BTreeSet<String> =
         incomplete_classes.map(|class| class.to_string()).collect();
     let mut count_conflicts = BTreeSet::new();
@@ -89,7 +89,7 @@ pub(crate) fn build_resources(
         let properties = Arc::new(ResourceProperties::from_class(class, description.is_some()));
         for device in inventory.devices {
             if let Some(name) = &count_resource {
-                match name_claims.claim_name(name.as_str(), &class.name) {
+                match name_owners.claim_name(name.as_str(), &class.name) {
                     Ok(()) => resources
                         .entry(name.clone())
                         .or_insert_with(|| {
@@ -118,7 +118,7 @@ pub(crate) fn build_resources(
     warnings.extend(truncated.map(|(name, list)| {
         format!(
             "{name}: {} devices left out, the kubelet accepts no list of more than \
-             {MAX_MESSAGE} bytes; use fewer replicas or shorter ids",
+             {MAX_MESSAGE_BYTES} bytes; use fewer replicas or shorter ids",
             list.omitted_count
         )
     }));

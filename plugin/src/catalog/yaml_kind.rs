@@ -97,7 +97,7 @@ pub(super) fn read_yaml_kind(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use injection_plan::cdi::directory::{ForeignKind, kind_without_parser};
+    use injection_plan::cdi::directory::{ForeignKind, scan_yaml_kind};
 
     use super::*;
 
@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(read_yaml_kind(text).as_deref(), Some("a.com/b"), "{text}");
             // `boathook`, which has no parser, overlooks none of them.
             assert!(
-                kind_without_parser(text.to_owned()).may_be("a.com/b"),
+                scan_yaml_kind(text.to_owned()).may_match("a.com/b"),
                 "{text}"
             );
         }
@@ -147,11 +147,11 @@ mod tests {
     #[test]
     fn a_plain_kind_is_known_without_a_parser() {
         let text = "cdiVersion: 0.5.0\nkind: c.com/d\ndevices:\n- name: \"a.com/b\\x20\"\n";
-        let found = kind_without_parser(text.to_owned());
+        let found = scan_yaml_kind(text.to_owned());
         assert_eq!(found, ForeignKind::Known("c.com/d".to_owned()));
-        assert!(!found.may_be("a.com/b"));
+        assert!(!found.may_match("a.com/b"));
         let quoted = "kind: 'c.com/d'\nannotations: {pattern: 'a\\.com'}\n";
-        assert!(!kind_without_parser(quoted.to_owned()).may_be("a.com/b"));
+        assert!(!scan_yaml_kind(quoted.to_owned()).may_match("a.com/b"));
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Collector for CurrentState {
         let help = "How long the present device scan has been running: minutes if a driver hangs.";
         let running_family =
             encoder.encode_descriptor("scan_running_seconds", help, None, gauge)?;
-        ConstGauge::new(self.scan_progress.running().as_secs_f64()).encode(running_family)?;
+        ConstGauge::new(self.scan_progress.running_time().as_secs_f64()).encode(running_family)?;
         let tasks = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
         let family = encoder.encode_descriptor("tasks", "Asynchronous tasks.", None, gauge)?;
         int_gauge(tasks).encode(family)

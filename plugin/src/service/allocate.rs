@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use device_class::discover::Health;
 use device_class::name::{EnvName, excerpt};
 use injection_plan::cdi::{self, SpecificationOwner};
-use injection_plan::request::{ANNOTATION_PREFIX, MAX_REQUEST};
+use injection_plan::request::{ANNOTATION_PREFIX, MAX_REQUEST_BYTES};
 use kubelet_api::deviceplugin::ContainerAllocateResponse;
 use tonic::Status;
 
@@ -119,7 +119,7 @@ pub(crate) fn answer_container(
     let mut annotation_value = ids.join(",");
     // The annotation has device ids if the share ids are too long, because the hook refuses a
     // longer request. The hook then reads the shares from the kubelet checkpoint.
-    if annotation_value.len() > MAX_REQUEST {
+    if annotation_value.len() > MAX_REQUEST_BYTES {
         annotation_value.clone_from(&request_value);
     }
     // A class may set the request variable to another value. Then only the annotation contains the
@@ -149,7 +149,7 @@ fn build_cdi_annotation(resource: &Resource, hardware_ids: &[&str]) -> (String, 
         .iter()
         .map(|id| format!("{kind}={id}"))
         .collect();
-    let key = cdi::annotation_key(CDI_PLUGIN_ID, name.as_str());
+    let key = cdi::make_annotation_key(CDI_PLUGIN_ID, name.as_str());
     (key, names.join(","))
 }
 

@@ -92,7 +92,7 @@ fn create(root: &Path, path: &str, mode: Mode) -> crate::Result<()> {
         return Err(failed(Errno::ENOENT));
     }
     let names: Vec<_> = end
-        .missing
+        .missing_names
         .iter()
         .map(Name::new)
         .collect::<Result<_, _>>()?;

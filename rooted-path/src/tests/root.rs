@@ -11,7 +11,7 @@ use nix::fcntl::{OFlag, readlinkat};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use tempfile::TempDir;
 
-use crate::{Error, FileKind, LastLink, Resolver, RootDir, Walk, path_below};
+use crate::{Error, FileKind, LastLink, Resolver, RootDir, Walk, join_trail};
 
 /// The expected result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,8 +105,8 @@ fn look_up(root: &RootDir, path: &str) -> LookupResult {
             assert_eq!(fs::read_to_string(path).unwrap(), "inside");
             Release
         }
-        Err(Error::Links { .. }) => Links,
-        Err(Error::Link { .. }) => panic!("{path}: links are followed"),
+        Err(Error::TooManyLinks { .. }) => Links,
+        Err(Error::UnexpectedLink { .. }) => panic!("{path}: links are followed"),
         Err(Error::Path { .. }) => NotAPath,
         Err(Error::System { errno, .. }) => match errno {
             Errno::ENOTDIR => NotADirectory,
@@ -121,11 +121,14 @@ fn a_path_without_links_is_found_and_one_with_a_link_is_refused() {
     let base = create_root_with_links();
     for resolver in [Resolver::Openat2, Resolver::Walk] {
         let root = RootDir::open(&base.path().join("root"), resolver).unwrap();
-        let plain = |path: &str| root.lookup_plain(Path::new(path));
+        let plain = |path: &str| root.lookup_no_symlinks(Path::new(path));
         assert!(plain("/etc/os-release").unwrap().is_some());
         assert!(plain("/etc/no-such").unwrap().is_none());
         for path in ["relative", "lib/deep", "usr/lib/up", "/absolute"] {
-            assert!(matches!(plain(path), Err(Error::Link { .. })), "{path}");
+            assert!(
+                matches!(plain(path), Err(Error::UnexpectedLink { .. })),
+                "{path}"
+            );
         }
     }
 }
@@ -206,7 +209,7 @@ fn magic_links_are_never_followed() {
         for link in ["root", "cwd", "exe", "fd/0", "ns/mnt", "root/etc"] {
             let path = format!("/proc/{pid}/{link}");
             let result = root.lookup(Path::new(&path));
-            let is_refused = matches!(result, Err(Error::Links { .. }));
+            let is_refused = matches!(result, Err(Error::TooManyLinks { .. }));
             assert!(is_refused, "{resolver:?} {path}");
         }
     });
@@ -279,8 +282,13 @@ fn a_walk_returns_each_file_before_it_opens_one_below_it() {
             steps.push(step.path(Path::new("/")).display().to_string());
         }
         let end = walk.finish().unwrap();
-        let path = path_below(Path::new("/"), &end.trail).display().to_string();
-        (steps.join(" "), path, end.missing.len(), end.is_dangling)
+        let path = join_trail(Path::new("/"), &end.trail).display().to_string();
+        (
+            steps.join(" "),
+            path,
+            end.missing_names.len(),
+            end.is_dangling,
+        )
     };
     let (follow, keep) = (LastLink::Follow, LastLink::Keep);
     let lib = "/lib /usr /usr/lib";

@@ -74,7 +74,7 @@ pub(super) fn resolve(
 ) -> Result<ResolvedEntry, Error> {
     let root_path = Path::new(&root.name);
     let to_error = |error| match error {
-        rooted_path::Error::Links { .. } => Error::Other(format!(
+        rooted_path::Error::TooManyLinks { .. } => Error::Other(format!(
             "too many symbolic links in {}; remove the loop",
             path.display()
         )),
@@ -90,8 +90,8 @@ pub(super) fn resolve(
     }
     let mut walk = rooted_path::Walk::new(root.fd.as_fd(), path, last_link).map_err(to_error)?;
     while let Some(step) = walk.step().map_err(to_error)? {
-        let stat = step.found.handle.stat();
-        let problem = match step.found.handle.kind() {
+        let stat = step.file.handle.stat();
+        let problem = match step.file.handle.kind() {
             _ if policy == DirectoryPolicy::Any => None,
             FileKind::Symlink if trust::is_trusted_owner(stat) => None,
             FileKind::Symlink => Some(format!("the link belongs to user {}", stat.st_uid)),
@@ -107,7 +107,7 @@ pub(super) fn resolve(
     let mut dirs: Vec<OpenDir> = iter::once(root.clone())
         .chain(resolved.trail.into_iter().map(OpenDir::from))
         .collect();
-    let mut missing_names = resolved.missing.into_iter();
+    let mut missing_names = resolved.missing_names.into_iter();
     Ok(match missing_names.next() {
         Some(name) => ResolvedEntry::Missing(HostEntry::new(dirs, name), missing_names.collect()),
         None => ResolvedEntry::Found(match dirs.pop() {

@@ -18,16 +18,16 @@ pub(crate) fn kubelets_record(bytes: &[u8]) {
     let Ok(data) = serde_json::from_str::<Value>(data) else {
         return;
     };
-    assert_eq!(record.held_by("no claim", |_| true), None);
+    assert_eq!(record.find_claim_of_pod("no claim", |_| true), None);
     let lists = ["ClaimInfoStateList", "Entries"].map(|key| data[key].as_array());
     for claim in lists.into_iter().flatten().flatten().take(8) {
         let Some(uid) = claim["ClaimUID"].as_str() else {
             continue;
         };
-        assert_eq!(record.held_by(uid, |_| false), None);
+        assert_eq!(record.find_claim_of_pod(uid, |_| false), None);
         let pods = claim["PodUIDs"].as_object();
         for pod in pods.into_iter().flatten().map(|(pod, _)| pod).take(8) {
-            assert!(record.held_by(uid, |held| held == pod).is_some());
+            assert!(record.find_claim_of_pod(uid, |held| held == pod).is_some());
         }
     }
 }

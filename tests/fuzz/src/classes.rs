@@ -10,7 +10,7 @@ use device_class::facts::{self, Facts};
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
 use device_class::template::Attributes;
-use injection_plan::request::{Environment, MAX_REQUEST, Request};
+use injection_plan::request::{Environment, MAX_REQUEST_BYTES, Request};
 
 macro_rules! shipped {
     ($class:literal, $host:literal) => {
@@ -102,7 +102,11 @@ pub(crate) fn request(bytes: &[u8]) {
 
 /// A message does not repeat a request of any length.
 fn assert_short(message: &str) {
-    assert!(message.len() < MAX_REQUEST / 16, "{} bytes", message.len());
+    assert!(
+        message.len() < MAX_REQUEST_BYTES / 16,
+        "{} bytes",
+        message.len()
+    );
 }
 
 /// The input is what a driver's program prints. Its facts survive their file, and the

@@ -74,7 +74,7 @@ fn check_class(
         Ok(request) => request,
         Err(problem) => return error(problem),
     };
-    let found_class = match discover::look_up(&class, request.wanted(), host) {
+    let found_class = match discover::look_up(&class, request.edit_selection(), host) {
         Ok(found_class) => found_class,
         Err(problem) => return error(chain(&problem)),
     };
@@ -88,8 +88,12 @@ fn check_class(
         let message = Facts::describe_absence(&class, host);
         findings.extend(message.map(|message| Finding::new(Verdict::Warning, &subject, message)));
     }
-    let missing_parts =
-        discover::find_lacks(&class, request.wanted(), &found_class.inventory, host);
+    let missing_parts = discover::find_lacks(
+        &class,
+        request.edit_selection(),
+        &found_class.inventory,
+        host,
+    );
     for missing_part in missing_parts {
         findings.push(Finding::new(Verdict::Warning, &subject, missing_part));
     }
@@ -176,15 +180,15 @@ fn check_devices(
     }
     let authority = Authority::Requester {
         reason: "boathook check".to_owned(),
-        trusted_capabilities: true,
+        allows_trusted_capabilities: true,
     };
     let input = PlanInput {
         class,
         request,
-        found: found_class,
+        found_class,
         authority: &authority,
     };
-    if let Err(error) = plan::plan(&[input], &SpecDevices::default()) {
+    if let Err(error) = plan::plan_injection(&[input], &SpecDevices::default()) {
         let text = format!(
             "a container that requests devices would be refused: {}",
             chain(&error)

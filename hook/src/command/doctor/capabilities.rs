@@ -19,7 +19,7 @@ pub(super) fn examine(plan: &InjectionPlan, launchers: &[Launcher]) -> Vec<Findi
 fn examine_need(need: &CapabilityNeed, launchers: &[Launcher]) -> Option<Finding> {
     const SUBJECT: &str = "capability";
     let text = format!("programs that use {} need {need}", need.class);
-    let (verdict, fix) = match need.in_container {
+    let (verdict, fix) = match need.state_in_container {
         Some(CapabilityState::Available) => return None,
         Some(CapabilityState::NotForUser { .. }) => {
             let name = need.capability.to_string().to_ascii_lowercase();
@@ -50,7 +50,7 @@ mod tests {
             class: "tun".to_owned().try_into().unwrap(),
             capability: "CAP_NET_ADMIN".to_owned().try_into().unwrap(),
             needed_for: None,
-            in_container,
+            state_in_container: in_container,
         }
     }
 

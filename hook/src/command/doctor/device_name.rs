@@ -168,7 +168,7 @@ fn has_device(class: &DeviceClass, device: &str, config: &Config) -> bool {
     let Ok(Some(request)) = request else {
         return false;
     };
-    let found_class = discover::look_up(class, request.wanted(), &host);
+    let found_class = discover::look_up(class, request.edit_selection(), &host);
     found_class.is_ok_and(|found_class| {
         let chosen_devices = request.selection.choose(class, &found_class.inventory);
         chosen_devices.is_ok_and(|devices| !devices.is_empty())

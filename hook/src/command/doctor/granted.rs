@@ -36,13 +36,13 @@ pub(super) fn examine(
             .steps
             .iter()
             .any(|step| step.users.iter().any(|user| user.is_class(&grant.class)));
-        let waiting_texts: Vec<String> = grant.describe_waiting().collect();
+        let waiting_texts: Vec<String> = grant.describe_awaited_devices().collect();
         if !waiting_texts.is_empty() {
             follower_finding = missing_follower::find_missing_follower(config);
         }
         findings.extend(waiting_texts.into_iter().map(|text| {
             let finding = Finding::new(Verdict::Note, SUBJECT, text);
-            if grant.available == 0 || !grant.similar.is_empty() {
+            if grant.available_count == 0 || !grant.similar_devices.is_empty() {
                 return finding;
             }
             let class = &grant.class;
@@ -52,8 +52,8 @@ pub(super) fn examine(
         }));
         let detached_texts = grant.describe_detached();
         findings.extend(detached_texts.map(|text| Finding::new(Verdict::Note, SUBJECT, text)));
-        let is_without_reason = grant.waiting.is_empty() && grant.detached.is_empty();
-        if device_count > 0 || has_class_steps || grant.available == 0 || !is_without_reason {
+        let is_without_reason = grant.awaited_devices.is_empty() && grant.detached_names.is_empty();
+        if device_count > 0 || has_class_steps || grant.available_count == 0 || !is_without_reason {
             let text = match &*grant.describe_devices() {
                 "" => format!("no device of {}, by {authority}", grant.class),
                 devices => format!("{devices} of {}, by {authority}", grant.class),
@@ -90,7 +90,7 @@ pub(super) fn examine(
         if is_verbose {
             note.into()
         } else {
-            optional_files::shorten(note)
+            optional_files::shorten_note(note)
         }
     });
     findings.extend(notes.map(|text| Finding::new(Verdict::Note, "plan", text)));

@@ -269,10 +269,12 @@ fn examine_spec(
     let has_devices = |grant: &Grant| !grant.devices.is_empty();
     let has_hook_grants = !plan.grants.iter().all(is_attached);
     let needs_hook = has_hook_grants
-        && (!plan.steps.is_empty() || plan.is_waiting() || plan.grants.iter().any(has_devices));
+        && (!plan.steps.is_empty()
+            || plan.has_awaited_devices()
+            || plan.grants.iter().any(has_devices));
     // A container that has no device yet but waits for one needs the hook too, which records the
     // awaited devices.
-    let is_complete = is_complete && !(plan.steps.is_empty() && plan.is_waiting());
+    let is_complete = is_complete && !(plan.steps.is_empty() && plan.has_awaited_devices());
     if needs_hook && let Some(ended) = &container.ended {
         findings.extend(hook_entry::examine_ended(ended, launcher));
     } else if needs_hook && !container.is_hypothetical() {
@@ -289,7 +291,7 @@ fn examine_spec(
         host_root: &config.host_root,
     };
     let nodes = &spec.bundle.spec_devices.nodes;
-    let masked_steps = plan.find_masked_steps(&spec.bundle.masked_paths.masked);
+    let masked_steps = plan.find_hidden_paths(&spec.bundle.masked_paths.masked);
     let is_masked = |path: &String| {
         let mut steps = masked_steps.values();
         steps.any(|steps| steps.paths.contains(Path::new(path)))

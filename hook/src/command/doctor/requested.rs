@@ -252,7 +252,7 @@ fn examine_devices_on_host(
     let subject = format!("class {}", class.name);
     let lookup_result = planner::open_host(config).map_err(|error| chain(&error));
     let lookup_result = lookup_result.and_then(|host| {
-        let lookup_result = discover::look_up(class, request.wanted(), &host);
+        let lookup_result = discover::look_up(class, request.edit_selection(), &host);
         let lookup_result = lookup_result.map_err(|error| chain(&error))?;
         // The nodes that the host lacks are not examined here, because the plan names them.
         Ok((lookup_result, discover::find_unclaimed(class, &host)))
@@ -275,7 +275,7 @@ fn examine_devices_on_host(
             Some(reason) => format!("no device on this host: {reason}"),
             None => "no device on this host".to_owned(),
         };
-        let awaited = request.selection.awaited(class, &inventory);
+        let awaited = request.selection.find_awaited_devices(class, &inventory);
         let is_waiting = awaited.is_ok_and(|awaited| !awaited.is_empty());
         if class.spec.follow && !is_in_a_pod && is_waiting {
             findings.push(Finding::new(Verdict::Note, subject, text + " yet"));

@@ -157,7 +157,7 @@ impl RequiredNode<'_> {
         let mount = BindMount {
             source: self.node.host.clone(),
             path: self.node.container.clone(),
-            kinds: &[SourceKind::Device],
+            source_kinds: &[SourceKind::Device],
             recursive: false,
             attributes: MountAttributes::default(),
         };
@@ -165,7 +165,7 @@ impl RequiredNode<'_> {
         let node = Action::Node {
             mount,
             number,
-            own: None,
+            own_node: None,
         };
         for action in [
             Action::Allow {

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rooted_path::{FileReplacement, UNFINISHED_PREFIX, open_own_file, read_bounded};
+use rooted_path::{FileReplacement, TEMPORARY_NAME_PREFIX, open_own_file, read_bounded};
 
 use crate::live::container::lock::{ContainerLock, RecordWriteLock};
 use crate::live::record::{AttachedDevice, AttachmentRecord, RecordedRule};
@@ -200,7 +200,7 @@ pub(crate) fn prune_records(root: &Path) {
             }
         }
         let is_unfinished =
-            |name: &&String| name.starts_with(UNFINISHED_PREFIX) && !name.ends_with(".lock");
+            |name: &&String| name.starts_with(TEMPORARY_NAME_PREFIX) && !name.ends_with(".lock");
         if names.iter().any(|name| is_unfinished(&name)) {
             // A process that writes a record holds this lock.
             let Ok(_lock) = RecordWriteLock::acquire(&directory) else {
@@ -379,7 +379,7 @@ fn write_record(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
     // The directory is in memory, and a record is of one boot: there is nothing to flush to disk.
     // The rename is the last call that can fail, so that after an error the record is unchanged.
-    replacement.put_in_place()
+    replacement.commit()
 }
 
 /// Reads a record. Returns `None` only if its file does not exist. It is an error if the file

@@ -274,7 +274,7 @@ fn look_up_class(
     let names = requested_names.names.iter();
     let selections = names.filter_map(|name| Selection::from_list(name, &class.spec).ok());
     let mut paths: BTreeSet<PathBuf> = selections
-        .flat_map(|selection| selection.paths(&class.spec))
+        .flat_map(|selection| selection.host_paths(&class.spec))
         .collect();
     paths.extend(requested_names.paths.iter().map(|path| path.to_path_buf()));
     let paths: Vec<PathBuf> = paths.into_iter().collect();

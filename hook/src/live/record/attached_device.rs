@@ -58,7 +58,7 @@ impl AttachedDevice {
             Some(name)
                 if device_text::make_substitute_id(name).as_ref() == Some(&self.device_id) =>
             {
-                name.name_text()
+                name.to_name_text()
             }
             _ => self.device_id.to_string(),
         }
@@ -78,7 +78,7 @@ impl AttachedDevice {
 
     /// Reports whether the device was requested by this name, with or without quotes.
     pub(in crate::live) fn has_name(&self, name: &str) -> bool {
-        let recorded_name = self.name.as_ref().map(Item::name_text);
+        let recorded_name = self.name.as_ref().map(Item::to_name_text);
         recorded_name.is_some_and(|name_text| name_text == name || name_text == quote(name))
     }
 
@@ -108,17 +108,19 @@ impl AttachedDevice {
             match place {
                 RequestedPlace::Usual => items.push(name.clone()),
                 RequestedPlace::Link { path, .. } if leads_to_device(path) => {
-                    items.push(Item::quoted(&path.to_string_lossy()));
+                    items.push(Item::from_quoted_name(&path.to_string_lossy()));
                 }
                 RequestedPlace::Link { .. } => items.push(name.clone()),
                 RequestedPlace::At { path, node: None } => {
-                    items.push(name.clone().at_path(path));
+                    items.push(name.clone().with_container_path(path));
                 }
                 RequestedPlace::At {
                     path,
                     node: Some(node),
                 } if leads_to_device(node) => {
-                    items.push(Item::quoted(&node.to_string_lossy()).at_path(path));
+                    items.push(
+                        Item::from_quoted_name(&node.to_string_lossy()).with_container_path(path),
+                    );
                 }
                 RequestedPlace::At { .. } => {}
             }
@@ -141,7 +143,7 @@ impl AttachedDevice {
     /// Returns the id in quotes. Without quotes, an id that looks like an index would name another
     /// device once this device is unplugged.
     fn to_quoted_id(&self) -> Item {
-        Item::quoted(self.device_id.as_str())
+        Item::from_quoted_name(self.device_id.as_str())
     }
 
     /// Returns the request with which this device is planned like a device that is being attached.

@@ -2,7 +2,7 @@
 
 use device_class::name::{ClassName, DeviceId};
 use injection_plan::plan::{DetachedRequest, GivenBy, InjectionPlan};
-use injection_plan::request::{Awaited, Item, Selection, quote};
+use injection_plan::request::{AwaitedDevice, Item, Selection, quote};
 use serde::{Deserialize, Serialize};
 
 use crate::live::record::{AttachedDevice, device_text};
@@ -13,7 +13,7 @@ use crate::planner::ScannedClass;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AwaitedRequest {
     pub(crate) class: ClassName,
-    pub(crate) awaited: Awaited,
+    pub(crate) awaited: AwaitedDevice,
     /// The ids of devices that arrived and were detached. The container does not get them again.
     #[serde(
         default,
@@ -29,7 +29,7 @@ impl AwaitedRequest {
     pub(in crate::live) fn from_plan(plan: &InjectionPlan) -> Vec<Self> {
         let grants = plan.grants.iter();
         let requests = grants.flat_map(|grant| {
-            grant.waiting.iter().map(|awaited| AwaitedRequest {
+            grant.awaited_devices.iter().map(|awaited| AwaitedRequest {
                 class: grant.class.clone(),
                 awaited: awaited.clone(),
                 detached_ids: Vec::new(),
@@ -39,7 +39,7 @@ impl AwaitedRequest {
     }
 
     pub(crate) fn is_for_all(&self) -> bool {
-        self.awaited == Awaited::All
+        self.awaited == AwaitedDevice::All
     }
 
     /// Returns the awaited devices that the host has now.
@@ -57,10 +57,10 @@ impl AwaitedRequest {
         let Ok(devices) = selection.choose(&class.class, inventory) else {
             return Vec::new();
         };
-        let Ok(places) = selection.places(&class.class, inventory) else {
+        let Ok(places) = selection.find_node_paths(&class.class, inventory) else {
             return Vec::new();
         };
-        let names = selection.names_of_devices(&class.class, inventory);
+        let names = selection.find_stable_names(&class.class, inventory);
         let arrived_devices = devices.into_iter().map(|device| {
             let id = device.id.clone();
             AttachedDevice {
@@ -83,7 +83,7 @@ impl AwaitedRequest {
     pub(in crate::live) fn from_late_device(device: &AttachedDevice) -> Self {
         AwaitedRequest {
             class: device.class.clone(),
-            awaited: Awaited::Device {
+            awaited: AwaitedDevice::Device {
                 name: device.requested_name(),
                 path: None,
             },
@@ -95,7 +95,7 @@ impl AwaitedRequest {
     pub(in crate::live) fn to_detached_request(&self, has_ended: bool) -> DetachedRequest {
         DetachedRequest {
             class: self.class.clone(),
-            awaited: self.awaited.clone(),
+            awaited_device: self.awaited.clone(),
             devices: self.detached_ids.clone(),
             has_ended,
         }
@@ -104,10 +104,10 @@ impl AwaitedRequest {
     /// Reports whether an item of a user's device list names this request.
     pub(in crate::live) fn matches_item(&self, item: &Item) -> bool {
         match &self.awaited {
-            Awaited::All => !item.is_quoted && item.text == "all",
-            Awaited::Device { name, .. } => {
+            AwaitedDevice::All => !item.is_quoted && item.text == "all",
+            AwaitedDevice::Device { name, .. } => {
                 let is_all = !item.is_quoted && item.text == "all";
-                let name = name.name_text();
+                let name = name.to_name_text();
                 is_all || name == quote(&item.text) || name == item.text
             }
         }

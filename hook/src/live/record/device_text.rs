@@ -17,7 +17,7 @@ fn parse_id(text: &str) -> Result<DeviceId, NameError> {
 /// Returns a substitute for the id of an unplugged device, for the time in which another device has
 /// its id. The substitute is made of the device's requested name, so that it is unique.
 pub(in crate::live) fn make_substitute_id(name: &Item) -> Option<DeviceId> {
-    parse_id(&name.name_text()).ok()
+    parse_id(&name.to_name_text()).ok()
 }
 
 fn parse_user(text: &str) -> Result<StepUser, NameError> {

@@ -20,11 +20,11 @@ fn generated(kinds: &[&str]) -> GeneratedSpecifications {
 
 const NONE: UnusableClasses = UnusableClasses {
     names: BTreeSet::new(),
-    all: false,
+    may_be_any: false,
 };
 
 fn plain(text: String) -> Option<ForeignKind> {
-    Some(kind_without_parser(text))
+    Some(scan_yaml_kind(text))
 }
 
 /// Returns the names of the files in the directory.
@@ -112,7 +112,10 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
         .changes,
         []
     );
-    let unknown = UnusableClasses { all: true, ..NONE };
+    let unknown = UnusableClasses {
+        may_be_any: true,
+        ..NONE
+    };
     let kept = update(
         &directory,
         &one,
@@ -123,7 +126,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     )
     .unwrap();
     assert_eq!(kept.changes, []);
-    assert!(kept.retained.contains("boathook-b.com-y.json"));
+    assert!(kept.retained_files.contains("boathook-b.com-y.json"));
 
     let gone = directory.join("boathook-b.com-y.json");
     assert_eq!(
@@ -162,7 +165,7 @@ fn a_foreign_file_of_the_kind_is_kept_and_named() {
         changes,
         [SpecificationChange::Conflict {
             kind,
-            other: foreign,
+            other_path: foreign,
             is_certain: true
         }]
     );
@@ -246,7 +249,7 @@ fn a_link_at_the_temporary_file_is_not_followed() {
     fs::write(&victim, "kept").unwrap();
     let path = directory.path().join("boathook-a.com-b.json");
     symlink(&victim, path.with_extension("tmp")).unwrap();
-    write(directory.path(), &path, "text").unwrap();
+    write_file(directory.path(), &path, "text").unwrap();
     assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
     assert_eq!(fs::read_to_string(&path).unwrap(), "text");
     assert!(path.symlink_metadata().unwrap().is_file());
@@ -272,7 +275,7 @@ fn a_broken_class_keeps_its_own_file_and_no_other() {
     write("a.com/plain", "");
     let unusable = UnusableClasses {
         names: BTreeSet::from(["broken".to_owned()]),
-        all: false,
+        may_be_any: false,
     };
     let none = generated(&[]);
     let updated = update(
@@ -286,7 +289,7 @@ fn a_broken_class_keeps_its_own_file_and_no_other() {
     .unwrap();
     let kept = ["boathook-a.com-broken.json", "boathook-a.com-plain.json"];
     assert_eq!(files(directory.path()), kept);
-    assert_eq!(updated.retained.len(), 2);
+    assert_eq!(updated.retained_files.len(), 2);
     update(
         directory.path(),
         &none,

@@ -34,7 +34,7 @@ fn generated_only(
     host: &str,
 ) -> GeneratedSpecifications {
     let generator = Generator {
-        only,
+        only_classes: only,
         description: Description {
             hook: Some(ThinHook {
                 program: Path::new("/boathook"),

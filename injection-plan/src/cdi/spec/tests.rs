@@ -26,15 +26,15 @@ fn plan() -> InjectionPlan {
         },
         Action::Mask {
             path: "/proc/driver/chip".into(),
-            make: false,
+            should_create: false,
             files: [].into(),
-            shown: Vec::new(),
+            shown_mounts: Vec::new(),
             links: [].into(),
         },
         Action::Node {
             mount: BindMount::device("/dev/chip0".into(), "/dev/chip".into()),
             number,
-            own: Some(own),
+            own_node: Some(own),
         },
         Action::Directory(BindMount::directory(
             "/opt/chip".into(),
@@ -84,7 +84,12 @@ fn thin(plan: &InjectionPlan) -> serde_json::Value {
         timeout: 30,
         config: None,
     };
-    json(&ContainerEdits::thin(plan, Path::new("/"), hook, "chip=0"))
+    json(&ContainerEdits::new_thin(
+        plan,
+        Path::new("/"),
+        hook,
+        "chip=0",
+    ))
 }
 
 #[test]
@@ -94,7 +99,7 @@ fn the_hook_is_given_the_configuration_that_is_elsewhere() {
         timeout: 30,
         config: Some(Path::new("/var/lib/etc/boathook/config.toml")),
     };
-    let edits = json(&ContainerEdits::thin(
+    let edits = json(&ContainerEdits::new_thin(
         &plan(),
         Path::new("/"),
         hook,
@@ -142,7 +147,7 @@ fn the_thin_form_has_the_nodes_with_the_hosts_path_and_the_hook_that_names_the_d
 
 #[test]
 fn the_plain_form_has_all_but_what_needs_a_hook_and_names_that() {
-    let (edits, lacking) = ContainerEdits::plain(&plan(), Path::new("/host"));
+    let (edits, lacking) = ContainerEdits::new_plain(&plan(), Path::new("/host"));
     let file = ["bind", "ro", "nosuid", "nodev"];
     let wanted = serde_json::json!({
         "env": ["CHIP=0", "LD_LIBRARY_PATH=/usr/lib/boathook/lib"],
@@ -189,7 +194,7 @@ fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
     let action = Action::MakeNode {
         path: "/dev/late".into(),
         number: DeviceNumber { kind, major, minor },
-        made: MadeNode {
+        made_node: MadeNode {
             driver: "late".into(),
             own: OwnNode {
                 mode: 0o666,
@@ -199,7 +204,7 @@ fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
         },
     };
     let plan = plan_of([action]);
-    let (plain, lacking) = ContainerEdits::plain(&plan, Path::new("/"));
+    let (plain, lacking) = ContainerEdits::new_plain(&plan, Path::new("/"));
     let node = serde_json::json!({
         "path": "/dev/late", "type": "c", "major": 511, "minor": 0,
         "permissions": "rwm", "fileMode": 0o666, "gid": 0,

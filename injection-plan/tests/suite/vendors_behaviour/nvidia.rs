@@ -206,7 +206,7 @@ fn who_may_monitor_instances_of_others_is_trusted() {
     // In a pod, and outside pods without CAP_SYS_ADMIN.
     let unprivileged = Authority::Requester {
         reason: "the container is in no pod".into(),
-        trusted_capabilities: false,
+        allows_trusted_capabilities: false,
     };
     for (authority, said) in [
         (Authority::Kubelet(RecordedDevices::default()), "in a pod"),

@@ -117,21 +117,21 @@ fn describe_plan(class: &DeviceClass, host: &dyn HostView, variables: &str) -> S
         Ok(None) => return "no request\n".to_owned(),
         Err(error) => return format!("refused: {}\n", chain(&error)),
     };
-    let found_class = match discover::look_up(class, request.wanted(), host) {
+    let found_class = match discover::look_up(class, request.edit_selection(), host) {
         Ok(found) => found,
         Err(error) => return format!("refused: {}\n", chain(&error)),
     };
     let authority = Authority::Requester {
         reason: "class check".to_owned(),
-        trusted_capabilities: true,
+        allows_trusted_capabilities: true,
     };
     let input = PlanInput {
         class,
         request: &request,
-        found: &found_class,
+        found_class: &found_class,
         authority: &authority,
     };
-    match plan::plan(&[input], &SpecDevices::default()) {
+    match plan::plan_injection(&[input], &SpecDevices::default()) {
         Ok(plan) => plan.to_string(),
         Err(error) => format!("refused: {}\n", chain(&error)),
     }
