@@ -12,9 +12,9 @@ mod log;
 mod node;
 mod output;
 
-pub use address::listen_address;
+pub use address::parse_listen_address;
 pub use failure::{FAILURE, parse, report, warn};
 #[cfg(feature = "log")]
 pub use log::LogOptions;
-pub use node::{NodeOptions, ProgramInRoot, absolute_path, seconds};
+pub use node::{NodeOptions, ProgramInRoot, parse_absolute_path, seconds};
 pub use output::{print, print_json};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::listen_address;
+use crate::parse_listen_address;
 
 /// The options for the paths of the host's files, the interval between scans, and the addresses of
 /// the HTTP servers.
@@ -18,7 +18,7 @@ pub struct NodeOptions {
 
     /// Where the host's / is mounted, such as /host in a container; paths in the
     /// configuration are relative to it
-    #[arg(long, value_name = "DIR", value_parser = absolute_path)]
+    #[arg(long, value_name = "DIR", value_parser = parse_absolute_path)]
     pub host_root: Option<PathBuf>,
 
     /// The kubelet's root directory
@@ -26,7 +26,7 @@ pub struct NodeOptions {
     pub kubelet_dir: PathBuf,
 
     /// Directory of CDI specifications, from which the engine reads them
-    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi", value_parser = absolute_path)]
+    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi", value_parser = parse_absolute_path)]
     pub cdi: PathBuf,
 
     /// The hook, as a path on the host
@@ -34,7 +34,7 @@ pub struct NodeOptions {
         long,
         value_name = "FILE",
         default_value = "/opt/boathook/current/bin/boathook-hook",
-        value_parser = absolute_path
+        value_parser = parse_absolute_path
     )]
     pub hook: PathBuf,
 
@@ -44,11 +44,11 @@ pub struct NodeOptions {
 
     /// Listen address for /metrics, /healthz and /readyz, such as 127.0.0.1:9911;
     /// disabled if unset
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address)]
     pub http: Option<SocketAddr>,
 
     /// Listen address for /healthz and /readyz alone; disabled if unset
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address)]
     pub probes: Option<SocketAddr>,
 }
 
@@ -65,7 +65,7 @@ pub struct ProgramInRoot {
 }
 
 /// Parses a path for clap. A relative path is an error.
-pub fn absolute_path(text: &str) -> Result<PathBuf, String> {
+pub fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() {
         Ok(path)

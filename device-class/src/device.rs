@@ -84,13 +84,13 @@ impl Access {
         let new_error = || AccessError(crate::name::excerpt(letters));
         letters
             .chars()
-            .map(|letter| Self::of_letter(letter).ok_or_else(new_error))
+            .map(|letter| Self::from_letter(letter).ok_or_else(new_error))
             .reduce(|a, b| Ok(a?.union(b?)))
             .unwrap_or_else(|| Err(new_error()))
     }
 
     /// Returns the access for one of the letters `r`, `w` and `m`.
-    pub fn of_letter(letter: char) -> Option<Self> {
+    pub fn from_letter(letter: char) -> Option<Self> {
         let pair = Self::ACCESS_LETTERS
             .iter()
             .find(|(_, known_letter)| *known_letter == letter);

@@ -174,7 +174,7 @@ fn class_name(file: &Path) -> Result<ClassName, FileError> {
 /// name in an earlier directory, and an empty file disables that class. A directory that does not
 /// exist counts as empty.
 pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
-    each_source(directories)?.into_iter().collect()
+    read_each_source(directories)?.into_iter().collect()
 }
 
 /// Reads the class files as [`sources`] does, but returns one result for each file, which is an
@@ -183,7 +183,7 @@ pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
 ///
 /// # Errors
 /// A directory cannot be read, so that the files that it masks are not known.
-pub fn each_source(
+pub fn read_each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
     // The value is the directory of the file, and whether the file masks a file of an earlier
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(names(), MAX_UNUSABLE_FILES + 1);
         // A file that masks another one is kept although the limit is exceeded.
         fs::write(theirs.path().join("z.toml"), "").unwrap();
-        let sources = each_source(&[&ours, &theirs].map(|it| it.path().to_owned())).unwrap();
+        let sources = read_each_source(&[&ours, &theirs].map(|it| it.path().to_owned())).unwrap();
         assert_eq!(sources.len(), MAX_UNUSABLE_FILES + 1);
         let last = sources.last().unwrap().as_ref().unwrap();
         assert!(last.name.as_str() == "z" && last.fault.is_some());
@@ -350,15 +350,16 @@ mod tests {
         fs::write(local.join("d d.toml"), "").unwrap();
         fs::write(local.join("e.toml"), b"\xff").unwrap();
         let directories = [shipped, local.clone()];
-        let brief = each_source(&directories)
-            .unwrap()
-            .into_iter()
-            .map(|source| match source {
-                Ok(source) => source.name.to_string(),
-                Err(error) => error
-                    .to_string()
-                    .replace(&root.path().display().to_string(), ""),
-            });
+        let brief =
+            read_each_source(&directories)
+                .unwrap()
+                .into_iter()
+                .map(|source| match source {
+                    Ok(source) => source.name.to_string(),
+                    Err(error) => error
+                        .to_string()
+                        .replace(&root.path().display().to_string(), ""),
+                });
         assert_eq!(
             brief.collect::<Vec<_>>(),
             [
@@ -371,7 +372,7 @@ mod tests {
         );
         assert!(sources(&directories).is_err());
         assert!(
-            each_source(&[local.join("e.toml")]).is_err(),
+            read_each_source(&[local.join("e.toml")]).is_err(),
             "no directory"
         );
     }

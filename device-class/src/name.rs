@@ -180,7 +180,7 @@ name! {
 
 name! {
     /// A name that a requirement may use.
-    WordName("name in requirements", 63, "a-z A-Z 0-9", |c| c.is_ascii_alphanumeric())
+    RequirementName("name in requirements", 63, "a-z A-Z 0-9", |c| c.is_ascii_alphanumeric())
 }
 
 name! {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::api_error;
-use crate::claim::{ClaimUid, NodeClaims, Record, allocated_requests};
+use crate::claim::{ClaimUid, NodeClaims, Record, list_allocated_requests};
 use crate::claim_api::claims_api;
 use crate::claim_users::{ClaimUse, ClaimUsers};
 use crate::inventory::Inventory;
@@ -138,7 +138,7 @@ async fn unprepare_if_unused(
         answer.map_err(|error| anyhow::Error::msg(api_error::describe_error(error)))?;
     let reason = match current_claim {
         None => "there is no such claim".to_owned(),
-        Some(claim) => match allocated_requests(&claim, &record.uid) {
+        Some(claim) => match list_allocated_requests(&claim, &record.uid) {
             Err(error) if error.is_claim_unused() => error.to_string(),
             _ => {
                 // The claim stays prepared. Its record is updated, because the claim may have been

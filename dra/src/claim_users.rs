@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use injection_plan::kubelet_claims::{FILE_NAME, KubeletClaims};
 use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
-use kubelet_api::{POD_RESOURCES_SOCKET, ask_pod_resources};
+use kubelet_api::{POD_RESOURCES_SOCKET_PATH, ask_pod_resources};
 
 use crate::claim::Record;
 use crate::pod_cgroups::{OwnPod, PodCgroups, PodUid};
@@ -48,7 +48,7 @@ impl ClaimUsers {
     pub(crate) fn new(kubelet_root: &Path, host_root: &Path, own_pod: Option<&OwnPod>) -> Self {
         ClaimUsers {
             checkpoint_path: kubelet_root.join(FILE_NAME),
-            pod_resources_socket: kubelet_root.join(POD_RESOURCES_SOCKET),
+            pod_resources_socket: kubelet_root.join(POD_RESOURCES_SOCKET_PATH),
             own_pod_name: own_pod.map(|pod| pod.name.clone()),
             cgroups: PodCgroups::new(host_root, own_pod),
         }

@@ -21,11 +21,11 @@ pub fn build_manifests(
     host_root: &Path,
 ) -> Result<String, anyhow::Error> {
     let loaded_config =
-        Config::load_given(config_path, Some(host_root)).context("configuration")?;
+        Config::load_in_container(config_path, Some(host_root)).context("configuration")?;
     let config = loaded_config.mounted_at(host_root);
     let mut manifests = String::new();
     for name in names {
-        let sources = load::each_source(&config.classes)?;
+        let sources = load::read_each_source(&config.classes)?;
         let mut readable_sources = sources.into_iter().filter_map(Result::ok);
         let found_source = readable_sources.find(|source| source.name == *name);
         let source =

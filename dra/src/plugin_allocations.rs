@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use device_class::discover::Device;
 use injection_plan::kubelet_checkpoint::{self, CheckpointError, KubeletCheckpoint};
 use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
-use kubelet_api::{POD_RESOURCES_SOCKET, ask_pod_resources};
+use kubelet_api::{POD_RESOURCES_SOCKET_PATH, ask_pod_resources};
 
 use crate::pod_cgroups::{OwnPod, PodCgroups, PodUid};
 
@@ -62,7 +62,7 @@ impl PluginAllocations {
             checkpoint_path: kubelet_root
                 .join("device-plugins")
                 .join(kubelet_checkpoint::FILE_NAME),
-            pod_resources_socket: kubelet_root.join(POD_RESOURCES_SOCKET),
+            pod_resources_socket: kubelet_root.join(POD_RESOURCES_SOCKET_PATH),
             cgroups: PodCgroups::new(host_root, own_pod.as_ref()),
             own_pod,
         }

@@ -2,7 +2,7 @@
 //! depends only on its arguments. `ARCHITECTURE.md` ("Who authorizes a request") has the
 //! decision as two tables. The test below reads these tables, and compares every combination.
 
-use injection_plan::plan::RecordUse;
+use injection_plan::plan::CheckpointUse;
 
 use crate::oci::CdiGrant;
 
@@ -77,7 +77,7 @@ pub(crate) enum Decision {
         trusted_capabilities: bool,
     },
     /// The kubelet's records of allocated devices and of claims decide.
-    Records(RecordUse, ClaimUse),
+    Records(CheckpointUse, ClaimUse),
     /// The container is started without a device.
     NoDevice(Reason),
     /// The container, or the user's command, is refused.
@@ -155,17 +155,17 @@ pub(crate) fn authorize(
         // into config.json, or a user waits for the result.
         (Sandbox, Cdi | Attach) => Decision::Refused(Reason::Sandbox),
         (Pod, _) if properties.is_trusted => request(Reason::TrustedPod),
-        (Pod, Variable) => Decision::Records(RecordUse::Whole, ClaimUse::None),
-        (Pod, Annotation) => Decision::Records(RecordUse::Promised, ClaimUse::None),
+        (Pod, Variable) => Decision::Records(CheckpointUse::Whole, ClaimUse::None),
+        (Pod, Annotation) => Decision::Records(CheckpointUse::Promised, ClaimUse::None),
         // Only root writes CDI specifications, but users may choose which of their devices a
         // container gets. CRI-O reads the names from the annotations of the pod and of a
         // restored image. containerd before 2.1.9, 2.2.5 and 2.3.2 reads them from a restored
         // image (GHSA-33vj-92qq-66hc), and config.json does not show it.
         (Pod, Cdi) if properties.names_cdi_devices => {
-            Decision::Records(RecordUse::Exact, ClaimUse::Recorded)
+            Decision::Records(CheckpointUse::Exact, ClaimUse::Recorded)
         }
-        (Pod, Cdi) => Decision::Records(RecordUse::Exact, ClaimUse::WithoutRecord),
-        (Pod, Attach) => Decision::Records(RecordUse::Requested, ClaimUse::Recorded),
+        (Pod, Cdi) => Decision::Records(CheckpointUse::Exact, ClaimUse::WithoutRecord),
+        (Pod, Attach) => Decision::Records(CheckpointUse::Requested, ClaimUse::Recorded),
     }
 }
 
@@ -255,11 +255,11 @@ mod tests {
         match decision {
             Decision::NotCounted => "-",
             Decision::Request { .. } => "request",
-            Decision::Records(RecordUse::Whole, ClaimUse::None) => "record",
-            Decision::Records(RecordUse::Promised, ClaimUse::None) => "promise",
-            Decision::Records(RecordUse::Exact, ClaimUse::Recorded) => "exact",
-            Decision::Records(RecordUse::Exact, ClaimUse::WithoutRecord) => "exact, all claims",
-            Decision::Records(RecordUse::Requested, ClaimUse::Recorded) => "part",
+            Decision::Records(CheckpointUse::Whole, ClaimUse::None) => "record",
+            Decision::Records(CheckpointUse::Promised, ClaimUse::None) => "promise",
+            Decision::Records(CheckpointUse::Exact, ClaimUse::Recorded) => "exact",
+            Decision::Records(CheckpointUse::Exact, ClaimUse::WithoutRecord) => "exact, all claims",
+            Decision::Records(CheckpointUse::Requested, ClaimUse::Recorded) => "part",
             Decision::Records(..) => "a use that the table does not have",
             Decision::NoDevice(_) => "no device",
             Decision::Refused(_) => "refused",

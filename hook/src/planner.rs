@@ -313,7 +313,7 @@ fn collect_requests(
     caller: &Caller,
     config: &Config,
 ) -> Result<CollectedRequests, PlannerError> {
-    let sources = match load::each_source(&config.classes) {
+    let sources = match load::read_each_source(&config.classes) {
         Err(error) if !container_requests.may_request_any_class() => {
             return Ok(CollectedRequests {
                 requests: Vec::new(),

@@ -38,7 +38,7 @@ impl Classes {
     /// that directory could replace a file of the same name in another one.
     pub fn load(config: &Config, server: Server) -> Result<Self, FileError> {
         let mut classes = Classes::default();
-        for source in load::each_source(&config.classes)? {
+        for source in load::read_each_source(&config.classes)? {
             match source.and_then(|source| classes.add_class(source, config, server)) {
                 Ok(()) => {}
                 Err(error) => classes.errors.push(error),

@@ -255,7 +255,7 @@ pub fn scan_host<'a>(
         response_checks.extend(ResponseCheck::from_devices(class, &inventory, host));
         let log_rules = inventory.devices.iter().flat_map(|device| {
             let rules = device.readings.iter().map(|reading| &reading.rule);
-            let log_rules = rules.filter(|rule| matches!(rule, HistoryRule::Unlogged { .. }));
+            let log_rules = rules.filter(|rule| matches!(rule, HistoryRule::NoLoggedFault { .. }));
             log_rules.map(|rule| (device.id.clone(), rule.clone()))
         });
         class_memory.log_rules = log_rules.collect();
@@ -313,7 +313,7 @@ pub fn scan_host<'a>(
         {
             inventory.refuse(&reason);
         }
-        inventory.refuse_mixed(class);
+        inventory.refuse_mixed_devices(class);
         let mut conflicts: BTreeMap<ResourceName, (NameConflict, usize)> = BTreeMap::new();
         inventory.devices.retain(|device| {
             let claim = name_owners.claim_name(device.resource.as_str(), &class.name);

@@ -25,10 +25,10 @@ pub(crate) fn find_unmounted_path(class: &DeviceClass, root: &Path) -> Option<Un
     if !has_host_mounts_below(root, &list_entries(root), device_of) {
         return None;
     }
-    let searched_paths = class.spec.searched_paths().into_iter();
-    let searched_paths = searched_paths.map(|path| (path, true));
-    let read_paths = class.spec.paths_read().into_iter();
-    let mut paths = searched_paths.chain(read_paths.map(|path| (path, false)));
+    let list_searched_paths = class.spec.list_searched_paths().into_iter();
+    let list_searched_paths = list_searched_paths.map(|path| (path, true));
+    let read_paths = class.spec.list_read_paths().into_iter();
+    let mut paths = list_searched_paths.chain(read_paths.map(|path| (path, false)));
     let (path, is_searched) =
         paths.find(|(path, _)| !is_mounted(root, Path::new(path), device_of))?;
     Some(UnmountedPath { path, is_searched })

@@ -11,7 +11,7 @@ use anyhow::{Result, bail, ensure};
 use device_class::class::{Compatibility, DeviceClass};
 use device_class::discover;
 use device_class::host::RealHost;
-use runtime_config::{Engine, HANDLER, RUNTIMES, program_directories};
+use runtime_config::{Engine, HANDLER, OCI_RUNTIME_NAMES, program_directories};
 
 use crate::host::Host;
 use crate::layout::PROGRAM_LINKS_DIR;
@@ -63,7 +63,7 @@ impl OfferedNames {
     fn add_table(&mut self, host: &Host, table: &Compatibility) -> Result<()> {
         for runtime in table.runtimes.iter().map(|name| name.as_str()) {
             ensure!(
-                runtime != HANDLER && !RUNTIMES.contains(&runtime),
+                runtime != HANDLER && !OCI_RUNTIME_NAMES.contains(&runtime),
                 "--as {}: [compatibility] of its class has the runtime `{runtime}`, a name that \
                  engines have already; take it out",
                 table.name

@@ -96,7 +96,7 @@ impl ConfigurationPlan {
             plan.unused_classes_note = describe_unused_classes(host, &file, &text)?;
         }
         // `boathook check` compares this copy of the given configuration with the one in use.
-        let copy = host.directories().given_config();
+        let copy = host.directories().installed_config_path();
         let old_copy = host.read(&copy)?;
         if !payload.keeps_config {
             let change = Change::rewrite(&copy, old_copy.as_deref(), given_text, CONFIG_MODE);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use runtime_config::{
-    Engine, InstallationRecord, LoadState, PACKAGED_VERSION, compare_versions, find_load_state,
-    find_running_programs,
+    Engine, InstallationRecord, LoadState, PACKAGED_VERSION_PATH, compare_versions,
+    find_load_state, find_running_programs,
 };
 use serde::Serialize;
 
@@ -60,7 +60,7 @@ pub struct EngineStatus {
 impl Status {
     /// Reads the state of a host without changing it.
     pub fn read(host: &Host) -> Result<Self> {
-        let package_version = host.read(Path::new(PACKAGED_VERSION))?;
+        let package_version = host.read(Path::new(PACKAGED_VERSION_PATH))?;
         let package_version = package_version.map(|text| text.trim_end().to_owned());
         let version = find_current_version(host)?.map(|name| name.to_string_lossy().into_owned());
         let mut missing_parts = Vec::new();

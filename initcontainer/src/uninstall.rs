@@ -208,8 +208,8 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
             state_dir.display(),
             foreign_state.join(", ")
         ));
-        let given_config = host.directories().given_config();
-        steps.extend(plan_file_removal(host, &given_config)?);
+        let installed_config_path = host.directories().installed_config_path();
+        steps.extend(plan_file_removal(host, &installed_config_path)?);
         steps.extend(plan_file_removal(host, &host.manifest_path())?);
     }
     // This record is removed last, because the next run after a killed one needs it.
@@ -320,7 +320,10 @@ fn list_foreign_state_names(host: &Host) -> Result<Vec<String>> {
     let records = Engine::ALL.map(|engine| host.record_path(engine));
     let own_paths: Vec<PathBuf> = records
         .into_iter()
-        .chain([host.manifest_path(), host.directories().given_config()])
+        .chain([
+            host.manifest_path(),
+            host.directories().installed_config_path(),
+        ])
         .flat_map(|path| [scratch_path(&path), path])
         .collect();
     let names = host.list(&host.state_dir())?;

@@ -10,11 +10,11 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use device_class::name::{WordName, excerpt};
+use device_class::name::{RequirementName, excerpt};
 
 /// The values of a host and a device, by name, with which requirements are compared. `None` stands
 /// for a value of a device if the container gets no device: then every term with the name holds.
-pub(crate) type Values = BTreeMap<WordName, Option<String>>;
+pub(crate) type Values = BTreeMap<RequirementName, Option<String>>;
 
 /// The comparison operators, in the order in which the vendor's library tries them. The library also
 /// accepts the first character of an operator, so that `!` means `!=`.
@@ -54,7 +54,7 @@ pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, Requiremen
 
 /// Returns whether a requirement would be met if the version `name` of the host had another minor
 /// number and the same major number.
-pub(crate) fn is_met_within_major(text: &str, host: &Values, name: &WordName) -> bool {
+pub(crate) fn is_met_within_major(text: &str, host: &Values, name: &RequirementName) -> bool {
     check_with(text, host, Some(name)).is_ok()
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn is_met_within_major(text: &str, host: &Values, name: &WordName) ->
 fn check_with(
     text: &str,
     host: &Values,
-    any_minor: Option<&WordName>,
+    any_minor: Option<&RequirementName>,
 ) -> Result<Vec<String>, RequirementError> {
     // The unknown names of the alternative that has the fewest of them so far.
     let mut fewest_unknown: Option<BTreeSet<String>> = None;
@@ -113,7 +113,7 @@ fn check_with(
 fn is_met(
     term: &str,
     host: &Values,
-    any_minor: Option<&WordName>,
+    any_minor: Option<&RequirementName>,
     unknown_names: &mut BTreeSet<String>,
 ) -> Result<bool, RequirementError> {
     let malformed = || RequirementError::Malformed(term.to_owned());
@@ -213,7 +213,7 @@ mod tests {
 
     fn values<const N: usize>(values: [(&str, &str); N]) -> Values {
         let of = |(name, value): (&str, &str)| {
-            let name = WordName::try_from(name.to_owned()).unwrap();
+            let name = RequirementName::try_from(name.to_owned()).unwrap();
             (name, Some(value.to_owned()))
         };
         values.map(of).into()
@@ -253,7 +253,7 @@ mod tests {
             assert_eq!(found, wanted, "{text}");
         }
         let none = [("brand", None)]
-            .map(|(name, value)| (WordName::try_from(name.to_owned()).unwrap(), value));
+            .map(|(name, value)| (RequirementName::try_from(name.to_owned()).unwrap(), value));
         assert_eq!(check("brand=geforce", &none.into()), Ok(Vec::new()));
     }
 
@@ -282,7 +282,7 @@ mod tests {
             ("driver", "535.247.01"),
             ("brand", "GeForce"),
         ]);
-        let cuda = WordName::try_from("cuda".to_owned()).unwrap();
+        let cuda = RequirementName::try_from("cuda".to_owned()).unwrap();
         for (text, wanted) in [
             ("cuda>=12.8", true),
             ("CUDA>12.8", true),

@@ -77,10 +77,10 @@ pub const DRA_VERSIONS: [&str; 3] = [
 
 /// The file name of the socket at which device plugins register, in the kubelet's directory for
 /// device plugins.
-pub const KUBELET_SOCKET: &str = "kubelet.sock";
+pub const KUBELET_SOCKET_NAME: &str = "kubelet.sock";
 
 /// The path of the socket of the pod resources API, relative to the kubelet's root directory.
-pub const POD_RESOURCES_SOCKET: &str = "pod-resources/kubelet.sock";
+pub const POD_RESOURCES_SOCKET_PATH: &str = "pod-resources/kubelet.sock";
 
 /// The maximum size in bytes of a gRPC message that the kubelet accepts, which is gRPC's default.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use command_line::{LogOptions, NodeOptions, ProgramInRoot, absolute_path, seconds};
+use command_line::{LogOptions, NodeOptions, ProgramInRoot, parse_absolute_path, seconds};
 use device_class::name::ClassName;
 use host_inventory::host_program;
 use release_lock::ReleaseName;
@@ -50,16 +50,16 @@ pub enum Command {
     /// Fail unless the node's engine brings the hook by CDI, which `run` relies on
     CheckEngine {
         /// Where the host's / is mounted
-        #[arg(long, value_name = "DIR", default_value = "/", value_parser = absolute_path)]
+        #[arg(long, value_name = "DIR", default_value = "/", value_parser = parse_absolute_path)]
         host_root: PathBuf,
         /// The engine's socket [default: each of those of the known engines that exists]
-        #[arg(long, value_name = "FILE", value_parser = absolute_path)]
+        #[arg(long, value_name = "FILE", value_parser = parse_absolute_path)]
         socket: Option<PathBuf>,
     },
     /// Open each device of the container that this is run in, and fail if one cannot be opened
     OpenDevices {
         /// The directory with the container's devices
-        #[arg(value_name = "DIR", default_value = "/dev", value_parser = absolute_path)]
+        #[arg(value_name = "DIR", default_value = "/dev", value_parser = parse_absolute_path)]
         directory: PathBuf,
     },
     /// Change the root directory and execute a program there
@@ -77,7 +77,7 @@ pub struct List {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Where the host's / is mounted; paths in the configuration are relative to it
-    #[arg(long, value_name = "DIR", value_parser = absolute_path)]
+    #[arg(long, value_name = "DIR", value_parser = parse_absolute_path)]
     pub host_root: Option<PathBuf>,
     /// Root directory of the kubelet, with the records of resource claims
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
@@ -116,12 +116,12 @@ pub struct Run {
     pub(crate) release: Option<ReleaseName>,
 
     /// The hook's configuration, as a path on the host [default: /etc/boathook/config.toml]
-    #[arg(long, value_name = "FILE", value_parser = absolute_path)]
+    #[arg(long, value_name = "FILE", value_parser = parse_absolute_path)]
     pub(crate) hook_config: Option<PathBuf>,
 
     /// File with labels of the node by its devices, for Node Feature Discovery, such as
     /// /etc/kubernetes/node-feature-discovery/features.d/boathook; none is written if unset
-    #[arg(long, value_name = "FILE", value_parser = absolute_path)]
+    #[arg(long, value_name = "FILE", value_parser = parse_absolute_path)]
     pub(crate) node_labels: Option<PathBuf>,
 
     /// What brings the hook to a container that has devices
@@ -150,7 +150,7 @@ mod tests {
         let cli = Cli::parse_from(["boathook-plugin"]);
         assert_eq!(
             cli.run.node.hook,
-            PathBuf::from(runtime_config::INSTALLED_HOOK)
+            PathBuf::from(runtime_config::INSTALLED_HOOK_PATH)
         );
     }
 }

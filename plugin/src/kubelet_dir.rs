@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use device_class::name::ResourceName;
 use injection_plan::claim_record::{DRIVER_DIRECTORY, records_directory};
-use kubelet_api::{KUBELET_SOCKET, POD_RESOURCES_SOCKET};
+use kubelet_api::{KUBELET_SOCKET_NAME, POD_RESOURCES_SOCKET_PATH};
 
 /// The maximum length of the path of a Unix socket, in bytes. The kernel's `sun_path` has 108
 /// bytes, of which the last one is zero (unix(7)).
@@ -74,12 +74,12 @@ impl KubeletDir {
 
     /// Returns the path of the socket of the kubelet's PodResources API.
     pub(crate) fn pod_resources_socket_path(&self) -> PathBuf {
-        self.0.join(POD_RESOURCES_SOCKET)
+        self.0.join(POD_RESOURCES_SOCKET_PATH)
     }
 
     /// Returns the path of the socket at which the kubelet accepts registrations.
     pub(crate) fn kubelet_socket_path(&self) -> PathBuf {
-        self.device_plugins_dir().join(KUBELET_SOCKET)
+        self.device_plugins_dir().join(KUBELET_SOCKET_NAME)
     }
 }
 

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 
 fn list(options: &List) -> anyhow::Result<ExitCode> {
     let (path, root) = (options.config.as_deref(), options.host_root.as_deref());
-    let mut config = Config::load_given(path, root).context("configuration")?;
+    let mut config = Config::load_in_container(path, root).context("configuration")?;
     if let Some(root) = root {
         config = config.mounted_at(root);
     }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use host_inventory::{DirectoryChange, NodeConfig, Notifier, WatchedEvents, watch_directories};
 use http_server::Limits;
 use injection_plan::kubelet_checkpoint;
-use kubelet_api::KUBELET_SOCKET;
+use kubelet_api::KUBELET_SOCKET_NAME;
 use release_lock::ReleaseLock;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -190,7 +190,7 @@ async fn watch_sockets(kubelet_dir: &KubeletDir, notifier: Notifier) {
             DirectoryChange::Unknown => true,
             DirectoryChange::Entry(name) => {
                 let name = name.to_string_lossy();
-                name == KUBELET_SOCKET || name.starts_with(SOCKET_PREFIX)
+                name == KUBELET_SOCKET_NAME || name.starts_with(SOCKET_PREFIX)
             }
         };
         if is_relevant {

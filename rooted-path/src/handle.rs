@@ -11,9 +11,9 @@ use crate::{Error, Result};
 
 /// The flags of open(2) for a handle on a file of any kind; a symbolic link is followed. The file
 /// cannot be read or written through the handle.
-pub const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
+pub const HANDLE_FLAGS: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 /// The flags of open(2) for a handle on a file of any kind, which may be a symbolic link itself.
-pub const HANDLE_NOFOLLOW: OFlag = HANDLE.union(OFlag::O_NOFOLLOW);
+pub const HANDLE_NOFOLLOW_FLAGS: OFlag = HANDLE_FLAGS.union(OFlag::O_NOFOLLOW);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {

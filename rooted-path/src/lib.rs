@@ -29,7 +29,7 @@ mod tests;
 mod walk;
 
 pub use error::{Error, Result};
-pub use handle::{FileKind, HANDLE, HANDLE_NOFOLLOW, Handle, Identity};
+pub use handle::{FileKind, HANDLE_FLAGS, HANDLE_NOFOLLOW_FLAGS, Handle, Identity};
 pub use owner::is_root_or_this_user;
 pub use path::{Name, split_leaf};
 pub use regular_file::{

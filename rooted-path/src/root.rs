@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sys::stat::Mode;
 
-use crate::handle::HANDLE;
+use crate::handle::HANDLE_FLAGS;
 use crate::path::check_path;
 use crate::{Error, FileKind, Handle, LastLink, Result, Walk};
 
@@ -43,7 +43,7 @@ impl RootDir {
     /// Opens the root directory at `path`. Symbolic links in this path are followed as by open(2),
     /// because the path is trusted.
     pub fn open(path: &Path, resolver: Resolver) -> Result<Self> {
-        match open(path, HANDLE.union(OFlag::O_DIRECTORY), Mode::empty()) {
+        match open(path, HANDLE_FLAGS.union(OFlag::O_DIRECTORY), Mode::empty()) {
             Ok(fd) => Ok(Self { fd, resolver }),
             Err(errno) => Err(Error::system("open the root directory", path, errno)),
         }
@@ -58,7 +58,7 @@ impl RootDir {
     /// Opens a new handle on the root directory.
     pub fn handle(&self) -> Result<Handle> {
         let root = Path::new("/");
-        let fd = openat(&self.fd, ".", HANDLE, Mode::empty())
+        let fd = openat(&self.fd, ".", HANDLE_FLAGS, Mode::empty())
             .map_err(|errno| Error::system("open", root, errno))?;
         Handle::new(fd, root)
     }
@@ -67,7 +67,7 @@ impl RootDir {
     /// does not exist.
     pub fn lookup(&self, path: &Path) -> Result<Option<Handle>> {
         check_path(path)?;
-        match self.resolve_with_openat2(path, HANDLE, ResolveFlag::empty()) {
+        match self.resolve_with_openat2(path, HANDLE_FLAGS, ResolveFlag::empty()) {
             Some(Ok(fd)) => Handle::new(fd, path).map(Some),
             Some(Err(errno)) => none_if_absent(path, errno),
             None => self.walk(path, LastLink::Follow),
@@ -81,7 +81,7 @@ impl RootDir {
     /// Returns [`Error::UnexpectedLink`] if a component of the path is a symbolic link.
     pub fn lookup_no_symlinks(&self, path: &Path) -> Result<Option<Handle>> {
         check_path(path)?;
-        match self.resolve_with_openat2(path, HANDLE, ResolveFlag::RESOLVE_NO_SYMLINKS) {
+        match self.resolve_with_openat2(path, HANDLE_FLAGS, ResolveFlag::RESOLVE_NO_SYMLINKS) {
             Some(Ok(fd)) => return Handle::new(fd, path).map(Some),
             Some(Err(Errno::ELOOP)) => return Err(Error::UnexpectedLink { path: path.into() }),
             Some(Err(errno)) => return none_if_absent(path, errno),

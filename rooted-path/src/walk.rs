@@ -19,7 +19,7 @@ use nix::fcntl::{openat, readlinkat};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
-use crate::handle::HANDLE_NOFOLLOW;
+use crate::handle::HANDLE_NOFOLLOW_FLAGS;
 use crate::path::{Component, MAX_COMPONENTS, check_path, components};
 use crate::{Error, FileKind, Handle, Result};
 
@@ -143,7 +143,7 @@ impl<'a> Walk<'a> {
         let handle = match openat(
             self.current_directory(),
             &*name,
-            HANDLE_NOFOLLOW,
+            HANDLE_NOFOLLOW_FLAGS,
             Mode::empty(),
         ) {
             Ok(fd) => Handle::new(fd, self.path)?,

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::facts::{Engine, RUNTIMES};
+use crate::facts::{Engine, OCI_RUNTIME_NAMES};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
 
@@ -145,7 +145,7 @@ impl DefaultRuntime {
 /// containers in the same way, by namespaces and cgroups.
 fn isolates_like_runc(program: &Path) -> bool {
     let name = program.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| RUNTIMES.contains(&name))
+    name.is_some_and(|name| OCI_RUNTIME_NAMES.contains(&name))
 }
 
 /// Returns whether `program`, a path or a name in an engine's configuration, is the program at the

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::containerd::{self, Layout};
 use crate::default_runtime::DefaultRuntime;
 use crate::error::Error;
-use crate::facts::{Engine, Liveness, PROGRAM_DIRECTORIES, RUNTIMES};
+use crate::facts::{Engine, Liveness, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES};
 use crate::host::HostRoot;
 use crate::options::Options;
 use crate::record::InstallationRecord;
@@ -72,7 +72,7 @@ impl Engine {
         for path in record.iter().flat_map(|record| record.paths()) {
             snapshot.read(host, path)?;
         }
-        for name in RUNTIMES {
+        for name in OCI_RUNTIME_NAMES {
             snapshot.search_program(host, Path::new(name));
         }
         match self.config_files() {
@@ -124,7 +124,7 @@ impl FromStr for Engine {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        if RUNTIMES.contains(&name) {
+        if OCI_RUNTIME_NAMES.contains(&name) {
             return Err(Error::Other(format!(
                 "{name} is a runtime, not an engine, and has no configuration: name the engine \
                  that calls it, or use boathook-runtime in place of {name}"

@@ -80,13 +80,13 @@ pub const ANNOTATIONS: &str = "devices.boathook.dev/*";
 
 /// The path of the hook after an installation. `current` is a link to the installed version, so
 /// the path stays the same at an upgrade.
-pub const INSTALLED_HOOK: &str = "/opt/boathook/current/bin/boathook-hook";
+pub const INSTALLED_HOOK_PATH: &str = "/opt/boathook/current/bin/boathook-hook";
 
 /// The time limit in seconds that engines set for the hook. Without a limit a hook that hangs would
 /// block its container for ever. The limit is longer than the preparation of devices may take
 /// (`[prepare]` of a class), and shorter than the kubelet's limit of 120 s for the start of a
 /// container.
-pub const HOOK_TIMEOUT: u32 = 110;
+pub const HOOK_TIMEOUT_SECONDS: u32 = 110;
 
 /// The environment that engines set for the hook. It is not empty, because runc would replace an
 /// empty environment by its own.
@@ -114,7 +114,7 @@ pub fn program_directories() -> impl Iterator<Item = &'static str> {
 }
 
 /// The OCI runtimes that an engine, or a user, may call.
-pub const RUNTIMES: [&str; 3] = ["runc", "crun", "youki"];
+pub const OCI_RUNTIME_NAMES: [&str; 3] = ["runc", "crun", "youki"];
 
 impl Engine {
     /// All engines. A distribution comes before the engine that it contains.

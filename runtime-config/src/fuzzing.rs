@@ -25,7 +25,7 @@ pub fn install_and_undo(engine: Engine, text: &str) {
             runtime: "/opt/boathook/bin/boathook-runtime".into(),
             set_default,
             real_runtime: None,
-            more_names: Vec::new(),
+            additional_names: Vec::new(),
             base_spec: None,
         };
         let Ok(plan) = engine.plan_install(&original_snapshot, None, &options) else {

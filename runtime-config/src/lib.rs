@@ -84,8 +84,8 @@ pub use docker::{find_docker_config_path, find_docker_snap};
 #[cfg(feature = "configure")]
 pub use error::Error;
 pub use facts::{
-    ANNOTATIONS, Engine, EngineFacts, HANDLER, HOOK_ENV, HOOK_TIMEOUT, INSTALLED_HOOK, Liveness,
-    PROGRAM_DIRECTORIES, RUNTIMES, Reload, program_directories,
+    ANNOTATIONS, Engine, EngineFacts, HANDLER, HOOK_ENV, HOOK_TIMEOUT_SECONDS, INSTALLED_HOOK_PATH,
+    Liveness, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES, Reload, program_directories,
 };
 #[cfg(feature = "configure")]
 pub use host::{HostEntry, HostRoot};
@@ -105,5 +105,5 @@ pub use state::{
     run_systemctl, wait_for_reload,
 };
 pub use versions::{
-    OtherVersion, PACKAGED_VERSION, RunningProgram, compare_versions, find_running_programs,
+    OtherVersion, PACKAGED_VERSION_PATH, RunningProgram, compare_versions, find_running_programs,
 };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::error::Error;
-use crate::facts::{HOOK_ENV, HOOK_TIMEOUT};
+use crate::facts::{HOOK_ENV, HOOK_TIMEOUT_SECONDS};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{get_item, parse_document, quote};
@@ -22,7 +22,7 @@ pub(crate) fn build_hook_entry(options: &Options) -> serde_json::Value {
         "path": options.hook,
         "args": ["boathook-hook", "prestart"],
         "env": [HOOK_ENV],
-        "timeout": HOOK_TIMEOUT,
+        "timeout": HOOK_TIMEOUT_SECONDS,
     })
 }
 

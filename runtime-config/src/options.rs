@@ -13,7 +13,7 @@ pub struct Options {
     pub runtime: PathBuf,
     /// Further names of Boathook's runtime, such as the name of a vendor's runtime. For each name
     /// the engine gets a runtime or handler, beside [`HANDLER`].
-    pub more_names: Vec<String>,
+    pub additional_names: Vec<String>,
     /// Whether Boathook's handler becomes the engine's default, so that pods and containers
     /// that name no runtime use it too.
     pub set_default: bool,
@@ -28,7 +28,7 @@ pub struct Options {
 impl Options {
     /// Returns all names of Boathook's runtime, first the usual one ([`HANDLER`]).
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let more_names = self.more_names.iter().map(String::as_str);
-        std::iter::once(HANDLER).chain(more_names)
+        let additional_names = self.additional_names.iter().map(String::as_str);
+        std::iter::once(HANDLER).chain(additional_names)
     }
 }

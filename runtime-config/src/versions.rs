@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The path of the file with the version of the distribution's package.
-pub const PACKAGED_VERSION: &str = "/usr/lib/boathook/version";
+pub const PACKAGED_VERSION_PATH: &str = "/usr/lib/boathook/version";
 
 /// The directory with the programs of the distribution's package.
 const PACKAGED_PROGRAMS_DIR: &str = "/usr/lib/boathook";

@@ -15,7 +15,7 @@ use crate::binaries;
 /// The directory of the plugins' sockets, below the kubelet's directory.
 const SOCKETS: &str = "device-plugins";
 /// The name of the kubelet's own socket, which exists before plugins start and after they end.
-const KUBELET_SOCKET: &str = "kubelet.sock";
+const KUBELET_SOCKET_NAME: &str = "kubelet.sock";
 
 /// A running plugin. Dropping the value kills it, and [`PluginProcess::stop`] ends it as the
 /// kubelet does.
@@ -87,7 +87,7 @@ fn sockets(directory: &Path) -> Result<Vec<String>> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.file_type()?.is_socket() && name != KUBELET_SOCKET {
+        if entry.file_type()?.is_socket() && name != KUBELET_SOCKET_NAME {
             names.push(name);
         }
     }

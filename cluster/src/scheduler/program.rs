@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use command_line::{LogOptions, listen_address};
+use command_line::{LogOptions, parse_listen_address};
 use http_server::tls::{self, Identity};
 
 use super::config::Config;
@@ -52,7 +52,7 @@ struct Run {
     config: PathBuf,
 
     /// Listen address for kube-scheduler
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8888", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8888", value_parser = parse_listen_address)]
     listen: SocketAddr,
 
     /// Directory with tls.crt and tls.key; without it the extender serves plain HTTP
@@ -60,7 +60,7 @@ struct Run {
     tls_dir: Option<PathBuf>,
 
     /// Listen address for /metrics, /healthz and /readyz
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = parse_listen_address)]
     http: SocketAddr,
 
     #[command(flatten)]

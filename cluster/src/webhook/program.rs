@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
-use command_line::{LogOptions, listen_address};
+use command_line::{LogOptions, parse_listen_address};
 use http_server::tls::{self, Identity};
 
 use super::api::{AcceleratorFunction, FpgaRegion, definitions_yaml};
@@ -45,11 +45,11 @@ enum Command {
 #[derive(Debug, Args)]
 struct Run {
     /// Listen address for the API server
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443", value_parser = parse_listen_address)]
     listen: SocketAddr,
 
     /// Listen address for /metrics, /healthz and /readyz
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = parse_listen_address)]
     http: SocketAddr,
 
     /// Directory with tls.crt and tls.key, which are read again as they change

@@ -67,7 +67,7 @@ pub(crate) use parts::{MAX_COUNTERS, check_profile, parse_number, parse_placemen
 pub(crate) use path_template::is_plain_path;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub(crate) use prefilter::{find_extended_class, find_request_variable, may_be_requested};
-pub use prepare::{MAX_CONTAINER_START, Prepare, Timeout};
+pub use prepare::{MAX_CONTAINER_START_TIME, Prepare, Timeout};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;
 #[cfg(test)]

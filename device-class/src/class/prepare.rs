@@ -35,9 +35,9 @@ pub struct Prepare {
 /// The time limit for all programs that prepare the devices of one container together. The kubelet
 /// gives up the start of a container after 120 s (`runtimeRequestTimeout`); the limit is lower, so
 /// that the hook reports the reason before.
-pub const MAX_CONTAINER_START: Duration = Duration::from_secs(100);
+pub const MAX_CONTAINER_START_TIME: Duration = Duration::from_secs(100);
 
-/// The time limit of a program: from 1 second to [`MAX_CONTAINER_START`].
+/// The time limit of a program: from 1 second to [`MAX_CONTAINER_START_TIME`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub struct Timeout(Duration);
@@ -56,7 +56,7 @@ impl TryFrom<i64> for Timeout {
     type Error = String;
 
     fn try_from(seconds: i64) -> Result<Self, String> {
-        const MAX_SECONDS: u64 = MAX_CONTAINER_START.as_secs();
+        const MAX_SECONDS: u64 = MAX_CONTAINER_START_TIME.as_secs();
         match u64::try_from(seconds) {
             Ok(seconds @ 1..=MAX_SECONDS) => Ok(Timeout(Duration::from_secs(seconds))),
             _ => Err(format!(

@@ -19,7 +19,7 @@ impl ClassSpec {
     /// Returns the paths at which devices are searched. Each path ends before its first component
     /// with a capture or a wildcard. Sources with `additional` are left out, because they only add
     /// devices to those of other sources.
-    pub fn searched_paths(&self) -> BTreeSet<String> {
+    pub fn list_searched_paths(&self) -> BTreeSet<String> {
         let mut paths = PathSet::default();
         for source in self.discover.iter().filter(|source| !source.additional) {
             paths.add_all(&source.path);
@@ -30,7 +30,7 @@ impl ClassSpec {
     /// Returns the paths that are read to find the devices and to check their health. Each path
     /// ends before its first component with a capture or a wildcard. Relative paths are left out,
     /// because each of them is below a path in the list.
-    pub fn paths_read(&self) -> BTreeSet<String> {
+    pub fn list_read_paths(&self) -> BTreeSet<String> {
         let mut paths = PathSet::default();
         paths.add_all(&self.driver_path);
         paths.add_attributes(&self.attributes);
@@ -176,7 +176,7 @@ libraries = ["libx.so.1"]
 "#;
         let name = "x".to_owned().try_into().unwrap();
         let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
-        let found: Vec<String> = class.spec.paths_read().into_iter().collect();
+        let found: Vec<String> = class.spec.list_read_paths().into_iter().collect();
         let expected = [
             "/dev",
             "/dev/xctl",

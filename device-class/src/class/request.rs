@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use crate::name::{AttributeName, CapabilityName, ClassName, EnvName, ListName, WordName};
+use crate::name::{AttributeName, CapabilityName, ClassName, EnvName, ListName, RequirementName};
 use crate::template::Template;
 
 /// # `[request]`
@@ -76,7 +76,7 @@ pub struct RequestSpec {
 impl RequestSpec {
     /// Returns whether unknown device names in a request are ignored, and are not an error.
     /// `host_has_devices` says whether the host has devices of the class.
-    pub fn leaves_out_unknown(&self, host_has_devices: bool) -> bool {
+    pub fn ignores_unknown_names(&self, host_has_devices: bool) -> bool {
         self.ignores_unknown || (self.ignores_absence && !host_has_devices)
     }
 
@@ -135,10 +135,10 @@ pub struct RequirementSpec {
     /// The names that requirements may use, with their values, by template over the attributes of
     /// each device. An empty value counts as unknown. For a container without a device,
     /// requirements on devices count as met.
-    pub values: BTreeMap<WordName, Template>,
+    pub values: BTreeMap<RequirementName, Template>,
     /// The name of a version in `values`. If a requirement is not met, but another minor version of
     /// the same major version would meet it, there is only a warning.
-    pub warn_within_major: Option<WordName>,
+    pub warn_within_major: Option<RequirementName>,
 }
 
 impl RequirementSpec {

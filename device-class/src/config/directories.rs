@@ -83,7 +83,7 @@ impl InstalledDirectories {
 
     /// Returns the path of the copy of the configuration with which Boathook was installed. A
     /// comparison with the configuration in use shows whether an administrator has changed it.
-    pub fn given_config(&self) -> PathBuf {
+    pub fn installed_config_path(&self) -> PathBuf {
         self.programs.join("state/config.toml")
     }
 

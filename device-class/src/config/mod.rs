@@ -220,7 +220,10 @@ impl Config {
     ///
     /// # Errors
     /// The call fails for the same reasons as [`Config::load`].
-    pub fn load_given(path: Option<&Path>, host_root: Option<&Path>) -> Result<Self, FileError> {
+    pub fn load_in_container(
+        path: Option<&Path>,
+        host_root: Option<&Path>,
+    ) -> Result<Self, FileError> {
         let root = host_root.filter(|_| path.is_some());
         Self::load_from_host(root.unwrap_or(Path::new("/")), path)
     }
@@ -249,7 +252,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the configuration of a process in a container as [`Config::load_given`] does. If that
+    /// Reads the configuration of a process in a container as [`Config::load_in_container`] does. If that
     /// file has a mistake, returns the mistake and the configuration that is installed on the host,
     /// which the hook uses. So the node keeps its devices while an administrator corrects the file.
     /// `installed_path` is the path of the host's configuration, if it is not the default one.
@@ -261,7 +264,7 @@ impl Config {
         host_root: Option<&Path>,
         installed_path: Option<&Path>,
     ) -> Result<(Self, Option<FileError>), FileError> {
-        let error = match Self::load_given(path, host_root) {
+        let error = match Self::load_in_container(path, host_root) {
             Ok(config) => return Ok((config, None)),
             Err(error) => error,
         };
@@ -418,7 +421,7 @@ mod tests {
             (&*named, &moved, &of_usual[..]),
         ] {
             fs::write(&file, text).unwrap();
-            let config = Config::load_given(Some(&file), Some(host.path())).unwrap();
+            let config = Config::load_in_container(Some(&file), Some(host.path())).unwrap();
             assert_eq!(config.classes, classes, "{text}");
         }
     }

@@ -7,7 +7,7 @@ use super::{MAX_DEVICES, search};
 use crate::class::{AttributeSource, ExpectedContent, Origin, Pattern, Text};
 use crate::facts::Facts;
 use crate::formula;
-use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::excerpt;
 use crate::pattern::PathPattern;
 use crate::template::{Attributes, Template, TemplateError};
@@ -52,7 +52,7 @@ impl<'h> FileReader<'h> {
             .as_ref()
             .is_none_or(|(cached_path, _)| cached_path != path)
         {
-            let bytes = self.host.read(path, MAX_ATTRIBUTE)?;
+            let bytes = self.host.read(path, MAX_ATTRIBUTE_BYTES)?;
             let text = String::from_utf8_lossy(&bytes).into_owned();
             self.cached_file = Some((path.to_owned(), text));
         }
@@ -280,7 +280,7 @@ pub(super) fn has_expected_content(
     expected_values: &[String],
     host: &dyn HostView,
 ) -> bool {
-    let text = host.read(path, MAX_ATTRIBUTE).unwrap_or_default();
+    let text = host.read(path, MAX_ATTRIBUTE_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let is_expected = |value: &str| expected_values.iter().any(|expected| expected == value);
     match key {
@@ -300,7 +300,7 @@ fn first_line(text: &str) -> &str {
 /// Returns the value of the first line of a file that has this key. Returns `None` if no line has
 /// the key, or if the file cannot be read.
 pub(super) fn find_keyed_value(path: &Path, key: &str, host: &dyn HostView) -> Option<String> {
-    let text = host.read(path, MAX_ATTRIBUTE).ok()?;
+    let text = host.read(path, MAX_ATTRIBUTE_BYTES).ok()?;
     let text = String::from_utf8_lossy(&text);
     find_keyed_values(&text, key).next().map(str::to_owned)
 }

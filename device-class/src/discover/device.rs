@@ -15,7 +15,7 @@ use super::{
 };
 use crate::class::{DeviceClass, HealthCheck, HealthTest, Source};
 use crate::facts::Facts;
-use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::{DeviceId, ResourceName, is_reserved_name};
 use crate::template::{Attributes, Template};
 
@@ -91,7 +91,7 @@ pub(super) fn from_candidate(
             shown.push(mask::find_unmasked_entry(unmask, attributes, host)?);
         }
     }
-    let (health, readings, only_in_parts) = {
+    let (health, readings, whole_device_fault) = {
         let checks = spec.health.iter().chain(&source.health);
         let is_enabled = |check: &&HealthCheck| {
             class.settings.health_programs || !matches!(check.test, HealthTest::Program(_))
@@ -148,7 +148,7 @@ pub(super) fn from_candidate(
         replicas,
         aliases: aliases?.into_iter().filter(is_name).collect(),
         health,
-        only_in_parts,
+        whole_device_fault,
         readings,
         numa: bus.as_deref().and_then(|bus| read_numa_node(bus, host)),
         group: fill_optional(spec.group.as_ref())?,
@@ -196,7 +196,7 @@ fn read_state(
     host: &dyn HostView,
 ) -> Result<StateFile, DeviceError> {
     let path = attributes::resolve_path(file, candidate.path.as_deref(), &candidate.attributes)?;
-    let bytes = host.read(&path, MAX_ATTRIBUTE).ok();
+    let bytes = host.read(&path, MAX_ATTRIBUTE_BYTES).ok();
     let content = bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
     Ok(StateFile { path, content })
 }

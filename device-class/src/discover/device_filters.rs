@@ -2,7 +2,7 @@
 
 use super::Device;
 use super::names::DeviceNames;
-use super::node_paths::{NamedByPath, NodePaths, as_path};
+use super::node_paths::{NodePaths, PathTarget, as_path};
 use crate::class::{ClassConfig, DeviceFilter};
 use crate::host::HostView;
 use crate::name::{IndexRange, excerpt};
@@ -115,8 +115,8 @@ impl<'a> FilterIndex<'a> {
             DeviceFilter::Name(name) => match as_path(name) {
                 None => self.find_name(name),
                 Some(path) => match NodePaths::new(self.devices, self.host).find(path) {
-                    NamedByPath::Absent(_) | NamedByPath::Nothing(_) => Vec::new(),
-                    NamedByPath::Devices { ids, .. } => {
+                    PathTarget::Absent(_) | PathTarget::Nothing(_) => Vec::new(),
+                    PathTarget::Devices { ids, .. } => {
                         self.find_if(&|device| ids.contains(&device.id))
                     }
                 },

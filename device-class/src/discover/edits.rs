@@ -153,7 +153,7 @@ pub fn control_nodes<'a>(
             found_nodes.extend(nodes.into_iter().map(|mut node| {
                 if let (Some(lack), Some(capability)) = (&mut node.lack, &edits.capability) {
                     let switchable = class.spec.request.switchable_capabilities();
-                    lack.is_of_switch = switchable.contains(capability);
+                    lack.is_switchable = switchable.contains(capability);
                 }
                 node
             }));

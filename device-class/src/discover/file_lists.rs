@@ -9,7 +9,7 @@ use super::files;
 use super::found::{FileSource, FoundDirectory, FoundFile, FoundNode, Presence};
 use super::{DeviceError, FoundEdits, nodes, search};
 use crate::class::{Edits, FileKind, ListedKind, PathTemplate, RequestSpec, is_plain_path};
-use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
+use crate::host::{Entry, HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::{AttributeName, ListName, excerpt};
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
@@ -138,10 +138,12 @@ fn read_list(
     // that it names, and it can name any file.
     host.check_root_only(list)
         .map_err(|error| error.to_string())?;
-    let bytes = host.read(list, MAX_ATTRIBUTE + 1);
+    let bytes = host.read(list, MAX_ATTRIBUTE_BYTES + 1);
     let bytes = bytes.map_err(|error| format!("cannot read {list_path}: {error}"))?;
-    if bytes.len() > MAX_ATTRIBUTE {
-        return Err(format!("{list_path} is longer than {MAX_ATTRIBUTE} bytes"));
+    if bytes.len() > MAX_ATTRIBUTE_BYTES {
+        return Err(format!(
+            "{list_path} is longer than {MAX_ATTRIBUTE_BYTES} bytes"
+        ));
     }
     let text = std::str::from_utf8(&bytes).map_err(|_| format!("{list_path} is not UTF-8"))?;
     let lines = text.lines().map(str::trim).enumerate();

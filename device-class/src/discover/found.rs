@@ -61,7 +61,7 @@ pub struct NodeLack {
     pub text: String,
     /// Whether the capability of the node is one that a variable of `switches` selects. Clusters
     /// set such a variable for every container, also on hosts without the hardware.
-    pub is_of_switch: bool,
+    pub is_switchable: bool,
 }
 
 impl FoundNode {
@@ -79,19 +79,19 @@ pub enum NodeForm {
     Bound,
     /// A node with the device number of the host's node is created in the container, with another
     /// mode or group.
-    Own(OwnNode),
+    Own(NodePermissions),
     /// A node is created in the container, because the host has none although the driver is loaded.
-    Made(MadeNode),
+    Made(CreatedNode),
 }
 
 /// A node that does not exist on the host, although its driver is loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct MadeNode {
+pub struct CreatedNode {
     /// The name of the driver in /proc/devices.
     pub driver: String,
     /// Permission bits and group of the node in the container.
     #[serde(flatten)]
-    pub own: OwnNode,
+    pub own: NodePermissions,
     /// The advice for an administrator who creates the node on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
@@ -99,13 +99,13 @@ pub struct MadeNode {
 
 /// Permission bits and group of a node that is created in the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct OwnNode {
+pub struct NodePermissions {
     pub mode: u32,
     /// The group id in the container's user namespace.
     pub gid: u32,
 }
 
-impl OwnNode {
+impl NodePermissions {
     /// Returns the mode and group that the class file sets for a node. If it sets only one of them,
     /// the other one is 0660 or root's group. Returns `None` if the class file sets neither.
     pub(super) fn from_node(
@@ -135,7 +135,7 @@ impl OwnNode {
         group: Option<&class::Group>,
         host: &dyn HostView,
     ) -> Result<Self, GroupError> {
-        Ok(OwnNode {
+        Ok(NodePermissions {
             mode: mode.map_or(0o660, class::NodeMode::bits),
             gid: group.map_or(Ok(0), |group| resolve_group(group, host))?,
         })
@@ -226,7 +226,7 @@ impl FoundText {
 
     /// Returns the content of the file for a container whose devices have the bit mask `bits`. The
     /// mask is written in hexadecimal.
-    pub fn with_bits(&self, bits: u64) -> String {
+    pub fn fill_bits(&self, bits: u64) -> String {
         self.text.replace("BITS", &format!("{bits:x}"))
     }
 }

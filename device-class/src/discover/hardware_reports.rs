@@ -15,16 +15,16 @@ const MAX_UNCLAIMED_REPORTS: usize = 64;
 /// Returns a report of one line for each piece of unclaimed hardware of a class, and for each
 /// optional node that the host lacks and that a container with this selection needs. The list is
 /// empty if the driver is not loaded.
-pub fn find_lacks<'a>(
+pub fn describe_lacks<'a>(
     class: &'a DeviceClass,
     selection: impl Into<EditSelection<'a>>,
     inventory: &Inventory,
     host: &dyn HostView,
 ) -> Vec<String> {
-    if inventory.no_driver.is_some() {
+    if inventory.missing_driver_message.is_some() {
         return Vec::new();
     }
-    let mut reports = find_unclaimed(class, host);
+    let mut reports = describe_unclaimed_hardware(class, host);
     if !inventory.devices.is_empty() {
         let attributes = &inventory.host_attributes;
         reports.extend(find_missing_nodes(class, selection, attributes, host));
@@ -34,7 +34,7 @@ pub fn find_lacks<'a>(
 
 /// Returns a report of one line for each match of `[[unclaimed]]`, hardware that the driver has not
 /// taken.
-pub fn find_unclaimed(class: &DeviceClass, host: &dyn HostView) -> Vec<String> {
+pub fn describe_unclaimed_hardware(class: &DeviceClass, host: &dyn HostView) -> Vec<String> {
     let tables = class.spec.unclaimed.iter();
     let reports = tables.flat_map(|table| find_unclaimed_by_table(table, host));
     reports.take(MAX_UNCLAIMED_REPORTS).collect()

@@ -9,7 +9,7 @@ use super::{Device, FoundNode, Inventory, attributes, search};
 use crate::class::{
     DeviceClass, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Origin, Text,
 };
-use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::inserted;
 use crate::name::{AttributeName, excerpt};
 use crate::pattern::PathPattern;
@@ -68,7 +68,7 @@ pub enum HistoryRule {
         max_interval: Duration,
     },
     /// The device is healthy as long as the kernel's log has no record of one of `faults`.
-    Unlogged {
+    NoLoggedFault {
         /// The beginning of a record for this device, up to the number of the fault.
         line_prefix: String,
         faults: LoggedFaults,
@@ -108,7 +108,7 @@ pub(super) fn check_device<'a>(
     let mut fault = nodes
         .iter()
         .find_map(|node| node.number.unusable_reason().map(str::to_owned));
-    let mut only_in_parts = None;
+    let mut whole_device_fault = None;
     for (number, check) in checks.enumerate() {
         let (source, rule, check_fault) = run_check(check, candidate, host);
         readings.extend(rule.map(|rule| Reading {
@@ -117,7 +117,7 @@ pub(super) fn check_device<'a>(
             rule,
         }));
         if check.concerns_whole_only {
-            only_in_parts = only_in_parts.or(check_fault);
+            whole_device_fault = whole_device_fault.or(check_fault);
         } else {
             fault = fault.or(check_fault);
         }
@@ -126,7 +126,7 @@ pub(super) fn check_device<'a>(
         None => Health::Healthy,
         Some(reason) => Health::Unhealthy { reason },
     };
-    (health, readings, only_in_parts)
+    (health, readings, whole_device_fault)
 }
 
 /// Runs one check. Returns the name of the file or pattern that the check reads, for messages; the
@@ -179,7 +179,7 @@ fn run_check(
             faults,
         } => match line_prefix.fill(&candidate.attributes) {
             Ok(line_prefix) => {
-                let rule = HistoryRule::Unlogged {
+                let rule = HistoryRule::NoLoggedFault {
                     line_prefix: line_prefix.clone(),
                     faults: faults.clone(),
                     advice: advice.clone(),
@@ -274,7 +274,7 @@ fn check_file(
     // machine, so only the bytes that are compared are read.
     let limit = match rule {
         FileRule::NotLeadingBytes(error_bytes) => error_bytes.len(),
-        _ => MAX_ATTRIBUTE,
+        _ => MAX_ATTRIBUTE_BYTES,
     };
     let text = match host.read(path, limit) {
         Ok(bytes) if matches!(rule, FileRule::NotLeadingBytes(error_bytes) if bytes.starts_with(error_bytes)) =>

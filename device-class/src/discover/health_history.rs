@@ -69,7 +69,7 @@ impl HealthHistory {
                 let key = (device.id.to_string(), reading.check, reading.source.clone());
                 let previous_state = self.0.remove(&key);
                 let (state, fault) = match &reading.rule {
-                    HistoryRule::Unlogged {
+                    HistoryRule::NoLoggedFault {
                         line_prefix,
                         faults,
                         advice,
@@ -96,7 +96,7 @@ impl HealthHistory {
                     device.health = Health::Unhealthy { reason };
                 }
             }
-            if let (Some(reason), Health::Healthy) = (&device.only_in_parts, &device.health) {
+            if let (Some(reason), Health::Healthy) = (&device.whole_device_fault, &device.health) {
                 let reason = reason.clone();
                 device.health = Health::Unhealthy { reason };
             }
@@ -116,7 +116,7 @@ fn evaluate(
     let source = &reading.source;
     match rule {
         // `judge_with` evaluates the kernel's log itself, and its caller runs the programs.
-        HistoryRule::Unlogged { .. } | HistoryRule::Program { .. } => {
+        HistoryRule::NoLoggedFault { .. } | HistoryRule::Program { .. } => {
             (CheckState::LoggedFault(None), None)
         }
         HistoryRule::Recovers {

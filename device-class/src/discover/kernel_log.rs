@@ -67,7 +67,7 @@ impl KernelLine {
 
     /// Returns whether the record can change the outcome of a check of the device with this id.
     pub fn concerns(&self, device_id: &str, rule: &HistoryRule) -> bool {
-        let HistoryRule::Unlogged {
+        let HistoryRule::NoLoggedFault {
             line_prefix,
             faults,
             ..

@@ -115,10 +115,10 @@ impl LibrarySearch<'_> {
                 .display()
                 .to_string()
         };
-        let searched_paths = self.directories.iter().map(to_text);
+        let list_searched_paths = self.directories.iter().map(to_text);
         let absent_paths = self.absent_directories.iter().map(to_text);
         let absent_paths = absent_paths.map(|path| format!("{path} (does not exist)"));
-        let directories: Vec<String> = searched_paths.chain(absent_paths).collect();
+        let directories: Vec<String> = list_searched_paths.chain(absent_paths).collect();
         if directories.is_empty() {
             return format!(
                 "{soname} is not in the host's ld.so.cache; install the driver's libraries and run \

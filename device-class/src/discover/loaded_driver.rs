@@ -5,7 +5,7 @@ use std::path::Path;
 use super::DeviceError;
 use crate::class::{self, PROC_DEVICES_PATH};
 use crate::device::{DeviceKind, DeviceNumber};
-use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::excerpt;
 use crate::template::Attributes;
 
@@ -37,7 +37,7 @@ impl LoadedDriver {
         } else {
             DeviceKind::Character
         };
-        let bytes = host.read(Path::new(PROC_DEVICES_PATH), MAX_ATTRIBUTE);
+        let bytes = host.read(Path::new(PROC_DEVICES_PATH), MAX_ATTRIBUTE_BYTES);
         let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
         let major = find_major(&name, kind, &text);
         Ok(major.map(|major| LoadedDriver { name, kind, major }))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::driver_root::DriverRoot;
 use super::edits::{self, EditSelection};
-use super::node_paths::{NamedByPath, NodePaths};
+use super::node_paths::{NodePaths, PathTarget};
 use super::{DeviceError, FoundEdits, Inventory, devices};
 use crate::class::{DeviceClass, PathTemplateError};
 use crate::host::HostView;
@@ -56,7 +56,7 @@ pub fn look_up(
     inventory.paths = look_up_device_paths(&inventory, selection.paths, host);
     // If the driver is not loaded, its attributes are unknown, and the paths of its files cannot
     // be filled in.
-    if inventory.no_driver.is_some() {
+    if inventory.missing_driver_message.is_some() {
         let edits = FoundEdits::default();
         return Ok(FoundClass { inventory, edits });
     }
@@ -93,7 +93,7 @@ fn look_up_device_paths(
     inventory: &Inventory,
     paths: &[PathBuf],
     host: &dyn HostView,
-) -> Vec<(PathBuf, NamedByPath)> {
+) -> Vec<(PathBuf, PathTarget)> {
     if paths.is_empty() {
         return Vec::new();
     }
@@ -115,7 +115,7 @@ pub fn look_up_nodes(
     let mut inventory = devices(class, host);
     inventory.paths = look_up_device_paths(&inventory, paths, host);
     let mut edits = FoundEdits::default();
-    if inventory.no_driver.is_none() {
+    if inventory.missing_driver_message.is_none() {
         let capabilities = class.spec.request.capabilities_by_default();
         let attributes = &inventory.host_attributes;
         let to_error = |error| LookUpError::Edits {

@@ -6,7 +6,7 @@ use super::found::{FoundCopy, FoundMask, FoundText, Presence, UnmaskedEntry};
 use super::paths::look_up_path;
 use super::{DeviceError, attributes};
 use crate::class::{Mask, Unmask};
-use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
+use crate::host::{Entry, HostView, MAX_ATTRIBUTE_BYTES};
 use crate::template::Attributes;
 
 /// Looks up a mask, and reads the host's files that are copied into it.
@@ -73,7 +73,7 @@ pub fn has_only_links(path: &Path) -> bool {
 }
 
 fn read_copy(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> {
-    let bytes = match host.read(path, MAX_ATTRIBUTE) {
+    let bytes = match host.read(path, MAX_ATTRIBUTE_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Presence::Optional,
         Err(error) => {

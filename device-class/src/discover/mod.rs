@@ -46,10 +46,11 @@ pub use earlier_facts::keep_earlier_facts;
 pub use edits::{EditSelection, control_nodes};
 pub use fact_commands::fact_commands;
 pub use found::{
-    FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
-    FoundNode, FoundText, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence, UnmaskedEntry,
+    CreatedNode, FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary,
+    FoundMask, FoundNode, FoundText, ImageLibraries, NodeForm, NodePermissions, Presence,
+    UnmaskedEntry,
 };
-pub use hardware_reports::{find_lacks, find_missing_nodes, find_unclaimed};
+pub use hardware_reports::{describe_lacks, describe_unclaimed_hardware, find_missing_nodes};
 pub use health::{Health, HistoryRule, Reading, is_unhealthy_by_facts, list_byte_checks};
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
@@ -61,7 +62,7 @@ pub use mask::has_only_links;
 pub use names::{DeviceNames, NameKind};
 pub use naming::Naming;
 pub use net_devices::{NetInterface, NetInterfaceSearch};
-pub use node_paths::{NamedByPath, as_path};
+pub use node_paths::{PathTarget, as_path};
 pub use parts::{Divisible, PossiblePart, Step, divisible};
 pub use source::RefusedCandidates;
 
@@ -96,12 +97,12 @@ pub struct Inventory {
     /// The ids of the devices that `only` or `except` of config.toml hides.
     pub hidden: Vec<DeviceId>,
     /// The paths by which a request names devices, each with the result of its look-up.
-    pub paths: Vec<(PathBuf, NamedByPath)>,
+    pub paths: Vec<(PathBuf, PathTarget)>,
     /// The attributes that are the same for all devices of the class on this host.
     pub host_attributes: Attributes,
     /// A message for people, if the driver of the class is not loaded, so that the host cannot have
     /// devices of the class.
-    pub no_driver: Option<String>,
+    pub missing_driver_message: Option<String>,
 }
 
 /// Formats the inventory with one line for each device and each warning. Golden files have this
@@ -130,7 +131,7 @@ impl Inventory {
 
     /// Marks all devices of a resource as unhealthy if they differ in the value of `uniform` in
     /// `[device]`, because a container that requests the resource could not choose among them.
-    pub fn refuse_mixed(&mut self, class: &DeviceClass) {
+    pub fn refuse_mixed_devices(&mut self, class: &DeviceClass) {
         let Some(uniform) = &class.spec.device.uniform else {
             return;
         };
@@ -192,7 +193,7 @@ pub struct Device {
     /// The reason why only parts of the device can be used: a health check of the device as a whole
     /// fails. Such a device is not offered to the kubelet, and is unhealthy for other callers.
     /// `None` means that the device can be used as a whole.
-    pub only_in_parts: Option<String>,
+    pub whole_device_fault: Option<String>,
     /// Readings of health checks that a [`HealthHistory`] compares with earlier scans.
     pub readings: Vec<Reading>,
     /// The NUMA node of the device; `None` where the hardware reports none.
@@ -258,7 +259,7 @@ fn scan_with_facts(class: &DeviceClass, host: &dyn HostView, facts: Option<&Fact
     if let Some(driver_path) = &class.spec.driver_path
         && !search::has_match(driver_path, &no_attributes, host)
     {
-        inventory.no_driver = Some(format!("the host has no {driver_path}"));
+        inventory.missing_driver_message = Some(format!("the host has no {driver_path}"));
         return inventory;
     }
     let facts = match facts {
@@ -271,12 +272,12 @@ fn scan_with_facts(class: &DeviceClass, host: &dyn HostView, facts: Option<&Fact
         // The file of a host attribute is missing, because the driver is not loaded. A host without
         // the driver has no fault, so there is no warning.
         Err(read_error @ attributes::ReadError::Absent(_)) => {
-            inventory.no_driver = Some(read_error.to_string());
+            inventory.missing_driver_message = Some(read_error.to_string());
             return inventory;
         }
         Err(read_error) => {
             inventory.warnings.push(read_error.to_string());
-            inventory.no_driver = Some(read_error.to_string());
+            inventory.missing_driver_message = Some(read_error.to_string());
             return inventory;
         }
     }
@@ -354,7 +355,7 @@ impl Device {
     pub fn is_healthy_in_parts(&self) -> bool {
         match &self.health {
             Health::Healthy => true,
-            Health::Unhealthy { reason } => self.only_in_parts.as_ref() == Some(reason),
+            Health::Unhealthy { reason } => self.whole_device_fault.as_ref() == Some(reason),
         }
     }
 

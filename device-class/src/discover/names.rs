@@ -70,7 +70,7 @@ impl<'a> DeviceNames<'a> {
     pub fn find(&self, name: &str) -> Vec<usize> {
         let mut results = NameKind::IN_ORDER
             .into_iter()
-            .map(|kind| self.find_kind(name, kind));
+            .map(|kind| self.find_by_kind(name, kind));
         results
             .find(|positions| !positions.is_empty())
             .unwrap_or_default()
@@ -80,7 +80,7 @@ impl<'a> DeviceNames<'a> {
     /// have the same alias or index. If no device has exactly this name, names are compared in
     /// canonical form, which ignores case. If several ids have the same canonical form, none of
     /// them is found.
-    pub fn find_kind(&self, name: &str, kind: NameKind) -> Vec<usize> {
+    pub fn find_by_kind(&self, name: &str, kind: NameKind) -> Vec<usize> {
         if kind == NameKind::Replica {
             return self.find_replica(name).into_iter().collect();
         }

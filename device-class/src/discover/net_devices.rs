@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{DeviceError, paths};
 use crate::class::NetDevice;
-use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::excerpt;
 use crate::template::Attributes;
 
@@ -87,7 +87,9 @@ impl NetInterfaceSearch {
 }
 
 fn read_index(directory: &Path, host: &dyn HostView) -> Option<i32> {
-    let index = host.read(&directory.join("ifindex"), MAX_ATTRIBUTE).ok()?;
+    let index = host
+        .read(&directory.join("ifindex"), MAX_ATTRIBUTE_BYTES)
+        .ok()?;
     String::from_utf8(index).ok()?.trim().parse().ok()
 }
 

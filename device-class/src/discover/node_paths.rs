@@ -19,7 +19,7 @@ pub fn as_path(text: &str) -> Option<&Path> {
 
 /// The result of looking up a path of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NamedByPath {
+pub enum PathTarget {
     /// The path leads to a node of these devices.
     Devices {
         ids: Vec<DeviceId>,
@@ -78,7 +78,7 @@ impl<'a> NodePaths<'a> {
 
     /// Finds the devices that have the node to which `path` leads, following links. No device is
     /// found if a user other than root can create a link on the path.
-    pub(super) fn find(&self, path: &Path) -> NamedByPath {
+    pub(super) fn find(&self, path: &Path) -> PathTarget {
         if let Some(devices) = self.find_by_exact_path(path) {
             return devices;
         }
@@ -88,23 +88,23 @@ impl<'a> NodePaths<'a> {
         match node {
             Presence::Found(node) => match self.find_by_exact_path(&node) {
                 Some(devices) => devices,
-                None if node == path => NamedByPath::Nothing("it is a node of none of them".into()),
-                None => NamedByPath::Nothing(format!(
+                None if node == path => PathTarget::Nothing("it is a node of none of them".into()),
+                None => PathTarget::Nothing(format!(
                     "it leads to {}, which is a node of none of them",
                     node.display()
                 )),
             },
-            Presence::Optional => NamedByPath::Absent("the host does not have it".into()),
+            Presence::Optional => PathTarget::Absent("the host does not have it".into()),
             Presence::Unusable(reason) if matches!(self.host.place(path), Ok(None)) => {
-                NamedByPath::Absent(reason)
+                PathTarget::Absent(reason)
             }
-            Presence::Unusable(reason) => NamedByPath::Nothing(reason),
+            Presence::Unusable(reason) => PathTarget::Nothing(reason),
         }
     }
 
     /// Returns the devices that have a node at exactly this path. A linear search is fast enough,
     /// because the number of paths in a request is bounded.
-    fn find_by_exact_path(&self, path: &Path) -> Option<NamedByPath> {
+    fn find_by_exact_path(&self, path: &Path) -> Option<PathTarget> {
         let entries = self.entries.iter();
         let entries = entries.filter(|entry| entry.path.as_os_str() == path.as_os_str());
         let (mut ids, mut nodes) = (Vec::new(), Vec::new());
@@ -114,6 +114,6 @@ impl<'a> NodePaths<'a> {
         }
         ids.dedup();
         let node = nodes.into_iter().next()?;
-        Some(NamedByPath::Devices { ids, node })
+        Some(PathTarget::Devices { ids, node })
     }
 }

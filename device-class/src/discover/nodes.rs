@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::DeviceError;
 use super::attributes::fill_advice;
-use super::found::{FoundNode, MadeNode, NodeForm, NodeLack, OwnNode, Presence};
+use super::found::{CreatedNode, FoundNode, NodeForm, NodeLack, NodePermissions, Presence};
 use super::loaded_driver::LoadedDriver;
 use super::paths::{capture_attributes, fill_both_paths, look_up_path};
 use crate::class;
@@ -59,7 +59,7 @@ fn find_node(
     links.retain(|link| is_link_to(link, &path, host));
     let mut number = look_up_number(&path, is_optional || spec.optional, host);
     let mut group_error = None;
-    let mut form = match OwnNode::from_node(spec, host) {
+    let mut form = match NodePermissions::from_node(spec, host) {
         Ok(own) => own.map_or(NodeForm::Bound, NodeForm::Own),
         Err(error) => {
             group_error = Some(error);
@@ -78,10 +78,10 @@ fn find_node(
         let is_absent = matches!(host.entry(&path), Ok(None));
         if let (Some(driver), Some(make), true) = (&driver, &spec.make, is_absent) {
             number = Presence::Found(driver.device_number(&make.minor.fill(attributes)?)?);
-            match OwnNode::from_make(spec, make, host) {
+            match NodePermissions::from_make(spec, make, host) {
                 Ok(own) => {
                     group_error = None;
-                    form = NodeForm::Made(MadeNode {
+                    form = NodeForm::Made(CreatedNode {
                         driver: driver.name.clone(),
                         own,
                         advice: advice.clone(),
@@ -143,7 +143,7 @@ fn describe_lack(spec: &class::Node, path: &Path, attributes: &Attributes) -> Op
     }
     Some(NodeLack {
         text,
-        is_of_switch: false,
+        is_switchable: false,
     })
 }
 

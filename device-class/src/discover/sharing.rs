@@ -134,7 +134,7 @@ fn new_combined_device(id: DeviceId, first_member: &Device) -> Device {
         shown: Vec::new(),
         net_interfaces: None,
         readings: Vec::new(),
-        only_in_parts: None,
+        whole_device_fault: None,
         ..first_member.clone()
     }
 }

@@ -20,7 +20,7 @@ pub use view::View;
 
 /// The maximum number of bytes that are read from a file with an attribute. A file of sysfs has at
 /// most one page, and the files of procfs that classes read are smaller than this limit, too.
-pub const MAX_ATTRIBUTE: usize = 64 * 1024;
+pub const MAX_ATTRIBUTE_BYTES: usize = 64 * 1024;
 
 /// The maximum size in bytes of an ld.so.cache that is read.
 pub const MAX_LD_CACHE_BYTES: usize = 64 << 20;

@@ -11,7 +11,7 @@ use nix::fcntl::{AtFlags, open, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, fstatat};
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
 use rooted_path::{
-    FileKind, HANDLE, HANDLE_NOFOLLOW, Handle, Identity, MAX_LINKS, Resolver, RootDir,
+    FileKind, HANDLE_FLAGS, HANDLE_NOFOLLOW_FLAGS, Handle, Identity, MAX_LINKS, Resolver, RootDir,
     is_root_or_this_user,
 };
 
@@ -79,9 +79,9 @@ impl TreeFile {
         let to_error = |error| OwnershipError::open(&self.path, error);
         let file = match (&self.parent, self.path.file_name()) {
             (Some(parent), Some(name)) => {
-                openat(&parent.handle, name, HANDLE_NOFOLLOW, Mode::empty())
+                openat(&parent.handle, name, HANDLE_NOFOLLOW_FLAGS, Mode::empty())
             }
-            _ => open(&self.path, HANDLE, Mode::empty()),
+            _ => open(&self.path, HANDLE_FLAGS, Mode::empty()),
         };
         let handle = Handle::new(file.map_err(to_error)?, &self.path)
             .map_err(|error| OwnershipError::from_walk_error(&self.path, error))?;

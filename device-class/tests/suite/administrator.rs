@@ -47,7 +47,7 @@ fn devices_that_differ_do_not_share_a_name() {
         let host = RecordedHost::parse(&recording).unwrap();
         let adapted = adapted(class, config).unwrap();
         let mut found = discover::devices(&adapted, &host);
-        found.refuse_mixed(&adapted);
+        found.refuse_mixed_devices(&adapted);
         for device in &found.devices {
             let health = device.health.to_string();
             match differ {

@@ -52,7 +52,7 @@ impl Directories {
     }
 
     fn source(&self, class: &str) -> ClassSource {
-        let sources = load::each_source(&self.all).unwrap();
+        let sources = load::read_each_source(&self.all).unwrap();
         let mut sources = sources.into_iter().flatten();
         let is_asked = |source: &ClassSource| source.name.as_str() == class;
         sources.find(is_asked).unwrap()

@@ -82,7 +82,7 @@ fn shares_of_a_gpu_that_cannot_be_used_are_unhealthy() {
         let in_parts = found
             .devices
             .iter()
-            .filter(|one| one.only_in_parts.is_some());
+            .filter(|one| one.whole_device_fault.is_some());
         assert_eq!(
             in_parts.count(),
             usize::from(expected.contains("mig")),
@@ -220,7 +220,7 @@ fn hardware_that_the_driver_has_not_taken_is_named() {
     ] {
         let host = read(host);
         let class = class(name);
-        assert!(discover::find_unclaimed(&class, &parse(&host)).is_empty());
+        assert!(discover::describe_unclaimed_hardware(&class, &parse(&host)).is_empty());
         let device = |bdf: &str, vendor: &str, code: &str| {
             let path = format!("/sys/bus/pci/devices/{bdf}");
             format!("file {path}/vendor\n| {vendor}\nfile {path}/class\n| {code}\n")
@@ -242,7 +242,7 @@ fn hardware_that_the_driver_has_not_taken_is_named() {
             device("00aa:01:00.1", vendor, "0x040300"),
             device("00aa:04:00.0", "0xabcd", code),
         ];
-        let told = discover::find_unclaimed(&class, &parse(&more.concat()));
+        let told = discover::describe_unclaimed_hardware(&class, &parse(&more.concat()));
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("00aa:01:00.0 (nouveau)"), "{told:?}");
         assert!(told[1].contains("00aa:02:00.0 (no driver)"), "{told:?}");
@@ -257,7 +257,7 @@ fn a_driver_without_which_cuda_fails_is_missed() {
         let host = parse(host);
         let inventory = discover::devices(&class, &host);
         let capabilities = class.spec.request.capabilities_by_default();
-        discover::find_lacks(&class, &capabilities, &inventory, &host)
+        discover::describe_lacks(&class, &capabilities, &inventory, &host)
     };
     let host = read("nvidia-gpu/h200/host.txt");
     assert!(lacks(&host).is_empty());
@@ -279,7 +279,7 @@ fn a_driver_without_which_cuda_fails_is_missed() {
     // A container without that capability needs no such node.
     let utility = ["utility".to_owned().try_into().unwrap()].into();
     let (host, inventory) = (parse(&host), discover::devices(&class, &parse(&host)));
-    assert!(discover::find_lacks(&class, &utility, &inventory, &host).is_empty());
+    assert!(discover::describe_lacks(&class, &utility, &inventory, &host).is_empty());
 }
 
 #[test]

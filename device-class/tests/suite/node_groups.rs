@@ -139,5 +139,5 @@ fn only_the_line_of_the_group_is_recorded() {
     );
     let again = RecordedHost::parse(&recorded).unwrap();
     assert_eq!(group(&class, &again), "20");
-    assert!(class.spec.paths_read().contains("/etc/group"));
+    assert!(class.spec.list_read_paths().contains("/etc/group"));
 }

@@ -76,7 +76,7 @@ pub struct AllocatedRequest {
 
 /// Returns the devices of this driver that are allocated to the claim. Fails if the uid of the
 /// claim in the API server is not `uid`, or if no pod may use the claim.
-pub fn allocated_requests(
+pub fn list_allocated_requests(
     claim: &ResourceClaim,
     uid: &ClaimUid,
 ) -> Result<Vec<AllocatedRequest>, AllocationError> {

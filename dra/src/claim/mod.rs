@@ -11,7 +11,7 @@ mod record;
 mod specification;
 mod store;
 
-pub use allocation::{AllocatedRequest, AllocationError, allocated_requests};
+pub use allocation::{AllocatedRequest, AllocationError, list_allocated_requests};
 pub use parameters::{ParameterError, Parameters};
 pub use part_maker::{PartError, PartMaker};
 pub use prepare::{NodeClaims, PrepareError, UnprepareError};

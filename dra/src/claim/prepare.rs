@@ -16,7 +16,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kubelet_api::dra::v1::Device;
 
 use super::allocation::{
-    AllocatedRequest, AllocationError, allocated_requests, list_reserving_pods,
+    AllocatedRequest, AllocationError, list_allocated_requests, list_reserving_pods,
 };
 use super::conflicts;
 use super::parameters::ParameterError;
@@ -125,7 +125,7 @@ impl NodeClaims {
         Description {
             hook: Some(ThinHook {
                 program: &self.hook_path,
-                timeout: runtime_config::HOOK_TIMEOUT,
+                timeout: runtime_config::HOOK_TIMEOUT_SECONDS,
                 config: None,
             }),
             host_root: &self.host_root,
@@ -140,7 +140,7 @@ impl NodeClaims {
         claim: &ResourceClaim,
         inventory: &[ClassDevices],
     ) -> Result<Vec<Device>, PrepareError> {
-        let requests = allocated_requests(claim, uid)?;
+        let requests = list_allocated_requests(claim, uid)?;
         let devices: Vec<AllocatedDevice<'_>> = requests
             .iter()
             .map(|request| self.find_device(request, inventory))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use injection_plan::plan::{FILES_DIR_NAME, INJECTED};
+use injection_plan::plan::{FILES_DIR_NAME, INJECTED_DIR};
 use nix::sys::stat::Mode;
 
 use super::ApplyError;
@@ -16,7 +16,7 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 /// The libraries and files that will be mounted in the hook's own directory.
 #[derive(Default)]
 pub(crate) struct InjectedDir<'p> {
-    /// The libraries by directory. All directories are below [`INJECTED`].
+    /// The libraries by directory. All directories are below [`INJECTED_DIR`].
     libraries: BTreeMap<&'p Path, Vec<Library<'p>>>,
     /// The other files, each with the path at which the container finds it.
     files: Vec<(Source, &'p Path)>,
@@ -35,7 +35,9 @@ impl<'p> InjectedDir<'p> {
     /// Returns the path in the hook's own directory to which the container's `path` is a link.
     pub(crate) fn to_injected_path(path: &Path) -> PathBuf {
         let relative_path = path.strip_prefix("/").unwrap_or(path);
-        Path::new(INJECTED).join(FILES_DIR_NAME).join(relative_path)
+        Path::new(INJECTED_DIR)
+            .join(FILES_DIR_NAME)
+            .join(relative_path)
     }
 
     /// Adds a library that will be mounted at `path`, with additional names in the same directory.
@@ -74,7 +76,7 @@ impl<'p> InjectedDir<'p> {
             return Ok(());
         }
         let mount_point =
-            root.open_or_create_mount_point(Path::new(INJECTED), FileKind::Directory)?;
+            root.open_or_create_mount_point(Path::new(INJECTED_DIR), FileKind::Directory)?;
         let options = TmpfsOptions {
             size_bytes: TMPFS_SIZE_BYTES,
             mode: TMPFS_MODE,
@@ -122,7 +124,7 @@ impl<'p> InjectedDir<'p> {
     }
 }
 
-/// Returns the path relative to [`INJECTED`].
+/// Returns the path relative to [`INJECTED_DIR`].
 fn to_relative_path(path: &Path) -> &Path {
-    path.strip_prefix(INJECTED).unwrap_or(path)
+    path.strip_prefix(INJECTED_DIR).unwrap_or(path)
 }

@@ -11,8 +11,8 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use device_class::class::MAX_CONTAINER_START;
-use device_class::host::{HostView, MAX_ATTRIBUTE, RealHost};
+use device_class::class::MAX_CONTAINER_START_TIME;
+use device_class::host::{HostView, MAX_ATTRIBUTE_BYTES, RealHost};
 use device_class::name::excerpt;
 use device_class::ownership;
 use injection_plan::plan::{Action, InjectionPlan, Preparation};
@@ -42,9 +42,9 @@ pub(crate) enum PrepareError {
 }
 
 /// Prepares the devices of a plan one after the other, on the host whose root is `root`. All
-/// programs together have the time limit [`MAX_CONTAINER_START`].
+/// programs together have the time limit [`MAX_CONTAINER_START_TIME`].
 pub(super) fn prepare_devices(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
-    let deadline = Instant::now() + MAX_CONTAINER_START;
+    let deadline = Instant::now() + MAX_CONTAINER_START_TIME;
     for step in &plan.steps {
         if let Action::Prepare(preparation) = &step.action {
             let remaining_time = deadline.saturating_duration_since(Instant::now());
@@ -101,7 +101,7 @@ fn prepare_device(
 }
 
 fn read_state(preparation: &Preparation, root: &Path) -> io::Result<String> {
-    let bytes = RealHost::open(root)?.read(&preparation.state_path, MAX_ATTRIBUTE)?;
+    let bytes = RealHost::open(root)?.read(&preparation.state_path, MAX_ATTRIBUTE_BYTES)?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 

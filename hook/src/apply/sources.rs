@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::device::DeviceNumber;
-use device_class::discover::{MadeNode, OwnNode};
+use device_class::discover::{CreatedNode, NodePermissions};
 use injection_plan::plan::{Action, BindMount, InjectionPlan, InjectionStep, SourceKind, StepUser};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid};
@@ -46,7 +46,7 @@ pub(crate) enum OpenedAction<'p> {
     MakeNode {
         path: &'p Path,
         number: DeviceNumber,
-        made_node: &'p MadeNode,
+        made_node: &'p CreatedNode,
     },
     Link {
         path: &'p Path,
@@ -180,7 +180,7 @@ fn open_step<'p>(
 }
 
 /// Returns the mode and owner of a node that is created in the container.
-pub(super) fn to_device_access(own_node: OwnNode) -> DeviceAccess {
+pub(super) fn to_device_access(own_node: NodePermissions) -> DeviceAccess {
     DeviceAccess {
         mode: Mode::from_bits_truncate(own_node.mode),
         uid: Uid::from_raw(0),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use device_class::device::DeviceNumber;
-use device_class::discover::MadeNode;
+use device_class::discover::CreatedNode;
 use rooted_path::split_leaf;
 
 use super::ApplyError;
@@ -137,7 +137,7 @@ fn choose_node_access(
     None
 }
 
-fn not_on_host_error(path: &Path, made_node: &MadeNode) -> ApplyError {
+fn not_on_host_error(path: &Path, made_node: &CreatedNode) -> ApplyError {
     ApplyError::NodeNotOnHost {
         path: path.to_owned(),
         driver: made_node.driver.clone(),

@@ -209,7 +209,7 @@ fn report(print_result: Result<(), CommandError>) {
 
 /// Checks that the class of each device exists on this host.
 fn check_device_classes(devices: &[CdiGrant], config: &Config) -> Result<(), CommandError> {
-    let sources = load::each_source(&config.classes)?;
+    let sources = load::read_each_source(&config.classes)?;
     let classes: Vec<_> = devices.iter().map(|device| device.class.clone()).collect();
     check_class_names(&classes, sources.iter().flatten())
 }

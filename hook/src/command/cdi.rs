@@ -173,7 +173,7 @@ fn find_problems(generated: &GeneratedSpecifications, config: &Config) -> Vec<Pr
 /// devices.
 fn describe_disabled_classes(config: &Config) -> Option<String> {
     let host = planner::open_host(config).ok()?;
-    let sources = load::each_source(&config.classes).ok()?.into_iter();
+    let sources = load::read_each_source(&config.classes).ok()?.into_iter();
     let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
     let disabled_classes = classes.filter(|class| {
         let mut discovery_sources = class.spec.discover.iter();
@@ -283,7 +283,7 @@ fn print_specifications(
 /// Warns about named classes that are not enabled. boathook-cdi.service, which runs at boot,
 /// names no classes, so it writes only the specifications of enabled classes.
 fn warn_about_disabled_classes(names: &[ClassName], config: &Config) -> Result<(), CommandError> {
-    for source in load::each_source(&config.classes)?.iter().flatten() {
+    for source in load::read_each_source(&config.classes)?.iter().flatten() {
         let name = &source.name;
         let is_disabled = || config.class(source).is_ok_and(|class| !class.spec.enabled);
         if names.contains(name) && is_disabled() {
@@ -309,7 +309,7 @@ fn find_earlier_specifications(
         let class = config.class.get(name);
         class.is_some_and(|class| class.enabled == Some(false))
     };
-    let sources = load::each_source(&config.classes)?;
+    let sources = load::read_each_source(&config.classes)?;
     let names: Vec<ClassName> = sources
         .into_iter()
         .flatten()
@@ -346,13 +346,13 @@ fn generate(
         description: Description {
             hook: hook.as_deref().map(|program| ThinHook {
                 program,
-                timeout: runtime_config::HOOK_TIMEOUT,
+                timeout: runtime_config::HOOK_TIMEOUT_SECONDS,
                 config: None,
             }),
             host_root: &config.host_root,
         },
     };
-    let sources = load::each_source(&config.classes)?;
+    let sources = load::read_each_source(&config.classes)?;
     super::check_class_names(names, sources.iter().flatten())?;
     let is_selected = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
     let classes = sources.into_iter().filter_map(|source| match source {

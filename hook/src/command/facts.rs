@@ -36,7 +36,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, CommandError> {
     let root = &config.host_root;
     let mut lines = Vec::new();
-    for source in select_sources(names, load::each_source(&config.classes)?)? {
+    for source in select_sources(names, load::read_each_source(&config.classes)?)? {
         let class = config.class(&source?)?;
         if class.spec.facts.is_empty() || !class.settings.uses_facts() {
             continue;

@@ -11,7 +11,7 @@ use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use device_class::similar;
 use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
-use injection_plan::plan::{GivenBy, InjectionStep, StepUser};
+use injection_plan::plan::{GrantOrigin, InjectionStep, StepUser};
 use nix::unistd::geteuid;
 use serde::Serialize;
 
@@ -77,14 +77,14 @@ fn find_held_devices(
         let mut files = record.files.iter().filter(|file| has_device(&file.users));
         // A device that the container could already use before `attach` has no rules and files in
         // the record, so every attached device counts.
-        device.given_by.is_user()
+        device.grant_origin.is_user()
             || record.rules.iter().any(|rule| rule.users == own_users)
             || files.any(|file| is_present(&file.path))
     };
     record.devices.iter().filter(is_held).map(|device| {
-        let acquired_by = match device.given_by {
-            GivenBy::Hook => Acquisition::Start,
-            GivenBy::User { .. } => Acquisition::Attached,
+        let acquired_by = match device.grant_origin {
+            GrantOrigin::Hook => Acquisition::Start,
+            GrantOrigin::User { .. } => Acquisition::Attached,
         };
         ((device.class.to_string(), device.label()), acquired_by)
     })

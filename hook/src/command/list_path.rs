@@ -48,7 +48,10 @@ pub(super) fn run(
     let (mut devices, mut code) = (Vec::new(), ExitCode::Success);
     for path in paths {
         let previous_count = devices.len();
-        for source in load::each_source(&config.classes)?.into_iter().flatten() {
+        for source in load::read_each_source(&config.classes)?
+            .into_iter()
+            .flatten()
+        {
             let Ok(class) = config.class(&source) else {
                 continue;
             };

@@ -332,7 +332,7 @@ fn warn_about_other_classes(plan: &mut InjectionPlan, config: &Config) {
         |grant: &&Grant| grant.available_count == 0 && grant.awaited_devices.is_empty();
     let names = plan.grants.iter().filter(lacks_devices);
     let names: Vec<&str> = names.map(|grant| grant.class.as_str()).collect();
-    let sources = load::each_source(&config.classes).unwrap_or_default();
+    let sources = load::read_each_source(&config.classes).unwrap_or_default();
     let all_sources = sources.iter().flatten();
     let requested_sources = all_sources.filter(|source| names.contains(&source.name.as_str()));
     let classes = requested_sources.filter_map(|source| config.class(source).ok());
@@ -346,7 +346,7 @@ fn explain(directory: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, Com
     let mut bundle = Bundle::read(directory)?;
     live::add_recorded_requests(&mut bundle, directory, &config.host_root);
     let plan = print_plan(&bundle, cli, config)?;
-    let is_attached = |grant: &Grant| grant.given_by.is_user();
+    let is_attached = |grant: &Grant| grant.grant_origin.is_user();
     let has_hook = bundle.hooks.boathook_hooks().next().is_some();
     if !has_hook && !plan.grants.iter().all(is_attached) {
         log::warning("config.json has no boathook hook; `boathook doctor` shows the fix");

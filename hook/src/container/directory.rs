@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use super::{Error, FileKind, HANDLE_NOFOLLOW, Handle, Name, Result};
+use super::{Error, FileKind, HANDLE_NOFOLLOW_FLAGS, Handle, Name, Result};
 
 /// A handle on a directory in a container, which is cheap to clone. Its methods take single names,
 /// follow no symbolic links and change nothing. [`super::WritableDirectory`] has the methods that
@@ -45,7 +45,12 @@ impl Directory {
     /// Opens the entry `name`, which may be a file of any kind. A symbolic link is opened itself
     /// and not followed. Returns `None` if there is no such entry.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
-        match openat(&self.fd, name.as_os_str(), HANDLE_NOFOLLOW, Mode::empty()) {
+        match openat(
+            &self.fd,
+            name.as_os_str(),
+            HANDLE_NOFOLLOW_FLAGS,
+            Mode::empty(),
+        ) {
             Ok(fd) => Ok(Some(Handle::new(fd, &self.entry_path(name))?)),
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(self.system_error("open", name, errno)),
@@ -55,7 +60,7 @@ impl Directory {
     /// Opens the directory `name`. Returns `None` if there is no such entry, or if it is a file of
     /// another kind, such as a symbolic link to a directory.
     pub(super) fn open_directory(&self, name: Name<'_>) -> Result<Option<Self>> {
-        let flags = HANDLE_NOFOLLOW | OFlag::O_DIRECTORY;
+        let flags = HANDLE_NOFOLLOW_FLAGS | OFlag::O_DIRECTORY;
         match openat(&self.fd, name.as_os_str(), flags, Mode::empty()) {
             Ok(fd) => Ok(Some(Self::new(fd, &self.entry_path(name)))),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),

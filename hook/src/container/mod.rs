@@ -46,7 +46,7 @@ pub(crate) use process::{ProcessState, is_init, read_process_state, read_start_t
 pub(crate) use procfs::Procfs;
 pub use root::ContainerRoot;
 pub use rooted_path::{FileKind, Name, Resolver};
-pub(crate) use rooted_path::{HANDLE, HANDLE_NOFOLLOW, Handle, Identity, RootDir};
+pub(crate) use rooted_path::{HANDLE_FLAGS, HANDLE_NOFOLLOW_FLAGS, Handle, Identity, RootDir};
 pub(crate) use target::Target;
 pub(crate) use writable::read_link_target;
 

@@ -14,7 +14,7 @@ use super::process::{find_thread_of_ended_leader, read_parent_pid, read_process_
 use super::procfs::read_proc;
 use super::root::RootProperties;
 use super::{
-    ContainerRoot, Directory, Error, FileKind, FileOwner, HANDLE, Handle, IdMap, IdMapError,
+    ContainerRoot, Directory, Error, FileKind, FileOwner, HANDLE_FLAGS, Handle, IdMap, IdMapError,
     Identity, MapReader, Procfs, Resolver, Result, RootDir,
 };
 
@@ -103,7 +103,7 @@ impl ContainerNamespace {
         }
         let thread = find_thread_of_ended_leader(&process, pid)?;
         Self::open(proc, process, thread, pid, rootfs, |proc, process, root| {
-            let root_directory = openat(process, "root", HANDLE, Mode::empty())
+            let root_directory = openat(process, "root", HANDLE_FLAGS, Mode::empty())
                 .map_err(|errno| open_error(format!("/proc/{pid}/root").into(), errno))?;
             let stat =
                 fstat(&root_directory).map_err(|errno| open_error(rootfs.to_owned(), errno))?;
@@ -303,7 +303,7 @@ fn check_root(
     resolver: Resolver,
     expected_identity: Identity,
 ) -> Result<()> {
-    let root_directory = openat(process, "root", HANDLE, Mode::empty())
+    let root_directory = openat(process, "root", HANDLE_FLAGS, Mode::empty())
         .map_err(|errno| open_error(rootfs.to_owned(), errno))?;
     let root_in_container = RootDir::new(root_directory, resolver).lookup(rootfs)?;
     match root_in_container {
@@ -338,7 +338,7 @@ fn identify_root_in_parent(
     if !is_same_file("ns/user") || !is_same_file("root") || read_parent() != Some(parent_pid) {
         return None;
     }
-    let parent_root = openat(&parent, "root", HANDLE, Mode::empty()).ok()?;
+    let parent_root = openat(&parent, "root", HANDLE_FLAGS, Mode::empty()).ok()?;
     let directory = RootDir::new(parent_root, resolver).lookup(rootfs).ok()??;
     Some(directory.identity())
 }

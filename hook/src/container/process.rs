@@ -10,7 +10,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
 use super::procfs::{Procfs, read_proc};
-use super::{Error, HANDLE, Result};
+use super::{Error, HANDLE_FLAGS, Result};
 
 /// The size limit of `/proc/PID/stat` and `/proc/PID/status` in bytes.
 const MAX_STATUS_BYTES: u64 = 64 << 10;
@@ -133,7 +133,7 @@ fn find_living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
         let thread = openat(
             process,
             path.as_str(),
-            HANDLE | OFlag::O_DIRECTORY,
+            HANDLE_FLAGS | OFlag::O_DIRECTORY,
             Mode::empty(),
         );
         // A thread whose files cannot be read has ended since the directory was listed.

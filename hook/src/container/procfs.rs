@@ -16,7 +16,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::fchdir;
 
-use super::{Error, HANDLE, Result};
+use super::{Error, HANDLE_FLAGS, Result};
 use crate::mountinfo::MountLine;
 use crate::sys::statmount;
 
@@ -38,7 +38,7 @@ impl Procfs {
     /// Opens `/proc` in the current mount namespace, which must still be the host's. Fails if
     /// `/proc` is no proc file system.
     pub(crate) fn open() -> Result<Self> {
-        let flags = HANDLE | OFlag::O_DIRECTORY;
+        let flags = HANDLE_FLAGS | OFlag::O_DIRECTORY;
         let open_error = |path: &str, errno| Error::system("open", path, errno);
         let root =
             open("/proc", flags, Mode::empty()).map_err(|errno| open_error("/proc", errno))?;
@@ -64,7 +64,7 @@ impl Procfs {
         openat(
             &self.root,
             name.as_str(),
-            HANDLE | OFlag::O_DIRECTORY,
+            HANDLE_FLAGS | OFlag::O_DIRECTORY,
             Mode::empty(),
         )
         .map_err(|errno| Error::system("open", Path::new("/proc").join(name), errno))
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn fdinfo_and_statx_agree_on_the_mount() {
         let proc = Procfs::open().unwrap();
-        let handle = open("/proc/self", HANDLE, Mode::empty()).unwrap();
+        let handle = open("/proc/self", HANDLE_FLAGS, Mode::empty()).unwrap();
         let name = format!("fdinfo/{}", handle.as_raw_fd());
         let text = proc.read(&name, MAX_FDINFO_BYTES).unwrap();
         assert_eq!(

@@ -14,8 +14,8 @@ use rooted_path::{LastLink, ResolvedPath, Walk, Waypoint, split_leaf};
 use super::creator::FileOwnerGuard;
 use super::policy::WritePolicy;
 use super::{
-    DeviceAccess, Directory, Error, FileKind, FileOwner, HANDLE, Handle, Name, Parent, Procfs,
-    Resolver, Result, RootDir, Target, WritableDirectory, WritableFile, file,
+    DeviceAccess, Directory, Error, FileKind, FileOwner, HANDLE_FLAGS, Handle, Name, Parent,
+    Procfs, Resolver, Result, RootDir, Target, WritableDirectory, WritableFile, file,
 };
 
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
@@ -228,7 +228,7 @@ impl ContainerRoot {
     fn open_or_create_directory(&self, path: &Path, mode: Mode) -> Result<Parent> {
         // Opening is tried first, because most directories exist and a single openat2(2) opens
         // them.
-        let flags = HANDLE | OFlag::O_DIRECTORY;
+        let flags = HANDLE_FLAGS | OFlag::O_DIRECTORY;
         let (handle, missing_names) = match self.root.open_file(path, flags) {
             Ok(Some(fd)) => return self.admit_directory(Directory::new(fd, path), &[], path, mode),
             Ok(None) => {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{Action, GivenBy, InjectionPlan, StepUser};
+use injection_plan::plan::{Action, GrantOrigin, InjectionPlan, StepUser};
 
 use crate::apply::{StaleNode, is_granted_by_cdi};
 use crate::cgroup::{DeviceCgroup, hides_new_programs};
@@ -130,7 +130,7 @@ fn list_followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
         grant.devices.iter().map(|device| AttachedDevice {
             class: grant.class.clone(),
             device_id: device.clone(),
-            given_by: GivenBy::Hook,
+            grant_origin: GrantOrigin::Hook,
             is_forced: false,
             name: grant.names.get(device).cloned(),
             places: grant.node_paths.get(device).cloned().unwrap_or_default(),
@@ -165,7 +165,7 @@ mod tests {
             devices: vec!["chip-0".to_owned().try_into().unwrap()],
             available_count: 1,
             requested_by: String::new(),
-            given_by: GivenBy::Hook,
+            grant_origin: GrantOrigin::Hook,
             authorized_by: String::new(),
             is_followed: true,
             awaited_devices: Vec::new(),

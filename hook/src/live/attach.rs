@@ -7,7 +7,7 @@ use std::path::Path;
 use device_class::config::Config;
 use device_class::device::DeviceRule;
 use device_class::name::ClassName;
-use injection_plan::plan::{Action, INJECTED, InjectionPlan, InjectionStep, StepUser};
+use injection_plan::plan::{Action, INJECTED_DIR, InjectionPlan, InjectionStep, StepUser};
 
 use crate::apply;
 use crate::live::LiveError;
@@ -81,7 +81,7 @@ impl PlannedAttachment {
         // the requests, so the first ones are for devices that were attached earlier.
         plan.grants.retain(|grant| {
             let is_same_class = |class: &&ClassName| **class == grant.class;
-            if !grant.given_by.is_user() {
+            if !grant.grant_origin.is_user() {
                 return false;
             }
             match earlier_classes.iter().position(is_same_class) {
@@ -97,7 +97,7 @@ impl PlannedAttachment {
             devices.extend(grant.devices.iter().map(|device| AttachedDevice {
                 class: grant.class.clone(),
                 device_id: device.clone(),
-                given_by: grant.given_by.clone(),
+                grant_origin: grant.grant_origin.clone(),
                 is_forced,
                 name: grant.names.get(device).cloned(),
                 places: grant.node_paths.get(device).cloned().unwrap_or_default(),
@@ -143,7 +143,7 @@ impl PlannedAttachment {
             && locked
                 .container
                 .namespace
-                .open_file(Path::new(INJECTED))?
+                .open_file(Path::new(INJECTED_DIR))?
                 .is_some()
         {
             return Err(error.into());

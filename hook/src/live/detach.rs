@@ -273,7 +273,7 @@ fn find_attached_devices(
     for device in devices_of_class {
         if device.device_id.as_str() == name || device.label() == name {
             matches_by_id.push(device.device_ref());
-        } else if device.given_by.devices() == name
+        } else if device.grant_origin.devices() == name
             || name == "all"
             || device.arrived_late && device.has_name(name)
         {
@@ -326,6 +326,8 @@ fn find_host_ids(
     }];
     let plan = planner::plan_for(&bundle, &Caller::Attach, config);
     let grants = plan.map_or_else(|_| Vec::new(), |plan| plan.grants);
-    let user_grants = grants.into_iter().filter(|grant| grant.given_by.is_user());
+    let user_grants = grants
+        .into_iter()
+        .filter(|grant| grant.grant_origin.is_user());
     user_grants.flat_map(|grant| grant.devices).collect()
 }

@@ -81,7 +81,11 @@ impl PlannedRefresh {
             ));
         }
         let mut start_users = BTreeSet::new();
-        for grant in plan.grants.iter().filter(|grant| !grant.given_by.is_user()) {
+        for grant in plan
+            .grants
+            .iter()
+            .filter(|grant| !grant.grant_origin.is_user())
+        {
             start_users.extend(grant.device_refs().map(StepUser::Device));
             start_users.insert(StepUser::Class(grant.class.clone()));
         }

@@ -72,7 +72,7 @@ fn parse_permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule>
         minor: parse_number(rule.minor()).ok()?,
         access: letters
             .chars()
-            .filter_map(Access::of_letter)
+            .filter_map(Access::from_letter)
             .reduce(Access::union)?,
     })
 }

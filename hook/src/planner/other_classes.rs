@@ -21,7 +21,7 @@ pub(crate) const DOMAIN_WITHOUT_VENDOR: &str = "devices.boathook.dev";
 pub(crate) fn describe_other_classes(class: &DeviceClass, config: &Config) -> Option<String> {
     let vendor = find_vendor(class)?;
     let host = open_host(config).ok()?;
-    let sources = load::each_source(&config.classes).ok()?;
+    let sources = load::read_each_source(&config.classes).ok()?;
     let classes = sources
         .into_iter()
         .filter_map(|source| load_class(source, config));

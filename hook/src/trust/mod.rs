@@ -17,7 +17,7 @@ use device_class::name::{ClassName, DeviceId, NameError, excerpt};
 use injection_plan::cdi;
 use injection_plan::kubelet_checkpoint::{CheckpointError, KubeletCheckpoint};
 use injection_plan::kubelet_claims::{FILE_NAME, KubeletClaims};
-use injection_plan::plan::{Authority, RecordUse, RecordedDevices};
+use injection_plan::plan::{Authority, CheckpointUse, RecordedDevices};
 use injection_plan::request::Item;
 
 #[cfg(feature = "fuzzing")]
@@ -108,9 +108,10 @@ pub(crate) fn determine_authority(
             reason: describe_reason(reason, origin),
             allows_trusted_capabilities: trusted_capabilities,
         })),
-        Decision::Records(record_use, claims) => match origin {
+        Decision::Records(checkpoint_use, claims) => match origin {
             Origin::Pod(pod) => {
-                let recorded = read_recorded_devices(pod, record_use, claims, class, bundle, trust);
+                let recorded =
+                    read_recorded_devices(pod, checkpoint_use, claims, class, bundle, trust);
                 Ok(Some(Authority::Kubelet(recorded?)))
             }
             Origin::NoPod | Origin::Sandbox => deny(Reason::Uncertain, true),
@@ -143,7 +144,7 @@ fn describe_reason(reason: Reason, origin: &Origin) -> String {
 /// are not used, because a CDI specification can have several names for one device.
 fn read_recorded_devices(
     pod: &origin::Pod,
-    record_use: RecordUse,
+    checkpoint_use: CheckpointUse,
     claim_use: ClaimUse,
     class: &ClassName,
     bundle: &Bundle,
@@ -152,7 +153,7 @@ fn read_recorded_devices(
     let path = &trust.kubelet_checkpoint;
     let mut recorded_devices = RecordedDevices {
         holder: pod.to_string(),
-        record_use,
+        checkpoint_use,
         ..RecordedDevices::default()
     };
     match KubeletCheckpoint::read(path) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use device_class::class::MAX_CONTAINER_START;
+use device_class::class::MAX_CONTAINER_START_TIME;
 use injection_plan::plan::{Action, InjectionPlan};
 use json_text::EditError;
 use runtime_config::HOOK_ENV;
@@ -16,8 +16,8 @@ use crate::oci::Hooks;
 use crate::oci::devices;
 use crate::oci::hooks::{HOOK_FILE_NAME, MASKED_PATH_OPTION};
 
-const HOOK_TIMEOUT_SECONDS: u32 = runtime_config::HOOK_TIMEOUT;
-const _: () = assert!(HOOK_TIMEOUT_SECONDS as u64 > MAX_CONTAINER_START.as_secs());
+const HOOK_TIMEOUT_SECONDS: u32 = runtime_config::HOOK_TIMEOUT_SECONDS;
+const _: () = assert!(HOOK_TIMEOUT_SECONDS as u64 > MAX_CONTAINER_START_TIME.as_secs());
 
 /// The entry in config.json with which a runtime calls the hook.
 pub(super) struct HookEntry {

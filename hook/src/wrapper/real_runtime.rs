@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use device_class::config::RuntimeConfig;
 use nix::sys::stat::stat;
-use runtime_config::{RUNTIMES, program_directories};
+use runtime_config::{OCI_RUNTIME_NAMES, program_directories};
 
 use super::WrapperError;
 use crate::container::Identity;
 
-/// Returns the configured runtime, or else the first runtime of [`RUNTIMES`] that exists. The
+/// Returns the configured runtime, or else the first runtime of [`OCI_RUNTIME_NAMES`] that exists. The
 /// engine's PATH is searched before the usual directories, because k3s and similar distributions
 /// add the directory of their own runtime to PATH.
 pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
@@ -40,7 +40,7 @@ fn find_first(
     own_identity: Option<Identity>,
 ) -> Result<PathBuf, WrapperError> {
     let mut own_path = None;
-    for name in RUNTIMES {
+    for name in OCI_RUNTIME_NAMES {
         for directory in directories {
             let path = directory.join(name);
             match read_program_identity(&path) {

@@ -92,7 +92,7 @@ pub(super) fn complete_options(
     options: EngineOptions,
 ) -> Result<Options> {
     Ok(Options {
-        more_names: names.runtime_names.clone(),
+        additional_names: names.runtime_names.clone(),
         hook: host.directories().hook(),
         runtime: host.runtime_path(),
         set_default: options.set_default,

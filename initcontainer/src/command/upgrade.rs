@@ -68,7 +68,7 @@ fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Paylo
     }
     payload = payload.with_services(source, options.services.clone())?;
     payload.keeps_disabled_services = true;
-    payload.config = host.read(&host.directories().given_config())?;
+    payload.config = host.read(&host.directories().installed_config_path())?;
     Ok(payload)
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn check_engine(objects: &Objects) {
         runtime: InstalledDirectories::default().program("boathook-runtime"),
         set_default: false,
         real_runtime: None,
-        more_names: Vec::new(),
+        additional_names: Vec::new(),
         base_spec: None,
     };
     let now = engine.read(&host, None).unwrap();

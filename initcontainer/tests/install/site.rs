@@ -173,7 +173,7 @@ pub(crate) fn plan(
     }
     let names = OfferedNames::find(host, payload, &toolkits)?;
     let options = Options {
-        more_names: names.runtime_names.clone(),
+        additional_names: names.runtime_names.clone(),
         ..options(host)
     };
     let engines: Vec<_> = engines.iter().map(|e| (*e, options.clone())).collect();
@@ -195,7 +195,7 @@ pub(crate) fn options(host: &Host) -> Options {
         runtime: host.runtime_path(),
         set_default: false,
         real_runtime: None,
-        more_names: Vec::new(),
+        additional_names: Vec::new(),
         base_spec: None,
     }
 }

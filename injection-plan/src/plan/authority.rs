@@ -31,7 +31,7 @@ pub enum Authority {
 /// The rule for comparing a container's request with its recorded devices, which are those that the
 /// kubelet checkpoint has for the container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RecordUse {
+pub enum CheckpointUse {
     /// The container gets all recorded devices. Other devices of the request are left out, with a
     /// note.
     #[default]
@@ -61,7 +61,7 @@ pub struct RecordedDevices {
     /// when it first allocates a device on the node.
     pub missing_checkpoint_path: Option<PathBuf>,
     /// The rule for comparing the container's request with these devices.
-    pub record_use: RecordUse,
+    pub checkpoint_use: CheckpointUse,
 }
 
 impl fmt::Display for Authority {
@@ -208,7 +208,7 @@ impl Authority {
             // Only the requested devices are looked up, so that a recorded device that the host no
             // longer has does not prevent the use of the others.
             Authority::Kubelet(recorded_devices)
-                if recorded_devices.record_use == RecordUse::Requested =>
+                if recorded_devices.checkpoint_use == CheckpointUse::Requested =>
             {
                 let requested_devices = choose_requested()?;
                 if requested_devices
@@ -234,7 +234,7 @@ impl Authority {
                 recorded_devices
                     .check_has_recorded(request, &allocated_devices)
                     .map_err(refuse)?;
-                if recorded_devices.record_use != RecordUse::Whole {
+                if recorded_devices.checkpoint_use != CheckpointUse::Whole {
                     recorded_devices
                         .check_all_recorded(request, &choose_requested()?, &allocated_devices)
                         .map_err(refuse)?;
@@ -260,7 +260,7 @@ impl RecordedDevices {
         request: &Request,
         allocated_devices: &[&Device],
     ) -> Result<(), RequestError> {
-        if self.record_use != RecordUse::Promised || !allocated_devices.is_empty() {
+        if self.checkpoint_use != CheckpointUse::Promised || !allocated_devices.is_empty() {
             return Ok(());
         }
         Err(RequestError::DevicesNotRecorded {

@@ -13,11 +13,11 @@ use device_class::name::{DeviceId, DeviceRef, excerpt};
 use super::authority::GrantedFiles;
 use super::remarks::find_absence_reason;
 use super::{
-    Authority, CapabilityNeed, GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, PlanInput,
-    StepUser, prepare,
+    Authority, CapabilityNeed, Grant, GrantOrigin, ImageLibraries, InjectionStep, PlanError,
+    PlanInput, StepUser, prepare,
 };
 use crate::request::{
-    AwaitedDevice, RefusedRequest, RequestError, RequestNames, RequestSource, RequestedPlace,
+    AwaitedDevice, RefusedRequest, RequestError, RequestNames, RequestSource, RequestedNodePath,
     Selection,
 };
 
@@ -173,7 +173,7 @@ impl PlanBuilder {
             let device_paths = node_paths.get(&device.id).map_or(&[][..], Vec::as_slice);
             for node in device.nodes.iter().filter(is_requested) {
                 for container_node in
-                    RequestedPlace::list_container_nodes(device_paths, device, node)
+                    RequestedNodePath::list_container_nodes(device_paths, device, node)
                 {
                     if container_node.container != node.container {
                         self.requested_paths
@@ -229,11 +229,11 @@ impl PlanBuilder {
             available_count: inventory.devices.len(),
             class: class_name.clone(),
             requested_by: request.source.to_string(),
-            given_by: match &request.source {
-                RequestSource::Attach { devices } => GivenBy::from(devices.as_str().to_owned()),
+            grant_origin: match &request.source {
+                RequestSource::Attach { devices } => GrantOrigin::from(devices.as_str().to_owned()),
                 RequestSource::Env { .. }
                 | RequestSource::Annotation { .. }
-                | RequestSource::Cdi { .. } => GivenBy::Hook,
+                | RequestSource::Cdi { .. } => GrantOrigin::Hook,
             },
             authorized_by: authority.to_string(),
             is_followed: class.spec.follow,

@@ -54,7 +54,7 @@ impl InjectionPlan {
     pub fn remove_detached_devices(&mut self, detached_requests: &[DetachedRequest]) {
         let mut removed_devices: BTreeSet<DeviceRef> = BTreeSet::new();
         for grant in &mut self.grants {
-            if grant.given_by.is_user() {
+            if grant.grant_origin.is_user() {
                 continue;
             }
             let requests = detached_requests.iter();
@@ -89,7 +89,11 @@ impl InjectionPlan {
                 removed_devices.extend(device_ids.iter().map(|id| DeviceRef::new(&class, id)));
             }
         }
-        for grant in self.grants.iter().filter(|grant| grant.given_by.is_user()) {
+        for grant in self
+            .grants
+            .iter()
+            .filter(|grant| grant.grant_origin.is_user())
+        {
             for device in grant.device_refs() {
                 removed_devices.remove(&device);
             }

@@ -7,7 +7,7 @@ mod builder;
 mod capability_need;
 mod detached;
 mod error;
-mod given_by;
+mod grant_origin;
 mod library_path;
 mod masked_paths;
 mod mount;
@@ -26,21 +26,21 @@ use std::path::PathBuf;
 use device_class::DeviceClass;
 use device_class::device::{Access, DeviceNumber, DeviceRule};
 use device_class::discover::{
-    FoundClass, ImageLibraries, MadeNode, NetInterface, NetInterfaceSearch, OwnNode,
+    CreatedNode, FoundClass, ImageLibraries, NetInterface, NetInterfaceSearch, NodePermissions,
 };
 use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use serde::Serialize;
 
 use crate::follower::FOLLOWER_NAME;
-use crate::request::{AwaitedDevice, Item, Request, RequestedPlace, SimilarDevice};
+use crate::request::{AwaitedDevice, Item, Request, RequestedNodePath, SimilarDevice};
 
 use builder::PlanBuilder;
 
-pub use authority::{Authority, RecordUse, RecordedDevices};
+pub use authority::{Authority, CheckpointUse, RecordedDevices};
 pub use capability_need::{CapabilityNeed, CapabilityState, SpecCapabilities};
 pub use detached::DetachedRequest;
 pub use error::PlanError;
-pub use given_by::GivenBy;
+pub use grant_origin::GrantOrigin;
 pub use library_path::LIBRARY_PATH;
 pub use masked_paths::HiddenPaths;
 pub use mount::{BindMount, MountAttributes, SourceKind};
@@ -50,15 +50,15 @@ pub use user::StepUser;
 
 /// The directory in the container for injected files whose own paths do not exist in the image. It is
 /// a read-only tmpfs, so that no file is left behind in the container's writable layer.
-pub const INJECTED: &str = "/usr/lib/boathook";
+pub const INJECTED_DIR: &str = "/usr/lib/boathook";
 
-/// The name of the directory below [`INJECTED`] for libraries and their links.
+/// The name of the directory below [`INJECTED_DIR`] for libraries and their links.
 pub const LIBRARIES_DIR_NAME: &str = "lib";
 
-/// The name of the directory below [`INJECTED`] for libraries of 32-bit programs.
+/// The name of the directory below [`INJECTED_DIR`] for libraries of 32-bit programs.
 pub const LIBRARIES_32BIT_DIR_NAME: &str = "lib32";
 
-/// The name of the directory below [`INJECTED`] for programs and other files.
+/// The name of the directory below [`INJECTED_DIR`] for programs and other files.
 pub const FILES_DIR_NAME: &str = "files";
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -91,8 +91,8 @@ pub struct Grant {
     #[serde(rename = "asked_by")]
     pub requested_by: String,
     /// The origin of the devices: the hook, or a user's command `boathook attach`.
-    #[serde(rename = "attached", skip_serializing_if = "GivenBy::is_hook")]
-    pub given_by: GivenBy,
+    #[serde(rename = "attached", skip_serializing_if = "GrantOrigin::is_hook")]
+    pub grant_origin: GrantOrigin,
     pub authorized_by: String,
     /// The requested devices that the host does not have. The container gets them when they arrive.
     #[serde(rename = "waiting", skip_serializing_if = "Vec::is_empty")]
@@ -116,7 +116,7 @@ pub struct Grant {
     /// The node paths in the container that the request chose, by device id
     /// ([`Selection::find_node_paths`](crate::request::Selection)).
     #[serde(skip)]
-    pub node_paths: BTreeMap<DeviceId, Vec<RequestedPlace>>,
+    pub node_paths: BTreeMap<DeviceId, Vec<RequestedNodePath>>,
 }
 
 impl InjectionPlan {
@@ -222,7 +222,7 @@ pub enum Action {
         /// A container in a user namespace gets the bind mount nevertheless, because a node that is
         /// created there cannot be opened.
         #[serde(rename = "own", skip_serializing_if = "Option::is_none")]
-        own_node: Option<OwnNode>,
+        own_node: Option<NodePermissions>,
     },
     /// Creates a device node in the container that the host does not have.
     MakeNode {
@@ -230,7 +230,7 @@ pub enum Action {
         #[serde(flatten)]
         number: DeviceNumber,
         #[serde(flatten)]
-        made_node: MadeNode,
+        made_node: CreatedNode,
     },
     /// Moves the network interfaces of a device into the container's network namespace.
     NetInterfaces {
@@ -263,9 +263,9 @@ pub enum Action {
     /// Mounts a directory of the host into the container.
     Directory(BindMount),
     /// Mounts a file of the host over the container's file at the same path. If the container has no
-    /// file there, the file is mounted below [`INJECTED`], and a symbolic link leads to it.
+    /// file there, the file is mounted below [`INJECTED_DIR`], and a symbolic link leads to it.
     File(BindMount),
-    /// Mounts a library of the host below [`INJECTED`]. The library also covers files of the image
+    /// Mounts a library of the host below [`INJECTED_DIR`]. The library also covers files of the image
     /// that have one of its names, in the image's library directory and in `library_path` of
     /// [`Action::Loader`].
     Library {

@@ -11,7 +11,7 @@ use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedNode};
 use super::{
-    INJECTED, LIBRARIES_32BIT_DIR_NAME, LIBRARIES_DIR_NAME, PlanError, SpecDevices, StepUser,
+    INJECTED_DIR, LIBRARIES_32BIT_DIR_NAME, LIBRARIES_DIR_NAME, PlanError, SpecDevices, StepUser,
 };
 use crate::request::AwaitedDevice;
 
@@ -19,7 +19,7 @@ impl PlanBuilder {
     pub(super) fn add_node(&mut self, node: &FoundNode, user: &StepUser) -> Result<(), PlanError> {
         if let Some(lack) = &node.lack {
             let message = format!("{}: {}", user.label(), lack.text);
-            let messages = match lack.is_of_switch {
+            let messages = match lack.is_switchable {
                 true => &mut self.notes,
                 false => &mut self.warnings,
             };
@@ -327,7 +327,7 @@ pub(super) fn library_dir(programs: Programs) -> PathBuf {
         Programs::Native => LIBRARIES_DIR_NAME,
         Programs::Bits32 => LIBRARIES_32BIT_DIR_NAME,
     };
-    Path::new(INJECTED).join(directory)
+    Path::new(INJECTED_DIR).join(directory)
 }
 
 fn add_source(

@@ -174,8 +174,8 @@ pub(super) fn find_absence_reason(
         nodes: Vec::new(),
         ..edits.clone()
     };
-    let reason = match (&request.selection, &inventory.no_driver) {
-        (_, Some(no_driver)) => no_driver,
+    let reason = match (&request.selection, &inventory.missing_driver_message) {
+        (_, Some(missing_driver_message)) => missing_driver_message,
         (Selection::FilesOnly, None) => files.unusable_reasons().next()?,
         (_, None) if !inventory.hidden.is_empty() => "config.toml hides all devices of it",
         (_, None) => "this host has no device of it",

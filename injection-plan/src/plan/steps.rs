@@ -36,7 +36,7 @@ impl PlanBuilder {
             let texts = mask
                 .bit_masks
                 .into_iter()
-                .map(|(path, (text, bits))| (path, text.with_bits(bits)));
+                .map(|(path, (text, bits))| (path, text.fill_bits(bits)));
             let files = inserted(mask.files.into_iter().chain(texts));
             let shown_mounts = mask
                 .shown_sources

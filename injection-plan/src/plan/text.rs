@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use device_class::discover::{MadeNode, NetInterface, NetInterfaceSearch};
+use device_class::discover::{CreatedNode, NetInterface, NetInterfaceSearch};
 
 use super::{Action, BindMount, ImageLibraries, InjectionPlan};
 
@@ -86,7 +86,7 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
             number,
             made_node,
         } => {
-            let MadeNode { driver, own, .. } = made_node;
+            let CreatedNode { driver, own, .. } = made_node;
             let details = format!("made with mode {:04o} and group {}", own.mode, own.gid);
             let reason = format!("the host has no node of the driver {driver}");
             (

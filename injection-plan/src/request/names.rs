@@ -7,7 +7,7 @@ use std::path::Path;
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::discover::{
-    Device, DeviceNames, FoundNode, Inventory, NameKind, NamedByPath, as_path,
+    Device, DeviceNames, FoundNode, Inventory, NameKind, PathTarget, as_path,
 };
 use device_class::name::{DeviceId, IndexRange, IndexRangeError, is_reserved_name};
 use device_class::similar;
@@ -216,10 +216,13 @@ impl<'a> RequestNames<'a> {
     pub(super) fn find_named_device(&self, item: &Item) -> Option<&'a Device> {
         let (_, text) = split_kind(item, &self.class.spec);
         let is_alias_or_path = as_path(text).is_some()
-            || self.device_names.find_kind(text, NameKind::Id).is_empty()
+            || self
+                .device_names
+                .find_by_kind(text, NameKind::Id)
+                .is_empty()
                 && !self
                     .device_names
-                    .find_kind(text, NameKind::Alias)
+                    .find_by_kind(text, NameKind::Alias)
                     .is_empty();
         let Ok(ResolvedItem::Devices(positions)) = self.resolve(item) else {
             return None;
@@ -302,10 +305,10 @@ impl<'a> RequestNames<'a> {
     fn find_by_kind(&self, name: &str, kind: NameKind, resource: Option<&str>) -> DevicePositions {
         let mut positions = DevicePositions::default();
         if resource.is_none() {
-            positions.divided_devices = self.divided_names.find_kind(name, kind);
+            positions.divided_devices = self.divided_names.find_by_kind(name, kind);
         }
         if positions.divided_devices.is_empty() {
-            positions.devices = self.device_names.find_kind(name, kind);
+            positions.devices = self.device_names.find_by_kind(name, kind);
             self.retain_resource(&mut positions.devices, resource);
         }
         positions
@@ -344,9 +347,9 @@ impl<'a> RequestNames<'a> {
             }
         };
         let ids = match self.find_node(path) {
-            Some(NamedByPath::Devices { ids, .. }) => ids,
-            Some(NamedByPath::Absent(reason)) => return Err(unknown_path_error(reason, true)),
-            Some(NamedByPath::Nothing(reason)) => return Err(unknown_path_error(reason, false)),
+            Some(PathTarget::Devices { ids, .. }) => ids,
+            Some(PathTarget::Absent(reason)) => return Err(unknown_path_error(reason, true)),
+            Some(PathTarget::Nothing(reason)) => return Err(unknown_path_error(reason, false)),
             None => {
                 return Err(unknown_path_error(
                     "paths of the host are not read here",
@@ -383,7 +386,7 @@ impl<'a> RequestNames<'a> {
     }
 
     /// Returns the node to which a host path leads, as the scan of the host resolved it.
-    pub(super) fn find_node(&self, path: &Path) -> Option<&'a NamedByPath> {
+    pub(super) fn find_node(&self, path: &Path) -> Option<&'a PathTarget> {
         let mut paths = self.inventory.paths.iter();
         let entry = paths.find(|(scanned_path, _)| scanned_path.as_os_str() == path.as_os_str());
         entry.map(|(_, node)| node)

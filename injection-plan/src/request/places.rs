@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 use device_class::DeviceClass;
-use device_class::discover::{Device, FoundNode, Inventory, NamedByPath, as_path};
+use device_class::discover::{Device, FoundNode, Inventory, PathTarget, as_path};
 use device_class::name::DeviceId;
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ const RUNTIME_DEV_ENTRIES: [&str; 17] = [
 /// The path in the container that a request chooses for the nodes of one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RequestedPlace {
+pub enum RequestedNodePath {
     /// The nodes have their usual paths.
     Usual,
     /// The nodes have their usual paths, and the container gets the link `path` of the host as well,
@@ -159,8 +159,8 @@ impl Selection {
         &self,
         class: &DeviceClass,
         inventory: &Inventory,
-    ) -> Result<BTreeMap<DeviceId, Vec<RequestedPlace>>, RequestError> {
-        let mut node_paths: BTreeMap<DeviceId, Vec<RequestedPlace>> = BTreeMap::new();
+    ) -> Result<BTreeMap<DeviceId, Vec<RequestedNodePath>>, RequestError> {
+        let mut node_paths: BTreeMap<DeviceId, Vec<RequestedNodePath>> = BTreeMap::new();
         let Selection::Items(items) = self else {
             return Ok(node_paths);
         };
@@ -187,7 +187,7 @@ impl Selection {
             let Some(container_path) = &item.container_path else {
                 for device in positions.devices_in(inventory) {
                     let link = path.and_then(|path| find_link_to_node(path, &names));
-                    let node_path = link.unwrap_or(RequestedPlace::Usual);
+                    let node_path = link.unwrap_or(RequestedNodePath::Usual);
                     node_paths
                         .entry(device.id.clone())
                         .or_default()
@@ -199,7 +199,7 @@ impl Selection {
                 return Err(several_nodes_error(item, "several devices".to_owned()));
             };
             let node = match path.and_then(|path| names.find_node(path)) {
-                Some(NamedByPath::Devices { node, .. }) => Some(node.clone()),
+                Some(PathTarget::Devices { node, .. }) => Some(node.clone()),
                 _ => None,
             };
             let node = match (node, device.nodes.as_slice()) {
@@ -215,7 +215,7 @@ impl Selection {
                 }
             };
             let path = container_path.clone();
-            let node_path = RequestedPlace::At { path, node };
+            let node_path = RequestedNodePath::At { path, node };
             node_paths
                 .entry(device.id.clone())
                 .or_default()
@@ -225,7 +225,7 @@ impl Selection {
         node_paths.retain(|_, device_paths| {
             device_paths
                 .iter()
-                .any(|path| *path != RequestedPlace::Usual)
+                .any(|path| *path != RequestedNodePath::Usual)
         });
         Ok(node_paths)
     }
@@ -233,10 +233,10 @@ impl Selection {
 
 /// Returns the link that the container gets for a device that is requested by `path`. Returns
 /// `None` if the path is not a link, but the node itself.
-fn find_link_to_node(path: &Path, names: &RequestNames<'_>) -> Option<RequestedPlace> {
+fn find_link_to_node(path: &Path, names: &RequestNames<'_>) -> Option<RequestedNodePath> {
     match names.find_node(path) {
-        Some(NamedByPath::Devices { node, .. }) if node != path && is_plain(path) => {
-            Some(RequestedPlace::Link {
+        Some(PathTarget::Devices { node, .. }) if node != path && is_plain(path) => {
+            Some(RequestedNodePath::Link {
                 path: path.to_owned(),
                 node: node.clone(),
             })
@@ -245,7 +245,7 @@ fn find_link_to_node(path: &Path, names: &RequestNames<'_>) -> Option<RequestedP
     }
 }
 
-impl RequestedPlace {
+impl RequestedNodePath {
     /// Returns the nodes that a container gets for one node of a device, with the paths and links of
     /// `requested_paths`: one node for each path.
     pub(crate) fn list_container_nodes(
@@ -262,8 +262,8 @@ impl RequestedPlace {
         let mut has_usual_path = requested_paths.is_empty();
         for requested_path in requested_paths {
             match requested_path {
-                RequestedPlace::Usual => has_usual_path = true,
-                RequestedPlace::Link {
+                RequestedNodePath::Usual => has_usual_path = true,
+                RequestedNodePath::Link {
                     path,
                     node: link_target,
                 } => {
@@ -273,14 +273,14 @@ impl RequestedPlace {
                         links.push(path.clone());
                     }
                 }
-                RequestedPlace::At {
+                RequestedNodePath::At {
                     path,
                     node: host_path,
                 } if is_for_node(host_path) => {
                     container_paths.push(path.clone());
                 }
                 // The path is for another node of the device.
-                RequestedPlace::At { .. } => {}
+                RequestedNodePath::At { .. } => {}
             }
         }
         if has_usual_path || container_paths.is_empty() {

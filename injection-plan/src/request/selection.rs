@@ -113,7 +113,7 @@ impl Selection {
             Selection::Items(items) => items,
         };
         let spec = &class.spec.request;
-        let ignores_unknown = spec.leaves_out_unknown(!devices.is_empty());
+        let ignores_unknown = spec.ignores_unknown_names(!devices.is_empty());
         let names = RequestNames::new(class, inventory);
         let mut chosen = ChosenDevices::new(inventory);
         let mut ranges = Vec::new();

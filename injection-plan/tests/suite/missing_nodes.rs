@@ -6,7 +6,7 @@ use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
-use device_class::discover::{self, FoundNode, MadeNode, NodeForm, OwnNode, Presence};
+use device_class::discover::{self, CreatedNode, FoundNode, NodeForm, NodePermissions, Presence};
 use device_class::host::RecordedHost;
 use injection_plan::request::Request;
 
@@ -60,9 +60,9 @@ fn a_node_is_required_while_its_driver_is_loaded() {
 #[test]
 fn a_node_that_can_be_made_has_the_numbers_of_its_driver() {
     let made = |mode, gid| {
-        NodeForm::Made(MadeNode {
+        NodeForm::Made(CreatedNode {
             driver: "x-late".to_owned(),
-            own: OwnNode { mode, gid },
+            own: NodePermissions { mode, gid },
             advice: Some("make it".to_owned()),
         })
     };

@@ -113,7 +113,7 @@ impl CdiFiles {
         Description {
             hook: Some(ThinHook {
                 program: &self.hook_path,
-                timeout: runtime_config::HOOK_TIMEOUT,
+                timeout: runtime_config::HOOK_TIMEOUT_SECONDS,
                 config: self.hook_config_path.as_deref(),
             }),
             host_root: &self.host_root,

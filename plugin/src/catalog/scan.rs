@@ -58,7 +58,7 @@ pub(crate) fn build_resources(
     {
         inventory
             .devices
-            .retain(|device| match &device.only_in_parts {
+            .retain(|device| match &device.whole_device_fault {
                 None => true,
                 Some(reason) => {
                     let (class, id) = (&class.name, &device.id);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use harness::kubelet::{Event, other_plugin};
 use kubelet_api::deviceplugin::RegisterRequest;
 use kubelet_api::deviceplugin::registration_client::RegistrationClient;
-use kubelet_api::{KUBELET_SOCKET, VERSION};
+use kubelet_api::{KUBELET_SOCKET_NAME, VERSION};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 use tonic::transport::Endpoint;
@@ -31,7 +31,7 @@ impl RunningPlugin {
         let directory = node.path("kubelet/device-plugins");
         let socket = directory.join("vendor.sock");
         let runtime = other_plugin::serve(&socket).unwrap();
-        let kubelet = directory.join(KUBELET_SOCKET);
+        let kubelet = directory.join(KUBELET_SOCKET_NAME);
         let endpoint = Endpoint::from_shared(format!("unix://{}", kubelet.display())).unwrap();
         let request = RegisterRequest {
             version: VERSION.to_owned(),

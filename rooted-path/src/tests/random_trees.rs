@@ -15,7 +15,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tempfile::TempDir;
 
-use crate::{Error, FileKind, HANDLE_NOFOLLOW, Handle, LastLink, Name, Resolver, RootDir, Walk};
+use crate::{
+    Error, FileKind, HANDLE_NOFOLLOW_FLAGS, Handle, LastLink, Name, Resolver, RootDir, Walk,
+};
 
 const BOTH: [Resolver; 2] = [Resolver::Openat2, Resolver::Walk];
 
@@ -105,7 +107,12 @@ fn create(root: &Path, path: &str, mode: Mode) -> crate::Result<()> {
     }
     for name in names {
         mkdirat(&here, name.as_os_str(), mode).map_err(failed)?;
-        let made = openat(&here, name.as_os_str(), HANDLE_NOFOLLOW, Mode::empty());
+        let made = openat(
+            &here,
+            name.as_os_str(),
+            HANDLE_NOFOLLOW_FLAGS,
+            Mode::empty(),
+        );
         here = Handle::new(made.map_err(failed)?, path.as_ref())?;
     }
     Ok(())

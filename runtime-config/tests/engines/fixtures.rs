@@ -33,7 +33,7 @@ fn cases() -> Vec<Case> {
             let options = Options {
                 set_default: flags.contains("set-default"),
                 base_spec: flags.contains("base-spec").then(|| BASE_SPEC.to_owned()),
-                more_names: flags
+                additional_names: flags
                     .contains("more-names")
                     .then(|| "vendor".to_owned())
                     .into_iter()

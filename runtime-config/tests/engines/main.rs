@@ -22,7 +22,7 @@ fn options() -> Options {
         runtime: "/opt/boathook/current/bin/boathook-runtime".into(),
         set_default: false,
         real_runtime: None,
-        more_names: Vec::new(),
+        additional_names: Vec::new(),
         base_spec: None,
     }
 }

@@ -11,7 +11,7 @@ use harness::exit;
 use harness::kubelet::other_plugin;
 use kubelet_api::deviceplugin::RegisterRequest;
 use kubelet_api::deviceplugin::registration_client::RegistrationClient;
-use kubelet_api::{KUBELET_SOCKET, VERSION, connect};
+use kubelet_api::{KUBELET_SOCKET_NAME, VERSION, connect};
 
 const SOCKET: &str = "trivial.sock";
 
@@ -30,7 +30,7 @@ fn run() -> Result<()> {
     let devices = devices.parse().context("DEVICES is a number")?;
     let runtime = other_plugin::serve_devices(&socket, devices)?;
     runtime.block_on(async {
-        let channel = connect(&directory.join(KUBELET_SOCKET)).await?;
+        let channel = connect(&directory.join(KUBELET_SOCKET_NAME)).await?;
         let request = RegisterRequest {
             version: VERSION.to_owned(),
             endpoint: SOCKET.to_owned(),

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use kubelet_api::deviceplugin::registration_server::RegistrationServer;
 use kubelet_api::podresources::pod_resources_lister_server::PodResourcesListerServer;
-use kubelet_api::{KUBELET_SOCKET, POD_RESOURCES_SOCKET};
+use kubelet_api::{KUBELET_SOCKET_NAME, POD_RESOURCES_SOCKET_PATH};
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -47,7 +47,7 @@ impl Life {
         fs::create_dir_all(config.dir.join("plugins_registry"))?;
         remove_sockets(&directory)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let socket = directory.join(KUBELET_SOCKET);
+        let socket = directory.join(KUBELET_SOCKET_NAME);
         let listener = {
             let _context = runtime.enter();
             UnixListener::bind(&socket)?
@@ -55,7 +55,7 @@ impl Life {
         log.push(Event::Started {
             socket: socket.display().to_string(),
         });
-        let resources = config.dir.join(POD_RESOURCES_SOCKET);
+        let resources = config.dir.join(POD_RESOURCES_SOCKET_PATH);
         fs::create_dir_all(resources.parent().unwrap_or(&config.dir))?;
         let _ = fs::remove_file(&resources);
         let resources = {

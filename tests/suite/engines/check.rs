@@ -13,7 +13,7 @@ use super::case::Case;
 use super::engine::{ContainerSettings, Engine, Running};
 
 /// The hook's directory in a container.
-const INJECTED: &str = "/usr/lib/boathook";
+const INJECTED_DIR: &str = "/usr/lib/boathook";
 
 /// Fails if an engine does not what a case demands.
 pub(super) type Check = fn(&dyn Engine) -> Result<()>;
@@ -75,16 +75,16 @@ fn with_image(image: Rootfs) -> ContainerSettings {
 fn gets(engine: &dyn Engine, wanted: &ContainerSettings, devices: &[usize]) -> Result<()> {
     let report = look(&*engine.start(wanted)?)?;
     check_devices(&report, devices)?;
-    let kind = report.path(INJECTED)?.kind;
-    ensure!(kind == Kind::Directory, "{INJECTED} is {kind:?}");
+    let kind = report.path(INJECTED_DIR)?.kind;
+    ensure!(kind == Kind::Directory, "{INJECTED_DIR} is {kind:?}");
     Ok(())
 }
 
 fn is_left_alone(engine: &dyn Engine) -> Result<()> {
     let report = look(&*engine.start(&ContainerSettings::new(Rootfs::Glibc, None))?)?;
     check_devices(&report, &[])?;
-    let kind = report.path(INJECTED)?.kind;
-    ensure!(kind == Kind::Missing, "{INJECTED} is {kind:?}");
+    let kind = report.path(INJECTED_DIR)?.kind;
+    ensure!(kind == Kind::Missing, "{INJECTED_DIR} is {kind:?}");
     Ok(())
 }
 
@@ -109,7 +109,7 @@ fn loads_the_library(engine: &dyn Engine, image: Rootfs) -> Result<()> {
     let printed = container.exec(&loader::command(&[library.wanted()]))?;
     let expected = Loaded::Found {
         soname: library.soname(),
-        path: format!("{INJECTED}/lib/{}", library.soname()).into(),
+        path: format!("{INJECTED_DIR}/lib/{}", library.soname()).into(),
         answer: library.version,
     };
     let loaded = loader::parse(&printed)?;
@@ -228,7 +228,7 @@ fn is_the_engines_own(path: &str) -> bool {
 
 /// Returns the report of a probe in the container about the devices.
 fn look(container: &dyn Running) -> Result<Report> {
-    let questions = in_container::questions().path(INJECTED);
+    let questions = in_container::questions().path(INJECTED_DIR);
     Report::parse(&container.exec(&questions.command()?)?)
 }
 

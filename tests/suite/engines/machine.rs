@@ -67,10 +67,10 @@ impl Machine {
         &self,
         engine: config::Engine,
         base_spec: Option<String>,
-        more_names: &[&str],
+        additional_names: &[&str],
     ) -> Result<()> {
         let options = Options {
-            more_names: more_names.iter().map(ToString::to_string).collect(),
+            additional_names: additional_names.iter().map(ToString::to_string).collect(),
             hook: binaries::program("boathook-hook")?,
             runtime: binaries::program("boathook-runtime")?,
             set_default: false,

@@ -27,7 +27,7 @@ on_each_cgroup_version!(
 );
 
 const SONAME: &str = "libdummy-npu.so.1";
-const INJECTED: &str = "/usr/lib/boathook/lib";
+const INJECTED_DIR: &str = "/usr/lib/boathook/lib";
 const MULTIARCH: &str = "/usr/lib/x86_64-linux-gnu";
 
 /// The version that the host has.
@@ -73,7 +73,7 @@ fn names_are_where_the_images_layout_has_libraries(lab: &Lab) {
         for _ in 0..2 {
             let report = lab.probe(&bundle);
             let link = report.path(&path).unwrap().link_target.clone();
-            let place = Path::new(INJECTED).join(SONAME);
+            let place = Path::new(INJECTED_DIR).join(SONAME);
             assert_eq!(link.as_deref(), Some(&*place), "{rootfs:?}: {expected}");
         }
     }

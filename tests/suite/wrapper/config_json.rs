@@ -21,7 +21,7 @@ fn the_hook_is_the_one_beside_the_wrapper() {
         "path": binaries::program("boathook-hook").unwrap(),
         "args": ["boathook-hook", "--config", lab.host.config_file(), "prestart"],
         "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-        "timeout": runtime_config::HOOK_TIMEOUT,
+        "timeout": runtime_config::HOOK_TIMEOUT_SECONDS,
     });
     let mut expected = config("npu-3");
     expected["hooks"] = json!({"prestart": [hook]});
@@ -59,7 +59,10 @@ fn nothing_else_is_changed() {
     let (before, rest) = written.split_once("\"prestart\": [").unwrap();
     let (entry, after) = rest.split_once("]}, \"a\"").unwrap();
     assert_eq!(format!("{before}\"prestart\": []}}, \"a\"{after}"), text);
-    assert_eq!(parsed(entry)["timeout"], runtime_config::HOOK_TIMEOUT);
+    assert_eq!(
+        parsed(entry)["timeout"],
+        runtime_config::HOOK_TIMEOUT_SECONDS
+    );
 }
 
 #[test]

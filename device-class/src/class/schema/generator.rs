@@ -16,7 +16,7 @@ use crate::class::*;
 use crate::device::Access;
 use crate::name::{
     AttributeName, CapabilityName, ClassName, EnvName, GroupName, LinuxCapability, ListName,
-    ProgramName, RuntimeName, UnitName, WordName,
+    ProgramName, RequirementName, RuntimeName, UnitName,
 };
 use crate::pattern::PathPattern;
 use crate::template::Template;
@@ -61,7 +61,7 @@ schema_from! {
     LabelName => String,
     Template => String,
     UnitName => String,
-    WordName => String,
+    RequirementName => String,
     AttributeSource => RawAttributeSource,
     Condition => RawCondition,
     Pattern => String,
@@ -95,7 +95,7 @@ number_types! {
     One: { "const": 1 },
     Number: { "type": "integer", "minimum": 0, "maximum": u32::MAX },
     Count: { "type": "integer", "minimum": 1, "maximum": MAX_REPLICAS },
-    Seconds: { "type": "integer", "minimum": 1, "maximum": MAX_CONTAINER_START.as_secs() },
+    Seconds: { "type": "integer", "minimum": 1, "maximum": MAX_CONTAINER_START_TIME.as_secs() },
 }
 
 /// The URL of the directory in which a release publishes the schemas.

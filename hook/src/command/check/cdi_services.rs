@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use device_class::config::Config;
-use device_class::load::each_source;
+use device_class::load::read_each_source;
 use injection_plan::cdi::{FILE_PREFIX, SpecificationOwner};
 
 use super::delivery::CDI_DIRECTORIES;
@@ -29,7 +29,7 @@ const ENABLED_UNIT_LINK: &str = "etc/systemd/system/multi-user.target.wants/boat
 /// writes specifications.
 pub(super) fn check(config: &Config) -> Option<Finding> {
     let host_root = &config.host_root;
-    let sources = each_source(&config.classes).into_iter().flatten();
+    let sources = read_each_source(&config.classes).into_iter().flatten();
     let classes = sources.filter_map(|source| source.ok()?.parse().ok());
     let services: BTreeSet<String> = classes
         .filter_map(|class| class.spec.compatibility)

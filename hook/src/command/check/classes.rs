@@ -25,7 +25,7 @@ const NO_DEVICE: &str = "no device on this host";
 /// Checks the classes `names`, or all classes if `names` is empty.
 pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>, CommandError> {
     let host = planner::open_host(config)?;
-    let sources = load::each_source(&config.classes)?;
+    let sources = load::read_each_source(&config.classes)?;
     let mut findings = find_ignored_files(&config.classes);
     findings.extend(find_unknown_classes(&sources, config));
     if sources.is_empty() {
@@ -88,7 +88,7 @@ fn check_class(
         let message = Facts::describe_absence(&class, host);
         findings.extend(message.map(|message| Finding::new(Verdict::Warning, &subject, message)));
     }
-    let missing_parts = discover::find_lacks(
+    let missing_parts = discover::describe_lacks(
         &class,
         request.edit_selection(),
         &found_class.inventory,
@@ -145,7 +145,7 @@ fn check_devices(
     let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(warning).collect();
     // The plugin does not offer devices with mixed parts, so they are not counted as usable here.
     let mut offered_inventory = inventory.clone();
-    offered_inventory.refuse_mixed(class);
+    offered_inventory.refuse_mixed_devices(class);
     let devices = &offered_inventory.devices;
     if devices.is_empty() {
         let text = match offered_inventory.hidden.len() {

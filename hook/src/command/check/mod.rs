@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::config::{Config, InstalledDirectories};
 use device_class::name::ClassName;
-use runtime_config::{Engine, RUNTIMES, program_directories};
+use runtime_config::{Engine, OCI_RUNTIME_NAMES, program_directories};
 
 use super::finding::{Finding, Verdict, exit_code, print_table};
 use super::{CommandError, missing_follower, print_json};
@@ -51,7 +51,7 @@ fn check_engines(host_root: &Path) -> Vec<Finding> {
         .iter()
         .flat_map(|engine| engine.facts().programs);
     let findings: Vec<Finding> = programs
-        .chain(&RUNTIMES)
+        .chain(&OCI_RUNTIME_NAMES)
         .filter_map(|program| {
             let paths = program_directories()
                 .map(|dir| host_root.join(dir.trim_start_matches('/')).join(program));
@@ -84,11 +84,14 @@ fn check_runtime(config: &Config) -> Option<Finding> {
         let fix = "name runc, crun or youki by their absolute path, or remove the key";
         return (!to_host_path(path).is_file()).then(|| finding.with_fix(fix));
     }
-    let mut programs = RUNTIMES.iter().flat_map(|name| {
+    let mut programs = OCI_RUNTIME_NAMES.iter().flat_map(|name| {
         program_directories().map(move |directory| Path::new(directory).join(name))
     });
     let is_installed = programs.any(|path| to_host_path(&path).is_file());
-    let text = format!("none of {} in the usual directories", RUNTIMES.join(", "));
+    let text = format!(
+        "none of {} in the usual directories",
+        OCI_RUNTIME_NAMES.join(", ")
+    );
     let finding = Finding::new(Verdict::Warning, "runtime", text);
     (!is_installed)
         .then(|| finding.with_fix("install one, or name it: [runtime] path in config.toml"))
@@ -97,7 +100,7 @@ fn check_runtime(config: &Config) -> Option<Finding> {
 /// Checks that the hook uses the same configuration as the cluster's plugin. The installation
 /// keeps a copy of the plugin's configuration.
 fn check_plugin_config(config: &Config, directories: &InstalledDirectories) -> Option<Finding> {
-    let (copy_path, used_path) = (directories.given_config(), directories.config());
+    let (copy_path, used_path) = (directories.installed_config_path(), directories.config());
     let copy_path = config
         .host_root
         .join(copy_path.strip_prefix("/").unwrap_or(&copy_path));

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use device_class::config::{Config, InstalledDirectories};
-use device_class::load::each_source;
+use device_class::load::read_each_source;
 use runtime_config::program_directories;
 
 use crate::command::finding::{Finding, Verdict};
@@ -17,7 +17,7 @@ const SUBJECT: &str = "toolkit";
 /// Returns a finding for each program in `[compatibility]` of a class whose name is a link to
 /// Boathook. An invalid class file is ignored here, because another check reports it.
 pub(super) fn check(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
-    let sources = each_source(&config.classes).into_iter().flatten();
+    let sources = read_each_source(&config.classes).into_iter().flatten();
     let classes = sources.filter_map(|source| source.ok()?.parse().ok());
     let mut names = BTreeSet::<String>::new();
     for table in classes.filter_map(|class| class.spec.compatibility) {

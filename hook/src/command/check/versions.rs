@@ -5,7 +5,7 @@ use std::path::Path;
 
 use device_class::config::InstalledDirectories;
 use rooted_path::read_own_text;
-use runtime_config::{PACKAGED_VERSION, compare_versions, find_running_programs};
+use runtime_config::{PACKAGED_VERSION_PATH, compare_versions, find_running_programs};
 
 use crate::command::finding::{Finding, Verdict};
 
@@ -20,7 +20,7 @@ pub(super) fn check(host_root: &Path, directories: &InstalledDirectories) -> Vec
     let Ok(installed_link) = fs::read_link(link_path) else {
         return Vec::new();
     };
-    let version_path = host_root.join(PACKAGED_VERSION.trim_start_matches('/'));
+    let version_path = host_root.join(PACKAGED_VERSION_PATH.trim_start_matches('/'));
     let package_version = read_own_text(&version_path, MAX_VERSION_BYTES).ok();
     let running_programs = find_running_programs(&host_root.join("proc"), &directories.programs);
     let differences = compare_versions(

@@ -196,7 +196,7 @@ fn examine_class(
         let patterns: Vec<String> = patterns.map(ToString::to_string).collect();
         let patterns = patterns.join(" or ");
         let refused = &inventory.refused;
-        let reason = match &inventory.no_driver {
+        let reason = match &inventory.missing_driver_message {
             Some(reason) => reason.clone(),
             None if refused.count == 0 && !inventory.warnings.is_empty() => {
                 format!("no match of {patterns} can be used; the warnings say why")
@@ -255,7 +255,7 @@ fn find_paths_outside_plugin(class: &DeviceClass) -> Vec<Finding> {
             PLUGIN_HOST_DIRS.join(", ")
         ))
     };
-    let paths = class.spec.paths_read().into_iter();
+    let paths = class.spec.list_read_paths().into_iter();
     paths
         .filter(|path| !is_mounted(path))
         .map(to_finding)

@@ -47,7 +47,9 @@ pub(super) fn run(
             for node in target_node.into_iter().chain(nodes) {
                 warn_about_absence(Path::new(node), &host);
             }
-            let classes = load::each_source(&config.classes)?.into_iter().flatten();
+            let classes = load::read_each_source(&config.classes)?
+                .into_iter()
+                .flatten();
             let classes = classes.filter_map(|source| config.class(&source).ok());
             for offered in find_offered_devices(&target, &host, classes) {
                 let (class, device, variable) = (offered.class, offered.device, offered.variable);

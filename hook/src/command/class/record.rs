@@ -39,7 +39,10 @@ pub(super) fn run(
         .map(|file| ClassSource::read(file, &config.classes))
         .collect();
     if files.is_empty() || !names.is_empty() {
-        sources.extend(select_sources(names, load::each_source(&config.classes)?)?);
+        sources.extend(select_sources(
+            names,
+            load::read_each_source(&config.classes)?,
+        )?);
     }
     for source in sources {
         let class = config.class(&source?)?;

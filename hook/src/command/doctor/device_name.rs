@@ -117,7 +117,9 @@ fn describe_unresolvable(
 
 /// Returns the classes whose devices have the CDI kind `kind`.
 fn find_classes(kind: &str, config: &Config) -> Vec<DeviceClass> {
-    let sources = load::each_source(&config.classes).into_iter().flatten();
+    let sources = load::read_each_source(&config.classes)
+        .into_iter()
+        .flatten();
     let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
     let Ok(host) = planner::open_host(config) else {
         return Vec::new();

@@ -265,7 +265,7 @@ fn examine_spec(
     }
     let missing_files = root.as_ref().map(|root| root.find_missing_files(&plan));
     let is_complete = matches!(&missing_files, Some(Ok(missing_files)) if missing_files.is_empty());
-    let is_attached = |grant: &Grant| grant.given_by.is_user();
+    let is_attached = |grant: &Grant| grant.grant_origin.is_user();
     let has_devices = |grant: &Grant| !grant.devices.is_empty();
     let has_hook_grants = !plan.grants.iter().all(is_attached);
     let needs_hook = has_hook_grants

@@ -44,7 +44,7 @@ pub(super) fn find_requests(
     runtime: Option<&str>,
     config: &Config,
 ) -> Requests {
-    let sources = match load::each_source(&config.classes) {
+    let sources = match load::read_each_source(&config.classes) {
         Ok(sources) => sources,
         Err(error) => {
             return without_requests(Finding::new_fault(
@@ -255,7 +255,10 @@ fn examine_devices_on_host(
         let lookup_result = discover::look_up(class, request.edit_selection(), &host);
         let lookup_result = lookup_result.map_err(|error| chain(&error))?;
         // The nodes that the host lacks are not examined here, because the plan names them.
-        Ok((lookup_result, discover::find_unclaimed(class, &host)))
+        Ok((
+            lookup_result,
+            discover::describe_unclaimed_hardware(class, &host),
+        ))
     });
     let (FoundClass { inventory, edits }, unclaimed) = match lookup_result {
         Ok(lookup_result) => lookup_result,
@@ -270,7 +273,7 @@ fn examine_devices_on_host(
         .collect();
     let devices = &inventory.devices;
     if devices.is_empty() {
-        let reason = inventory.no_driver.as_deref();
+        let reason = inventory.missing_driver_message.as_deref();
         let text = match reason {
             Some(reason) => format!("no device on this host: {reason}"),
             None => "no device on this host".to_owned(),

@@ -59,7 +59,7 @@ impl Scan {
             is_node: is_node(config),
             ..Scan::default()
         };
-        let sources = load::each_source(&config.classes)?;
+        let sources = load::read_each_source(&config.classes)?;
         scan.has_class_file = !sources.is_empty();
         if !scan.has_class_file {
             scan.warnings.push(no_class_file(config));
@@ -96,7 +96,7 @@ impl Scan {
         if let Some(reason) = discover::missing(class, host) {
             inventory.refuse(&reason);
         }
-        inventory.refuse_mixed(class);
+        inventory.refuse_mixed_devices(class);
         if selection.names.is_empty()
             && !selection.include_all
             && !is_listed_by_default(class, self.is_node)
@@ -113,7 +113,7 @@ impl Scan {
                 .extend(Facts::describe_absence(class, host));
         }
         let capabilities = class.spec.request.capabilities_by_default();
-        let missing_parts = discover::find_lacks(class, &capabilities, &inventory, host);
+        let missing_parts = discover::describe_lacks(class, &capabilities, &inventory, host);
         inventory.warnings.extend(missing_parts);
         let warnings = inventory.warnings.iter();
         self.warnings

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::device::DeviceNumber;
-use device_class::discover::{self, Device, FoundNode, NamedByPath, Presence};
+use device_class::discover::{self, Device, FoundNode, PathTarget, Presence};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use device_class::name::{ClassName, DeviceId};
@@ -108,7 +108,8 @@ impl HostSnapshot {
         config: &Config,
     ) -> Result<(), String> {
         let host = planner::open_host(config).map_err(|error| log::chain(&error))?;
-        let sources = load::each_source(&config.classes).map_err(|error| log::chain(&error))?;
+        let sources =
+            load::read_each_source(&config.classes).map_err(|error| log::chain(&error))?;
         for source in sources {
             let name = match &source {
                 Ok(source) => source.name.as_str(),
@@ -197,8 +198,8 @@ impl HostSnapshot {
         let paths = class.map_or(&[][..], |class| &class.found.inventory.paths);
         paths.iter().any(|(known_path, named_by_path)| {
             let ids = match named_by_path {
-                NamedByPath::Devices { ids, .. } => ids.as_slice(),
-                NamedByPath::Absent(_) | NamedByPath::Nothing(_) => &[],
+                PathTarget::Devices { ids, .. } => ids.as_slice(),
+                PathTarget::Absent(_) | PathTarget::Nothing(_) => &[],
             };
             known_path == path && matches!(ids, [id] if *id == device.device_id)
         })

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use injection_plan::plan::{INJECTED, StepUser};
+use injection_plan::plan::{INJECTED_DIR, StepUser};
 
 use crate::apply::{
     InjectedDir, MAX_LINK_DEPTH, OpenedAction, OpenedStep, find_image_directory, is_same_library,
@@ -71,7 +71,7 @@ struct FilePrediction<'a> {
 
 impl FilePrediction<'_> {
     fn add_step(&mut self, action: &OpenedAction<'_>, users: &[StepUser]) -> container::Result<()> {
-        let injected_dir = Path::new(INJECTED);
+        let injected_dir = Path::new(INJECTED_DIR);
         let (path, kind) = match action {
             OpenedAction::Node {
                 number,

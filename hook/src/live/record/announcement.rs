@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use device_class::discover::{FoundNode, Presence};
-use device_class::host::{DeviceKind, HostView, MAX_ATTRIBUTE};
+use device_class::host::{DeviceKind, HostView, MAX_ATTRIBUTE_BYTES};
 use serde::{Deserialize, Serialize};
 
 /// A device node as messages to the programs of a container describe it.
@@ -43,7 +43,7 @@ impl Announcement {
         let directory = host.canonical(&link).ok()?;
         let subsystem = host.read_link(&directory.join("subsystem")).ok()?;
         let read_properties = |path: &Path, prefix: &str| {
-            let bytes = host.read(path, MAX_ATTRIBUTE).unwrap_or_default();
+            let bytes = host.read(path, MAX_ATTRIBUTE_BYTES).unwrap_or_default();
             let text = String::from_utf8_lossy(&bytes).into_owned();
             let lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
             let printable_lines = lines.filter(|line| !line.contains(char::is_control));

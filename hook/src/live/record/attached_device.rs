@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use device_class::name::{ClassName, DeviceId, DeviceRef};
-use injection_plan::plan::{GivenBy, StepUser};
-use injection_plan::request::{DeviceList, Item, RequestedPlace, quote};
+use injection_plan::plan::{GrantOrigin, StepUser};
+use injection_plan::request::{DeviceList, Item, RequestedNodePath, quote};
 use serde::{Deserialize, Serialize};
 
 use crate::live::record::device_text;
@@ -18,7 +18,7 @@ pub(crate) struct AttachedDevice {
     #[serde(rename = "device", deserialize_with = "device_text::id::deserialize")]
     pub(crate) device_id: DeviceId,
     #[serde(rename = "asked")]
-    pub(crate) given_by: GivenBy,
+    pub(crate) grant_origin: GrantOrigin,
     /// Whether the device was attached although it is not healthy.
     #[serde(rename = "forced")]
     pub(crate) is_forced: bool,
@@ -33,7 +33,7 @@ pub(crate) struct AttachedDevice {
     /// The paths that the request chose for the device's nodes in the container. The list is empty
     /// if the nodes have their usual paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) places: Vec<RequestedPlace>,
+    pub(crate) places: Vec<RequestedNodePath>,
     /// Whether the device was requested at the container's start and arrived on the host later.
     /// Unlike the devices of the start, such a device can be detached.
     #[serde(default, rename = "late", skip_serializing_if = "std::ops::Not::not")]
@@ -43,7 +43,7 @@ pub(crate) struct AttachedDevice {
 impl AttachedDevice {
     /// Reports whether `detach` may take the device away.
     pub(crate) fn is_detachable(&self) -> bool {
-        self.given_by.is_user() || self.arrived_late
+        self.grant_origin.is_user() || self.arrived_late
     }
 
     /// Returns the class and the id of the device.
@@ -65,10 +65,10 @@ impl AttachedDevice {
     }
 
     /// Adds the paths that another item of the request chose for the device's nodes.
-    pub(in crate::live) fn add_places(&mut self, places: &[RequestedPlace]) {
+    pub(in crate::live) fn add_places(&mut self, places: &[RequestedNodePath]) {
         for place in places {
             if self.places.is_empty() {
-                self.places.push(RequestedPlace::Usual);
+                self.places.push(RequestedNodePath::Usual);
             }
             if !self.places.contains(place) {
                 self.places.push(place.clone());
@@ -106,15 +106,15 @@ impl AttachedDevice {
         let mut items = Vec::new();
         for place in &self.places {
             match place {
-                RequestedPlace::Usual => items.push(name.clone()),
-                RequestedPlace::Link { path, .. } if leads_to_device(path) => {
+                RequestedNodePath::Usual => items.push(name.clone()),
+                RequestedNodePath::Link { path, .. } if leads_to_device(path) => {
                     items.push(Item::from_quoted_name(&path.to_string_lossy()));
                 }
-                RequestedPlace::Link { .. } => items.push(name.clone()),
-                RequestedPlace::At { path, node: None } => {
+                RequestedNodePath::Link { .. } => items.push(name.clone()),
+                RequestedNodePath::At { path, node: None } => {
                     items.push(name.clone().with_container_path(path));
                 }
-                RequestedPlace::At {
+                RequestedNodePath::At {
                     path,
                     node: Some(node),
                 } if leads_to_device(node) => {
@@ -122,7 +122,7 @@ impl AttachedDevice {
                         Item::from_quoted_name(&node.to_string_lossy()).with_container_path(path),
                     );
                 }
-                RequestedPlace::At { .. } => {}
+                RequestedNodePath::At { .. } => {}
             }
         }
         if items.is_empty() {
@@ -134,9 +134,9 @@ impl AttachedDevice {
     /// Returns the host paths by which the device was requested.
     pub(in crate::live) fn requested_paths(&self) -> impl Iterator<Item = &Path> {
         self.places.iter().filter_map(|place| match place {
-            RequestedPlace::Link { path, .. } => Some(path.as_path()),
-            RequestedPlace::At { node, .. } => node.as_deref(),
-            RequestedPlace::Usual => None,
+            RequestedNodePath::Link { path, .. } => Some(path.as_path()),
+            RequestedNodePath::At { node, .. } => node.as_deref(),
+            RequestedNodePath::Usual => None,
         })
     }
 

@@ -1,7 +1,7 @@
 //! A request of a container for devices that the host does not have yet.
 
 use device_class::name::{ClassName, DeviceId};
-use injection_plan::plan::{DetachedRequest, GivenBy, InjectionPlan};
+use injection_plan::plan::{DetachedRequest, GrantOrigin, InjectionPlan};
 use injection_plan::request::{AwaitedDevice, Item, Selection, quote};
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +65,7 @@ impl AwaitedRequest {
             let id = device.id.clone();
             AttachedDevice {
                 class: self.class.clone(),
-                given_by: GivenBy::Hook,
+                grant_origin: GrantOrigin::Hook,
                 is_forced: false,
                 name: names.get(&id).cloned(),
                 places: places.get(&device.id).cloned().unwrap_or_default(),

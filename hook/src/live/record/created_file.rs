@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use device_class::device::DeviceNumber;
-use injection_plan::plan::{Action, INJECTED, InjectionStep, StepUser};
+use injection_plan::plan::{Action, INJECTED_DIR, InjectionStep, StepUser};
 use serde::{Deserialize, Serialize};
 
 use crate::apply::{InjectedDir, is_same_library};
@@ -142,7 +142,7 @@ impl CreatedFile {
                 })
             }
             (Action::File(_) | Action::Library { .. }, CreatedFileKind::Tmpfs) => {
-                self.path == Path::new(INJECTED)
+                self.path == Path::new(INJECTED_DIR)
             }
             (Action::Mask { path, .. }, CreatedFileKind::Tmpfs) => *path == self.path,
             (

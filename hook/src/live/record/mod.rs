@@ -98,7 +98,7 @@ impl AttachmentRecord {
         let attached_devices = self
             .devices
             .iter()
-            .filter(|device| device.given_by.is_user());
+            .filter(|device| device.grant_origin.is_user());
         attached_devices
             .map(|device| device.to_attach_request(device.to_request()))
             .collect()

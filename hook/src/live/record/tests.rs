@@ -1,5 +1,5 @@
 use device_class::name::DeviceRef;
-use injection_plan::plan::{Action, GivenBy, InjectionStep, StepUser};
+use injection_plan::plan::{Action, GrantOrigin, InjectionStep, StepUser};
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn device(id: &str) -> AttachedDevice {
     AttachedDevice {
         class: "chips".parse().unwrap(),
         device_id: id.to_owned().try_into().unwrap(),
-        given_by: GivenBy::from(id.to_owned()),
+        grant_origin: GrantOrigin::from(id.to_owned()),
         is_forced: false,
         name: None,
         places: Vec::new(),

@@ -1,5 +1,5 @@
 use device_class::device::{DeviceKind, DeviceNumber, DeviceRule};
-use device_class::discover::{MadeNode, OwnNode};
+use device_class::discover::{CreatedNode, NodePermissions};
 
 use super::*;
 use crate::plan::InjectionStep;
@@ -12,7 +12,7 @@ fn plan() -> InjectionPlan {
     };
     let access = Access::READ.union(Access::WRITE);
     let rule = DeviceRule { number, access };
-    let own = OwnNode {
+    let own = NodePermissions {
         mode: 0o660,
         gid: 44,
     };
@@ -194,9 +194,9 @@ fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
     let action = Action::MakeNode {
         path: "/dev/late".into(),
         number: DeviceNumber { kind, major, minor },
-        made_node: MadeNode {
+        made_node: CreatedNode {
             driver: "late".into(),
-            own: OwnNode {
+            own: NodePermissions {
                 mode: 0o666,
                 gid: 0,
             },

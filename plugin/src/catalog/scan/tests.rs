@@ -59,7 +59,9 @@ fn a_device_that_can_be_used_in_parts_only_is_not_offered() {
         let host = RecordedHost::parse(&text).unwrap();
         let (class, _) = shipped(name, recording);
         let found = device_class::discover::devices(&class, &host).devices;
-        let whole = found.iter().find(|device| device.only_in_parts.is_some());
+        let whole = found
+            .iter()
+            .find(|device| device.whole_device_fault.is_some());
         let whole = whole.unwrap_or_else(|| panic!("{found:?}"));
         assert!(whole.id.as_str().contains(id));
         let scan = scan_recorded_host(&[class], &host);

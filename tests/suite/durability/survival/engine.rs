@@ -126,7 +126,7 @@ fn configure(
         runtime: SystemdHost::program("boathook-runtime"),
         set_default: false,
         real_runtime: None,
-        more_names: Vec::new(),
+        additional_names: Vec::new(),
         base_spec: match device_source.giver {
             Giver::Hook => Some(host.run("ctr", &["oci", "spec"])?),
             Giver::Wrapper | Giver::Attach => None,

@@ -22,7 +22,7 @@ pub(super) fn find_clashes(
     inventory: &Inventory,
     config: &Config,
 ) -> Result<Vec<Finding>, FileError> {
-    let installed_sources = load::each_source(&config.classes)?;
+    let installed_sources = load::read_each_source(&config.classes)?;
     let mut findings = Vec::new();
     if installed_sources.is_empty() {
         let text = format!("{}, so that no name is compared", no_class_file(config));

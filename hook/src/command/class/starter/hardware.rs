@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::device::{DeviceKind, DeviceNumber};
 use device_class::discover::{self, Presence};
-use device_class::host::{Entry, MAX_ATTRIBUTE};
+use device_class::host::{Entry, MAX_ATTRIBUTE_BYTES};
 use device_class::{DeviceClass, HostView};
 
 use super::Target;
@@ -37,7 +37,7 @@ pub(super) fn parse_usb_node(node: &str) -> Option<(u32, u32)> {
 }
 
 fn read_line(path: &Path, host: &dyn HostView) -> Option<String> {
-    let bytes = host.read(path, MAX_ATTRIBUTE).ok()?;
+    let bytes = host.read(path, MAX_ATTRIBUTE_BYTES).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     Some(text.lines().next()?.trim().to_owned())
 }

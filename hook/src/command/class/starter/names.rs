@@ -27,7 +27,7 @@ impl InstalledNames {
     /// known.
     pub(in crate::command::class) fn read(config: &Config) -> Result<Self, FileError> {
         let mut names = BTreeSet::new();
-        for source in load::each_source(&config.classes)?.iter().flatten() {
+        for source in load::read_each_source(&config.classes)?.iter().flatten() {
             names.insert(source.name.to_string());
             if let Ok(class) = config.class(source) {
                 names.insert(class.spec.request.env.to_string());

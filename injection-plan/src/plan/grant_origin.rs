@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// user's text, or an empty string for the hook, as in the attachment records of earlier versions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
-pub enum GivenBy {
+pub enum GrantOrigin {
     /// The hook gave the devices when the container was started.
     #[default]
     Hook,
@@ -17,9 +17,9 @@ pub enum GivenBy {
     },
 }
 
-impl GivenBy {
+impl GrantOrigin {
     pub fn is_user(&self) -> bool {
-        matches!(self, GivenBy::User { .. })
+        matches!(self, GrantOrigin::User { .. })
     }
 
     pub fn is_hook(&self) -> bool {
@@ -29,27 +29,27 @@ impl GivenBy {
     /// Returns the device list that the user wrote, or an empty text for the hook.
     pub fn devices(&self) -> &str {
         match self {
-            GivenBy::Hook => "",
-            GivenBy::User { devices } => devices,
+            GrantOrigin::Hook => "",
+            GrantOrigin::User { devices } => devices,
         }
     }
 }
 
-impl From<String> for GivenBy {
+impl From<String> for GrantOrigin {
     fn from(devices: String) -> Self {
         if devices.is_empty() {
-            GivenBy::Hook
+            GrantOrigin::Hook
         } else {
-            GivenBy::User { devices }
+            GrantOrigin::User { devices }
         }
     }
 }
 
-impl From<GivenBy> for String {
-    fn from(given_by: GivenBy) -> Self {
-        match given_by {
-            GivenBy::Hook => String::new(),
-            GivenBy::User { devices } => devices,
+impl From<GrantOrigin> for String {
+    fn from(grant_origin: GrantOrigin) -> Self {
+        match grant_origin {
+            GrantOrigin::Hook => String::new(),
+            GrantOrigin::User { devices } => devices,
         }
     }
 }
@@ -60,16 +60,16 @@ mod tests {
 
     #[test]
     fn a_record_of_an_earlier_version_is_read_and_written_as_it_was() {
-        let user = |devices: &str| GivenBy::User {
+        let user = |devices: &str| GrantOrigin::User {
             devices: devices.to_owned(),
         };
-        for (text, given_by) in [
-            (r#""""#, GivenBy::Hook),
+        for (text, grant_origin) in [
+            (r#""""#, GrantOrigin::Hook),
             (r#""npu-3""#, user("npu-3")),
             (r#""attached 3,5""#, user("attached 3,5")),
         ] {
-            let read: GivenBy = serde_json::from_str(text).unwrap();
-            assert_eq!(read, given_by, "{text}");
+            let read: GrantOrigin = serde_json::from_str(text).unwrap();
+            assert_eq!(read, grant_origin, "{text}");
             assert_eq!(serde_json::to_string(&read).unwrap(), text);
         }
     }
