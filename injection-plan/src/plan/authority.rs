@@ -158,8 +158,11 @@ impl Authority {
             Authority::Requester { .. } if requests_only_files => {
                 Ok(grant_files(GrantedFiles::All))
             }
+            // In a class that is followed, `all` also means the devices that become healthy later,
+            // such as a stick whose firmware is loaded after the container's start.
             Authority::Requester { .. }
                 if request.selection == Selection::All
+                    && !class.spec.follow
                     && !devices.is_empty()
                     && !devices.iter().any(|device| device.health.is_healthy()) =>
             {

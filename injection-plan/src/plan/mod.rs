@@ -159,7 +159,12 @@ impl Grant {
         let class = &self.class;
         let awaited_devices = self.awaited_devices.iter();
         awaited_devices.filter_map(move |awaited_device| match awaited_device {
-            AwaitedDevice::All if self.available_count > 0 => None,
+            AwaitedDevice::All
+                if self.available_count > 0
+                    && !(self.devices.is_empty() && self.detached_names.is_empty()) =>
+            {
+                None
+            }
             AwaitedDevice::All => Some(format!(
                 "waiting for all of {class}: {FOLLOWER_NAME} gives devices that come"
             )),

@@ -4,7 +4,7 @@ use device_class::host::RecordedHost;
 use injection_plan::plan::{Authority, RecordedDevices};
 
 use crate::names::{chosen, request};
-use crate::planning::{parse, plan};
+use crate::planning::{asker, parse, plan};
 
 /// A class of lamps that are unhealthy if their state file says so.
 const LAMPS: &str = "version = 1\nresource = 'example.com/{kind}'\nrequest = { env = 'LAMPS' }\n\
@@ -57,6 +57,29 @@ fn all_of_devices_of_which_none_is_healthy_is_refused_with_the_reasons() {
     let recorded = Authority::Kubelet(RecordedDevices::default());
     let request = request(&class, "all").unwrap().unwrap();
     assert!(plan(&class, &request, &ill, &recorded).is_ok());
+}
+
+/// The firmware of a stick may be loaded after the container has started.
+#[test]
+fn all_of_a_followed_class_waits_for_devices_that_become_healthy() {
+    let class = parse("lamp", &format!("follow = true\n{LAMPS}")).unwrap();
+    let ill = lamps(&[("left", "red", "hot")]);
+    let request = request(&class, "all").unwrap().unwrap();
+    let plan = plan(&class, &request, &ill, &asker()).unwrap();
+    let [grant] = &plan.grants[..] else {
+        panic!("one grant");
+    };
+    assert!(grant.devices.is_empty());
+    let awaited: Vec<String> = grant.describe_awaited_devices().collect();
+    assert!(
+        awaited[0].contains("waiting for all of lamp"),
+        "{awaited:?}"
+    );
+    assert!(
+        plan.warnings[0].contains("left is left out") && plan.warnings[0].contains("hot"),
+        "{:?}",
+        plan.warnings
+    );
 }
 
 #[test]
