@@ -1,7 +1,7 @@
-//! The parts of a command line that several programs have in common: failures, output, and the
-//! options of the log and of nodes. The plugin, the DRA driver, the installer, the scheduler and
-//! the webhook use them. The hook must not, because it is started for each container and must be
-//! small.
+//! Code that the command lines of several programs share: error reports, output, logging options
+//! and the options for the programs' Kubernetes node. The plugin, the DRA driver, the installer,
+//! the scheduler and the webhook use it. The hook must not, because it is started for each
+//! container and must be small.
 
 #![forbid(unsafe_code)]
 

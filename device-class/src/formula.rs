@@ -1,5 +1,5 @@
-//! Evaluates formulas of whole numbers. Class files have formulas for drivers that compute the
-//! number of a device node from an address of the hardware.
+//! Evaluates arithmetic expressions of integers. A class file has such a formula if the driver
+//! computes the number of a device node from the address of the hardware.
 
 use std::iter::Peekable;
 use std::str::Chars;

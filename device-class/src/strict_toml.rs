@@ -189,13 +189,13 @@ fn write_example(example: &Example, key: Option<&str>, is_whole_value: bool) -> 
     if let Some(header) = header {
         let name = header.trim_matches(['[', ']']);
         return match example {
-            Example::ListOfTables => format!("[[{name}]]"),
+            Example::ArrayOfTables => format!("[[{name}]]"),
             Example::Table => format!("[{name}]"),
             Example::Value(value) => format!("{name} = {value}"),
         };
     }
     let value = match example {
-        Example::ListOfTables => "[{ ... }]",
+        Example::ArrayOfTables => "[{ ... }]",
         Example::Table => "{ ... }",
         Example::Value(value) => value,
     };

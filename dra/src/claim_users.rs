@@ -19,7 +19,7 @@ use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
 use kubelet_api::{POD_RESOURCES_SOCKET_PATH, ask_pod_resources};
 
 use crate::claim::Record;
-use crate::pod_cgroups::{OwnPod, PodCgroups, PodUid};
+use crate::pod_cgroups::{OwnPod, PodCgroupFinder, PodUid};
 
 /// The sources that tell which claims the running pods use.
 #[derive(Debug, Clone)]
@@ -28,17 +28,17 @@ pub(crate) struct ClaimUsers {
     pod_resources_socket: PathBuf,
     /// The name of the driver's own pod. Without it the PodResources API is not used.
     own_pod_name: Option<String>,
-    cgroups: PodCgroups,
+    cgroups: PodCgroupFinder,
 }
 
 /// The answer to the question whether a pod of this node uses a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClaimUse {
-    /// No pod of this node has the claim.
+    /// No pod of this node uses the claim.
     Unused,
-    /// A pod has the claim.
+    /// At least one pod of this node uses the claim.
     InUse,
-    /// The sources give no certain answer. The text is the reason.
+    /// It could not be determined whether a pod uses the claim. The text is the reason.
     Unknown(String),
 }
 
@@ -50,7 +50,7 @@ impl ClaimUsers {
             checkpoint_path: kubelet_root.join(FILE_NAME),
             pod_resources_socket: kubelet_root.join(POD_RESOURCES_SOCKET_PATH),
             own_pod_name: own_pod.map(|pod| pod.name.clone()),
-            cgroups: PodCgroups::new(host_root, own_pod),
+            cgroups: PodCgroupFinder::new(host_root, own_pod),
         }
     }
 

@@ -79,8 +79,9 @@ impl ClassDevices {
     ) -> (Self, Vec<String>) {
         let inventory = &found_class.inventory;
         let (divisible_list, warnings) = find_divisible_devices(&class, inventory, host_root);
-        // A divided device is not in the inventory. It gets a name too, so that no name changes
-        // when parts are created.
+        // The inventory does not have a device that is already divided into parts. Such a device
+        // gets a name too, so that the names of other devices do not change when a device is
+        // divided.
         let mut ids: Vec<&DeviceId> = inventory.devices.iter().map(|device| &device.id).collect();
         let divided_ids: Vec<_> = divisible_list
             .iter()

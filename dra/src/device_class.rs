@@ -30,13 +30,14 @@ pub fn build_manifests(
         let found_source = readable_sources.find(|source| source.name == *name);
         let source =
             found_source.with_context(|| format!("no class file {name}.toml on this host"))?;
-        manifests.push_str(&build_manifest(&config.class(&source)?));
+        manifests.push_str(&build_class_manifests(&config.class(&source)?));
     }
     Ok(manifests)
 }
 
-/// Builds the manifest of a class, and a manifest for each profile of its parts.
-fn build_manifest(class: &DeviceClass) -> String {
+/// Builds the DeviceClass manifests of a class: one for whole devices, and one for each profile of
+/// parts into which they can be divided.
+fn build_class_manifests(class: &DeviceClass) -> String {
     let name = to_dns_label(class.name.as_str());
     let profiles = class
         .spec

@@ -28,10 +28,11 @@ pub(crate) struct Scanner {
     /// The device plugin's allocations as they were last read. `None` means that they have not been
     /// read successfully yet.
     allocated_ids: Option<ContainerDeviceIds>,
-    /// The last logged reason why the allocations cannot be read. Each reason is logged once.
+    /// The reason why the allocations cannot be read, as it was logged last. It is logged again
+    /// only if it changes.
     unreadable_reason: Option<String>,
     inventory: watch::Sender<Inventory>,
-    has_scanned: watch::Sender<bool>,
+    scan_end_sender: watch::Sender<bool>,
 }
 
 /// A receiver that is notified of the end of the first scan. Until that end the inventory is empty,
@@ -73,12 +74,12 @@ impl Scanner {
             allocated_ids: None,
             unreadable_reason: None,
             inventory: watch::channel(Inventory::default()).0,
-            has_scanned: watch::channel(false).0,
+            scan_end_sender: watch::channel(false).0,
         }
     }
 
     pub(crate) fn first_scan(&self) -> FirstScan {
-        FirstScan(self.has_scanned.subscribe())
+        FirstScan(self.scan_end_sender.subscribe())
     }
 
     /// Returns a receiver for the inventory, which is notified of changes.
@@ -158,7 +159,7 @@ impl Scanner {
                 *previous_inventory = Arc::new(scanned_classes);
                 is_changed
             });
-            self.has_scanned.send_replace(true);
+            self.scan_end_sender.send_replace(true);
         }
     }
 }

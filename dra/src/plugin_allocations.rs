@@ -17,14 +17,14 @@ use injection_plan::kubelet_checkpoint::{self, CheckpointError, KubeletCheckpoin
 use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
 use kubelet_api::{POD_RESOURCES_SOCKET_PATH, ask_pod_resources};
 
-use crate::pod_cgroups::{OwnPod, PodCgroups, PodUid};
+use crate::pod_cgroups::{OwnPod, PodCgroupFinder, PodUid};
 
 /// The sources on the node from which the allocated devices are read.
 #[derive(Debug, Clone)]
 pub struct PluginAllocations {
     checkpoint_path: PathBuf,
     pod_resources_socket: PathBuf,
-    cgroups: PodCgroups,
+    cgroups: PodCgroupFinder,
     /// The driver's own pod. Without it only the kubelet checkpoint is used.
     own_pod: Option<OwnPod>,
 }
@@ -63,7 +63,7 @@ impl PluginAllocations {
                 .join("device-plugins")
                 .join(kubelet_checkpoint::FILE_NAME),
             pod_resources_socket: kubelet_root.join(POD_RESOURCES_SOCKET_PATH),
-            cgroups: PodCgroups::new(host_root, own_pod.as_ref()),
+            cgroups: PodCgroupFinder::new(host_root, own_pod.as_ref()),
             own_pod,
         }
     }

@@ -17,28 +17,28 @@ pub struct OwnPod {
     pub uid: String,
 }
 
-/// A search of the host's cgroups for the pods of this node.
+/// Finds the pods of this node by their cgroups on the host.
 #[derive(Debug, Clone)]
-pub(crate) struct PodCgroups {
+pub(crate) struct PodCgroupFinder {
     cgroup_root: PathBuf,
     /// The uid of the driver's own pod. Without it, no list of pods counts as complete.
-    own_pod: Option<PodUid>,
+    own_pod_uid: Option<PodUid>,
 }
 
-impl PodCgroups {
-    /// Creates the search. `host_root` is the path at which this process sees the host's root
+impl PodCgroupFinder {
+    /// Creates the finder. `host_root` is the path at which this process sees the host's root
     /// directory.
     pub(crate) fn new(host_root: &Path, own_pod: Option<&OwnPod>) -> Self {
         Self {
             cgroup_root: host_root.join("sys/fs/cgroup"),
-            own_pod: own_pod.map(|pod| PodUid::new(&pod.uid)),
+            own_pod_uid: own_pod.map(|pod| PodUid::new(&pod.uid)),
         }
     }
 
     /// Returns the pods that have a cgroup. Returns `None` if the driver's own pod is not among
     /// them, because other pods may be missing too.
     pub(crate) async fn list_pods(&self) -> Option<BTreeSet<PodUid>> {
-        let own_pod = self.own_pod.as_ref()?;
+        let own_pod_uid = self.own_pod_uid.as_ref()?;
         let cgroup_root = self.cgroup_root.clone();
         let search = move || {
             let mut pods = BTreeSet::new();
@@ -46,7 +46,7 @@ impl PodCgroups {
             pods
         };
         let pods = spawn_blocking(search).await.ok()?;
-        pods.contains(own_pod).then_some(pods)
+        pods.contains(own_pod_uid).then_some(pods)
     }
 
     pub(crate) fn cgroup_root(&self) -> &Path {

@@ -35,10 +35,12 @@ pub enum ExitCode {
     NoRequest = 11,
     /// `doctor`: a variable of the container is similar to one of a class.
     SimilarVariable = 12,
-    /// `doctor`: nothing calls the hook for the container.
-    NoHook = 13,
-    /// `doctor`: the program that the runtime calls as the hook is not there.
-    HookMissing = 14,
+    /// `doctor`: neither the runtime nor the engine calls the hook for the container.
+    #[serde(rename = "no-hook")]
+    HookNotConfigured = 13,
+    /// `doctor`: the program that the runtime calls as the hook does not exist.
+    #[serde(rename = "hook-missing")]
+    HookProgramMissing = 14,
     /// `doctor`: the host has no usable device of the class.
     NoDevice = 15,
     /// `doctor`: the devices that the container requests were not granted.
@@ -82,8 +84,8 @@ mod tests {
             (NoContainer, "no-container"),
             (NoRequest, "no-request"),
             (SimilarVariable, "similar-variable"),
-            (NoHook, "no-hook"),
-            (HookMissing, "hook-missing"),
+            (HookNotConfigured, "no-hook"),
+            (HookProgramMissing, "hook-missing"),
             (NoDevice, "no-device"),
             (NotGranted, "not-granted"),
             (NotInjected, "not-injected"),

@@ -61,7 +61,8 @@ pub struct HostWatcher {
     class_files: Vec<ClassSource>,
     /// Whether the last attempt to load the class files could read none of them.
     has_no_readable_file: bool,
-    events: Option<ChangeEvents>,
+    /// The watcher of devices and class files. It is `None` until the first wait.
+    change_watcher: Option<ChangeWatcher>,
     /// The thread that polls the devices for a response. A driver may block it.
     poll_thread: Option<JoinHandle<bool>>,
     /// The notifier for the end of a driver's program whose result a scan must evaluate.
@@ -80,15 +81,16 @@ pub struct HostWatcher {
     logged_class_names: Option<String>,
 }
 
-/// The notifications of changed devices and class files, and the tasks that send them.
+/// Watches devices and class files for changes: receives the notifications, and owns the tasks that
+/// send them.
 #[derive(Debug)]
-struct ChangeEvents {
+struct ChangeWatcher {
     device_notifier: Notifier,
     device_changes: Notifications,
-    file_changes: Notifications,
+    class_file_changes: Notifications,
     watched_directories: BTreeSet<PathBuf>,
     directory_watch: Option<WatchTask>,
-    _class_watch: WatchTask,
+    _class_file_watch: WatchTask,
     _uevent_watch: WatchTask,
 }
 
@@ -106,7 +108,7 @@ impl HostWatcher {
             classes: Arc::default(),
             class_files: Vec::new(),
             has_no_readable_file: false,
-            events: None,
+            change_watcher: None,
             poll_thread: None,
             scan_progress: ScanProgress::default(),
             warnings: FaultLog::default(),
@@ -151,24 +153,24 @@ impl HostWatcher {
         directory: Option<PathBuf>,
         reload_notifications: &mut Notifications,
     ) -> WatcherTask {
-        if self.events.is_some() {
+        if self.change_watcher.is_some() {
             tokio::time::sleep(MIN_SCAN_INTERVAL).await;
         }
         let mut watched_directories =
             hotplug::list_watched_directories(&self.classes, &self.config.host_root);
         watched_directories.extend(directory);
         let class_files = &self.config.classes;
-        let events = self
-            .events
-            .get_or_insert_with(|| ChangeEvents::new(class_files));
-        if watched_directories != events.watched_directories {
-            let notifier = events.device_notifier.clone();
-            events.directory_watch = Some(WatchTask::watch_directories(
+        let change_watcher = self
+            .change_watcher
+            .get_or_insert_with(|| ChangeWatcher::new(class_files));
+        if watched_directories != change_watcher.watched_directories {
+            let notifier = change_watcher.device_notifier.clone();
+            change_watcher.directory_watch = Some(WatchTask::watch_directories(
                 &watched_directories,
                 WatchedEvents::Entries,
                 notifier,
             ));
-            events.watched_directories = watched_directories;
+            change_watcher.watched_directories = watched_directories;
         }
         let due_time = self.memory.next_due_time();
         let delay = due_time.map(|due_time| due_time.saturating_duration_since(Instant::now()));
@@ -177,19 +179,19 @@ impl HostWatcher {
         let task = tokio::select! {
             () = tokio::time::sleep(period) => WatcherTask::Scan,
             () = wait_for_health_change(memory, root, &mut self.poll_thread) => WatcherTask::Scan,
-            () = events.device_changes.wait() => WatcherTask::Scan,
+            () = change_watcher.device_changes.wait() => WatcherTask::Scan,
             () = self.program_results.wait() => WatcherTask::Scan,
-            () = events.file_changes.wait() => WatcherTask::Load,
+            () = change_watcher.class_file_changes.wait() => WatcherTask::Load,
             () = reload_notifications.wait() => WatcherTask::Load,
         };
         // One scan must cover several events, because a driver creates several device nodes at
         // once, and an editor writes a file in several steps.
         tokio::time::sleep(EVENT_DELAY).await;
-        events.device_changes.clear();
+        change_watcher.device_changes.clear();
         match task {
             WatcherTask::Scan if !self.has_no_readable_file => WatcherTask::Scan,
             _ => {
-                events.file_changes.clear();
+                change_watcher.class_file_changes.clear();
                 WatcherTask::Load
             }
         }
@@ -361,13 +363,13 @@ async fn wait_for_health_change(
     }
 }
 
-impl ChangeEvents {
+impl ChangeWatcher {
     fn new(class_files: &[PathBuf]) -> Self {
         let (device_notifier, device_changes) = Notifier::new();
-        let (file_notifier, file_changes) = Notifier::new();
+        let (file_notifier, class_file_changes) = Notifier::new();
         let class_files = class_files.iter().cloned().collect();
-        ChangeEvents {
-            _class_watch: WatchTask::watch_directories(
+        ChangeWatcher {
+            _class_file_watch: WatchTask::watch_directories(
                 &class_files,
                 WatchedEvents::Contents,
                 file_notifier,
@@ -375,7 +377,7 @@ impl ChangeEvents {
             _uevent_watch: WatchTask::receive_uevents(device_notifier.clone()),
             device_notifier,
             device_changes,
-            file_changes,
+            class_file_changes,
             watched_directories: BTreeSet::new(),
             directory_watch: None,
         }

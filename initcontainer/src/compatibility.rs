@@ -19,16 +19,16 @@ use crate::manifest::Manifest;
 use crate::payload::Payload;
 use crate::step::Step;
 
-/// The names of vendors' toolkits under which an installation offers Boathook, and the links of
-/// these names.
+/// The names under which an installation offers Boathook in place of vendors' container toolkits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OfferedNames {
-    /// The toolkits that `--as` names.
+    /// The vendors' container toolkits that Boathook replaces, as the option `--as` names them.
     pub toolkits: Vec<String>,
     /// The additional names of the wrapper runtime, for all engines.
     pub runtime_names: Vec<String>,
-    /// The links for Docker, each as its path and target.
-    links: Vec<(PathBuf, PathBuf)>,
+    /// The symbolic links in Docker's PATH with the names of the toolkits' programs, each as its
+    /// path and target.
+    docker_links: Vec<(PathBuf, PathBuf)>,
 }
 
 impl OfferedNames {
@@ -80,30 +80,31 @@ impl OfferedNames {
                 Path::new(PROGRAM_LINKS_DIR).join(name.as_str()),
                 target.clone(),
             );
-            if !self.links.contains(&link) {
-                self.links.push(link);
+            if !self.docker_links.contains(&link) {
+                self.docker_links.push(link);
             }
         }
         Ok(())
     }
 
-    /// Returns the links to make, each as its path and target. If Docker is not among `engines`,
-    /// there are none, because no other engine searches for programs of these names.
-    pub(crate) fn links_for_engines(
+    /// Returns the symbolic links that the installation creates, each as its path and target. The
+    /// list is empty if Docker is not among `engines`, because no other engine searches for
+    /// programs of these names.
+    pub(crate) fn list_links_for_engines(
         &self,
         mut engines: impl Iterator<Item = Engine>,
     ) -> &[(PathBuf, PathBuf)] {
         if engines.any(|engine| engine == Engine::Docker) {
-            &self.links
+            &self.docker_links
         } else {
             &[]
         }
     }
 
-    /// Fails if the host has another program with the name of a link. Docker calls the program that
-    /// comes first in its PATH, which could be the other one.
+    /// Fails if the host has another program with the name of a link. Docker would call the other
+    /// program if its directory comes first in Docker's PATH.
     pub(crate) fn refuse_foreign_programs(&self, host: &Host) -> Result<()> {
-        let links = self.links.iter().map(|(link, _)| link);
+        let links = self.docker_links.iter().map(|(link, _)| link);
         match find_foreign_programs(host, links).into_iter().next() {
             None => Ok(()),
             Some(description) => bail!(
@@ -114,8 +115,8 @@ impl OfferedNames {
     }
 }
 
-/// Finds the programs of the host that have the name of one of `links` and that Boathook did not
-/// make. Returns a description of each.
+/// Finds programs of the host that have the same name as one of `links` but are not links to
+/// Boathook. Returns a description of each.
 pub(crate) fn find_foreign_programs<'l>(
     host: &Host,
     links: impl IntoIterator<Item = &'l PathBuf>,

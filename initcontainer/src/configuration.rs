@@ -1,8 +1,8 @@
 //! Plans the installation of `config.toml`.
 //!
-//! If no configuration is given, a default file is written once. A given configuration, such as a
-//! cluster's ConfigMap, is written by each installation, so that the hook on the host and the
-//! plugin in its container read the same settings. A file that somebody else wrote or edited is
+//! Without the option `--config`, a default file is written once. A requested configuration, such
+//! as a cluster's ConfigMap, is written by each installation, so that the hook on the host and the
+//! plugin in its container read the same settings. A file that the administrator wrote or edited is
 //! not changed.
 
 use std::path::{Path, PathBuf};
@@ -27,10 +27,11 @@ pub(crate) struct ConfigurationPlan {
     pub(crate) written_text: Option<String>,
     /// The text of an earlier installation that the new text replaces.
     pub(crate) replaced_text: Option<String>,
-    /// A note that the administrator's file is kept, so that the given configuration has no effect.
+    /// A note for the case that the administrator wrote the configuration file: the installation
+    /// does not replace it by the requested configuration.
     pub(crate) kept_file_note: Option<String>,
-    /// A note that the configuration, which somebody else wrote, leaves out the installed class
-    /// files.
+    /// A note for the case that the administrator wrote the configuration file: it does not name
+    /// the directory of the installed class files.
     pub(crate) unused_classes_note: Option<String>,
 }
 
@@ -50,14 +51,14 @@ impl ConfigurationPlan {
         let file = host.directories().config();
         let current_text = host.read(&file)?;
         let mut plan = Self::default();
-        let given_text = payload.config.as_deref();
+        let requested_text = payload.config.as_deref();
         let is_own_file = current_text
             .as_ref()
             .is_none_or(|text| old_manifest.has_written(text));
         let initial_text = default_config(host.directories());
-        let mut text = select_text(
+        let mut text = choose_config_text(
             current_text.as_deref(),
-            given_text,
+            requested_text,
             &old_manifest,
             &initial_text,
         )
@@ -68,13 +69,13 @@ impl ConfigurationPlan {
             let line = format_runtime_line(runtime);
             text += &format!("\n[runtime]\n{line}  # the default runtime that boathook replaces\n");
             let parsed_path = parse_runtime_path(&file, &text).ok().flatten();
-            let is_given = is_own_file && given_text.is_some();
+            let is_requested = is_own_file && requested_text.is_some();
             ensure!(
-                is_own_file && !is_given && parsed_path.as_deref() == Some(runtime),
+                is_own_file && !is_requested && parsed_path.as_deref() == Some(runtime),
                 "boathook-runtime must call {} in place of the default runtime: write `{line}` in \
                  [runtime] of {}, and try again",
                 runtime.display(),
-                if is_given {
+                if is_requested {
                     "the given configuration".into()
                 } else {
                     file.display().to_string()
@@ -83,8 +84,8 @@ impl ConfigurationPlan {
         }
         if is_own_file && current_text.as_ref() != Some(&text) {
             plan.write_file(&file, current_text, &text);
-        } else if let (Some(current_text), Some(given_text)) = (current_text, given_text)
-            && current_text != given_text
+        } else if let (Some(current_text), Some(requested_text)) = (current_text, requested_text)
+            && current_text != requested_text
         {
             plan.kept_file_note = Some(format!(
                 "{} was not written by boathook-init and is kept: the hook does not \
@@ -95,11 +96,11 @@ impl ConfigurationPlan {
         if !is_own_file {
             plan.unused_classes_note = describe_unused_classes(host, &file, &text)?;
         }
-        // `boathook check` compares this copy of the given configuration with the one in use.
+        // `boathook check` compares this copy of the requested configuration with the one in use.
         let copy = host.directories().installed_config_path();
         let old_copy = host.read(&copy)?;
         if !payload.keeps_config {
-            let change = Change::rewrite(&copy, old_copy.as_deref(), given_text, CONFIG_MODE);
+            let change = Change::rewrite(&copy, old_copy.as_deref(), requested_text, CONFIG_MODE);
             plan.steps.extend(change.map(Step::Change));
         }
         Ok(plan)
@@ -123,7 +124,7 @@ pub fn find_real_runtime(host: &Host, payload: &Payload) -> Result<Option<PathBu
     let file = host.directories().config();
     let current_text = host.read(&file)?;
     let initial_text = default_config(host.directories());
-    let text = select_text(
+    let text = choose_config_text(
         current_text.as_deref(),
         payload.config.as_deref(),
         &old_manifest,
@@ -132,17 +133,18 @@ pub fn find_real_runtime(host: &Host, payload: &Payload) -> Result<Option<PathBu
     parse_runtime_path(&file, text)
 }
 
-/// Returns the text that the configuration file has after an installation: the given text, unless
-/// somebody else wrote the current one. `initial_text` is for a host without such a file.
-fn select_text<'t>(
+/// Chooses the text that the configuration file has after an installation. `requested_text`
+/// replaces `current_text` only if an earlier installation wrote the latter. `initial_text` is for
+/// a host that has no configuration file, if no text is requested.
+fn choose_config_text<'t>(
     current_text: Option<&'t str>,
-    given_text: Option<&'t str>,
+    requested_text: Option<&'t str>,
     old_manifest: &Manifest,
     initial_text: &'t str,
 ) -> &'t str {
-    match (current_text, given_text) {
-        (None, given) => given.unwrap_or(initial_text),
-        (Some(current), Some(given)) if old_manifest.has_written(current) => given,
+    match (current_text, requested_text) {
+        (None, requested) => requested.unwrap_or(initial_text),
+        (Some(current), Some(requested)) if old_manifest.has_written(current) => requested,
         (Some(current), _) => current,
     }
 }

@@ -108,7 +108,8 @@ impl ServiceFile {
         Path::new(self.directory).join(self.name)
     }
 
-    /// Returns the path at which a package has installed the same file, if any has.
+    /// Returns the path of the copy of this file that a distribution's package has installed, if
+    /// any has.
     fn find_packaged_file(&self, host: &Host) -> Option<PathBuf> {
         let paths = self
             .package_dirs
@@ -117,9 +118,9 @@ impl ServiceFile {
         paths.into_iter().find(|path| host.exists(path))
     }
 
-    /// Returns the path of the file that a package has installed, if it can be used with
-    /// `delivery`. The plugin's unit of a package can be used only with CDI and with the default
-    /// path of the hook.
+    /// Returns the path of the copy of this file that a package has installed, if it can be used
+    /// with `delivery`. A package's unit of the plugin can be used only with CDI and with the
+    /// default path of the hook.
     fn find_usable_packaged_file(&self, host: &Host, delivery: HookDelivery) -> Option<PathBuf> {
         let is_plugin_unit = self.name == Service::Plugin.unit_name();
         let is_default_setup = delivery == HookDelivery::Cdi && has_default_programs_dir(host);

@@ -168,9 +168,9 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         }
     }
     // The next steps cannot be undone, but an installation does not need the files that they
-    // remove. They come before the removal of the programs, without which undoing the earlier steps
-    // would be useless. `RUN_DIR` has the hook's log and other files that are kept until the next
-    // boot.
+    // remove. They come before the removal of the programs: if one of them fails, the earlier steps
+    // are undone while the programs still exist. `RUN_DIR` has the hook's log and other files that
+    // are kept until the next boot.
     for dir in [RUN_DIR, DRA_DRIVER_DIR] {
         steps.extend(plan_directory_removal(host, Path::new(dir))?);
     }

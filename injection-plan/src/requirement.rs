@@ -150,7 +150,7 @@ fn is_met(
     let required_version = parse_version(required).ok_or_else(malformed)?;
     if any_minor == Some(host_name) {
         let major = version[0];
-        return Ok(holds_for_any_minor(operator, major, &required_version));
+        return Ok(can_satisfy_with_major(operator, major, &required_version));
     }
     let order = compare_versions(&version, &required_version);
     Ok(match *operator {
@@ -163,9 +163,9 @@ fn is_met(
     })
 }
 
-/// Returns whether the comparison of some version, which has the major number `major`, with the
-/// required version holds.
-fn holds_for_any_minor(operator: &str, major: u64, required_version: &[u64]) -> bool {
+/// Returns whether at least one version with the major number `major` satisfies `operator` and
+/// `required_version`.
+fn can_satisfy_with_major(operator: &str, major: u64, required_version: &[u64]) -> bool {
     match operator {
         "=" => major == required_version[0],
         "!=" => true,

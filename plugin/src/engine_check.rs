@@ -58,14 +58,14 @@ pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Re
 
 /// Returns the default socket paths of the engines that run pods.
 fn default_socket_paths(host_root: &Path) -> Vec<PathBuf> {
-    let engines = Engine::ALL.iter().map(|engine| engine.facts().liveness);
-    let sockets = engines.filter_map(|liveness| match liveness {
+    let liveness_checks = Engine::ALL.iter().map(|engine| engine.facts().liveness);
+    let socket_paths = liveness_checks.filter_map(|liveness| match liveness {
         Liveness::Socket(path) => Some(host_root.join(path.trim_start_matches('/'))),
         Liveness::NoDaemon | Liveness::DockerApi => None,
     });
-    let mut sockets: Vec<PathBuf> = sockets.collect();
-    sockets.dedup();
-    sockets
+    let mut socket_paths: Vec<PathBuf> = socket_paths.collect();
+    socket_paths.dedup();
+    socket_paths
 }
 
 /// Asks an engine for its name, its version and its configuration. Returns `None` if it does not

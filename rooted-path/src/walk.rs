@@ -135,7 +135,7 @@ impl<'a> Walk<'a> {
     /// does not exist, or if the path ends in a symbolic link that is not followed.
     pub fn step(&mut self) -> Result<Option<Step<'_>>> {
         if let Some(file) = self.opened_file.take() {
-            self.enter(file)?;
+            self.append_or_follow(file)?;
         }
         let Some((name, is_from_link)) = self.take_next_name()? else {
             return Ok(None);
@@ -233,9 +233,9 @@ impl<'a> Walk<'a> {
         self.missing_names.extend(remaining_names);
     }
 
-    /// Adds an opened file to the trail. If the file is a symbolic link, adds the components of its
-    /// target to the pending ones instead.
-    fn enter(&mut self, file: Waypoint) -> Result<()> {
+    /// Appends an opened file to `trail`. If the file is a symbolic link, follows it instead: the
+    /// components of its target are resolved next.
+    fn append_or_follow(&mut self, file: Waypoint) -> Result<()> {
         let handle = &file.handle;
         if handle.kind() != FileKind::Symlink {
             if self.trail.len() == MAX_COMPONENTS {

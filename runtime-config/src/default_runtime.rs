@@ -148,13 +148,13 @@ fn isolates_like_runc(program: &Path) -> bool {
     name.is_some_and(|name| OCI_RUNTIME_NAMES.contains(&name))
 }
 
-/// Returns whether `program`, a path or a name in an engine's configuration, is the program at the
-/// path `configured`. A name is compared with the last component of the path.
-fn is_same_program(program: &Path, configured: &Path) -> bool {
+/// Returns whether an engine's configuration means the executable `configured_path` by `program`.
+/// If `program` is not an absolute path, it is compared with the file name of the executable.
+fn is_same_program(program: &Path, configured_path: &Path) -> bool {
     if program.is_absolute() {
-        program == configured
+        program == configured_path
     } else {
-        Some(program.as_os_str()) == configured.file_name()
+        Some(program.as_os_str()) == configured_path.file_name()
     }
 }
 

@@ -17,7 +17,7 @@ use toml_edit::{Document, Item, TomlError};
 use crate::error::Error;
 use crate::snapshot::Snapshot;
 
-pub(crate) use edit::{add_to_list, append_block, format_own_file, insert_line, set_key};
+pub(crate) use edit::{add_to_list, append_block, format_managed_file, insert_line, set_key};
 pub(crate) use strip::strip_edits;
 
 /// The first line of a block in a file that existed before the installation.
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn stripping_a_file_of_boathook_leaves_nothing() {
-        assert_eq!(strip_edits(&format_own_file("version = 2\n")), None);
-        let kept = format!("{}# mine\n", format_own_file("version = 2\n"));
+        assert_eq!(strip_edits(&format_managed_file("version = 2\n")), None);
+        let kept = format!("{}# mine\n", format_managed_file("version = 2\n"));
         assert_eq!(strip_edits(&kept).as_deref(), Some("# mine\n"));
     }
 

@@ -62,7 +62,7 @@ impl Extender {
     pub fn change_view(&self, change: impl FnOnce(&mut ClusterView)) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut view);
-        let (nodes, pods) = view.count_objects();
+        let (nodes, pods) = view.count_nodes_and_pods();
         drop(view);
         for (kind, count) in [("nodes", nodes), ("pods", pods)] {
             let gauge = self.metrics.known_objects.get_or_create(&[("kind", kind)]);

@@ -52,11 +52,12 @@ struct NodeResource {
     allocatable_units: u64,
     /// The number of units that pods on the node use.
     used_units: u64,
-    /// The sizes of the node's devices. `None` means that they are unknown: no layout applies to
-    /// the node, or the node's capacity is not a multiple of the layout's units.
+    /// The number and the sizes of the node's devices. `None` means that they are unknown, because
+    /// no layout of the configuration matches the node, or because the node's capacity is not a
+    /// multiple of the layout's units per device.
     device_sizes: Option<DeviceSizes>,
-    /// The number of units of each container on the node. All units of a container are on one
-    /// device.
+    /// The portions of the pods on the node: the number of units that each container uses. All
+    /// units of a container are on one device.
     portions: Vec<u64>,
 }
 
@@ -139,7 +140,7 @@ impl ClusterView {
     }
 
     /// Returns the number of nodes, and the number of pods that use configured resources.
-    pub fn count_objects(&self) -> (usize, usize) {
+    pub fn count_nodes_and_pods(&self) -> (usize, usize) {
         let nodes = self.nodes.values().filter(|node| node.is_listed);
         (nodes.count(), self.pods.len())
     }

@@ -88,7 +88,7 @@ async fn the_view_has_all_pages_of_a_list_and_all_later_changes() {
     let waiting = pod("waiting", None, GPU, "4");
     server.put(&format!("{PODS}/waiting"), waiting);
     let extender = start_and_wait_for_lists(&server, SHORT_DELAYS).await;
-    assert_eq!(extender.view().count_objects(), (600, 600));
+    assert_eq!(extender.view().count_nodes_and_pods(), (600, 600));
     assert!(server.lists() >= 4, "{}", server.lists());
     assert_eq!(score(&extender, "n0"), 5);
 
@@ -129,7 +129,7 @@ async fn objects_are_listed_again_after_the_history_was_compacted() {
     server.resume().await;
     wait_until("the new list", || score(&extender, "n") == 10).await;
     wait_until("the new node", || score(&extender, "second") == 5).await;
-    assert_eq!(extender.view().count_objects(), (2, 1));
+    assert_eq!(extender.view().count_nodes_and_pods(), (2, 1));
 }
 
 #[tokio::test]
@@ -192,8 +192,8 @@ async fn nodes_pass_or_fail_by_the_devices_room_as_pods_come_and_go() {
     for (uid, units) in [("a", "5"), ("b", "6"), ("c", "3")] {
         put_pod(&server, uid, "n", MEMORY, units);
         wait_until("a pod", || {
-            extender.view().count_objects().1 > usize::from(uid > "a")
-                && (uid != "c" || extender.view().count_objects().1 == 3)
+            extender.view().count_nodes_and_pods().1 > usize::from(uid > "a")
+                && (uid != "c" || extender.view().count_nodes_and_pods().1 == 3)
         })
         .await;
     }

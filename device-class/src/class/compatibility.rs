@@ -15,7 +15,7 @@ use crate::name::{ProgramName, RuntimeName, UnitName};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "compatibility"))]
 pub struct Compatibility {
-    /// The value of `--as`. Several classes may have the same one.
+    /// The name by which `--as NAME` selects this table. Several classes may have the same name.
     pub name: RuntimeName,
     /// Names of programs that Docker looks for in its PATH before it accepts `--gpus`, and
     /// calls as a hook. They become links to Boathook's hook.

@@ -178,7 +178,7 @@ impl<'de> Deserialize<'de> for FactsProgram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // This calls the derived function, which is an inherent one because of `remote = "Self"`.
         let program = Self::deserialize(deserializer)?;
-        if !unplanned_pattern::patterns_are_left_out() {
+        if !unplanned_pattern::skips_unplanned_patterns() {
             program.check().map_err(D::Error::custom)?;
         }
         Ok(program)

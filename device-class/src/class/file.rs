@@ -29,9 +29,10 @@ pub struct File {
     /// path in the container stays the same.
     #[serde(default)]
     pub fallbacks: Vec<PathTemplate>,
-    /// A pattern. The container gets one file for each match, and templates may use its captures.
+    /// A pattern of host paths. The container gets one file for each matching path, and templates
+    /// may use the captures of the match.
     pub for_each: Option<PathPattern>,
-    /// The path in the container, if it differs.
+    /// The path in the container, if it differs from `path`.
     pub container_path: Option<PathTemplate>,
     /// With `type = "socket"`: whether the mount is writable. Then an engine in the container can
     /// give the socket to containers of its own, and root in the container may change its mode and
@@ -68,7 +69,7 @@ pub struct Directory {
     /// The path on the host (in the driver's root, if there is one), by
     /// template.
     pub path: PathTemplate,
-    /// The path in the container, if it differs.
+    /// The path in the container, if it differs from `path`.
     pub container_path: Option<PathTemplate>,
     /// Whether the container's loader searches the directory for libraries.
     #[serde(default)]

@@ -138,8 +138,9 @@ pub(super) struct RawHealthCheck {
     /// the number on, if the number alone does not mean a fault. It must not match names that a
     /// local user chooses, such as those of processes.
     words: Option<Pattern>,
-    /// With `kernel_log`: a regular expression. A line that begins with the text of
-    /// `kernel_log` and matches the expression, from the number on, ends the fault.
+    /// With `kernel_log`: a regular expression for the line by which the driver reports the end of
+    /// the fault. The line must begin with the text of `kernel_log`, and its rest, the number and
+    /// what follows, must match the expression.
     repaired: Option<Pattern>,
     /// A program of the host: its absolute path and its arguments, by template. The
     /// device is healthy if the program exits with status 0 and prints what `equals`,

@@ -47,7 +47,8 @@ pub struct RequestSpec {
     pub capability_32bit: Option<CapabilityName>,
     /// The variable that names lists of files, for `files_listed_in`.
     pub lists_env: Option<EnvName>,
-    /// The lists of a container that names no list. They may be missing on the host.
+    /// The lists of files that a container gets if it names no list in `lists_env`. These lists may
+    /// be missing on the host.
     #[serde(default)]
     pub default_lists: Vec<ListName>,
     /// Kinds of CDI names that a request may use beside the class's resource, such as
@@ -69,7 +70,7 @@ pub struct RequestSpec {
     pub refused_env: BTreeMap<String, String>,
     /// Requirements of images on the host.
     pub requirements: Option<RequirementSpec>,
-    /// Values that a container may set for single devices.
+    /// Variables by which a container may set a value for a single device.
     pub pairs: Option<PairSpec>,
 }
 
@@ -123,7 +124,8 @@ impl RequestSpec {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "requirements"))]
 pub struct RequirementSpec {
-    /// The prefix of the variables. The requirements of all variables that are set must be met.
+    /// The prefix of the environment variables that state requirements, such as `ACME_REQUIRE_`.
+    /// The requirements of all such variables of a container must be met.
     pub env_prefix: EnvName,
     /// Prefixes of variables that are not requirements although they begin with
     /// `env_prefix`.

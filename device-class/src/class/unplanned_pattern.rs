@@ -7,18 +7,19 @@ use serde::Deserialize;
 
 use super::attribute::Pattern;
 
-static PATTERNS_LEFT_OUT: AtomicBool = AtomicBool::new(false);
+static SKIPS_PATTERNS: AtomicBool = AtomicBool::new(false);
 
 /// Makes this process read class files without compiling the expressions of [`UnplannedPattern`].
 /// The hook calls this function, because compiling expressions that it does not use would delay the
 /// start of every container. The plugin and `boathook check` report mistakes in the expressions.
 pub fn leave_out_unplanned_patterns() {
-    PATTERNS_LEFT_OUT.store(true, Ordering::Relaxed);
+    SKIPS_PATTERNS.store(true, Ordering::Relaxed);
 }
 
-/// Returns whether [`leave_out_unplanned_patterns`] was called.
-pub(super) fn patterns_are_left_out() -> bool {
-    PATTERNS_LEFT_OUT.load(Ordering::Relaxed)
+/// Returns whether this process reads class files without compiling the expressions of
+/// [`UnplannedPattern`].
+pub(super) fn skips_unplanned_patterns() -> bool {
+    SKIPS_PATTERNS.load(Ordering::Relaxed)
 }
 
 /// A regular expression that no injection plan depends on: for a label, or for the output of a
@@ -32,7 +33,7 @@ impl TryFrom<String> for UnplannedPattern {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        if patterns_are_left_out() {
+        if skips_unplanned_patterns() {
             return Ok(UnplannedPattern(None));
         }
         Pattern::try_from(text).map(|pattern| UnplannedPattern(Some(pattern.0)))

@@ -15,8 +15,8 @@ impl Config {
         self.with_settings(source.parse()?, &source.path)
     }
 
-    /// Returns a class with the changes of its table in config.toml. `file` is the path of the
-    /// class file, for errors.
+    /// Applies the table `[class.NAME]` in config.toml to the class, and returns the changed class.
+    /// `file` is the path of the class file, for errors.
     pub fn with_settings(
         &self,
         mut class: DeviceClass,

@@ -19,7 +19,7 @@ const MAX_VALUE_BYTES: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
     #[error("{} does not exist", .0.display())]
-    Absent(PathBuf),
+    NotFound(PathBuf),
     #[error("{0}")]
     Other(String),
 }
@@ -350,7 +350,7 @@ fn check_value(path: &Path, value: &str) -> Result<String, ReadError> {
 
 fn read_error(path: &Path, error: io::Error) -> ReadError {
     match error.kind() {
-        io::ErrorKind::NotFound => ReadError::Absent(path.into()),
+        io::ErrorKind::NotFound => ReadError::NotFound(path.into()),
         _ => ReadError::Other(format!("{} cannot be read: {error}", path.display())),
     }
 }

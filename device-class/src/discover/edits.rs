@@ -226,16 +226,16 @@ fn select_edits<'a>(
     })
 }
 
-/// Looks up a directory of the image whose libraries may be used instead of the host's. Returns
-/// `None` if the host does not meet a condition of `require`, or if its library version is not a
-/// number.
+/// Reads the settings for a directory of the image whose libraries may be used instead of the
+/// host's. Returns `None` if the host does not meet a condition in the key `require` of `spec`, or
+/// if the major version of the host's library (the key `newer_than`) is not a number.
 fn find_image_libraries(
     spec: &class::ImageLibraries,
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<Option<ImageLibraries>, DeviceError> {
-    let version = spec.newer_than.fill(attributes)?;
-    let major = version.split('.').next().unwrap_or_default().parse();
+    let host_version = spec.newer_than.fill(attributes)?;
+    let major = host_version.split('.').next().unwrap_or_default().parse();
     let is_condition_met = |condition| source::is_met(condition, attributes, host);
     let (Ok(newer_than), true) = (major, spec.require.iter().all(is_condition_met)) else {
         return Ok(None);

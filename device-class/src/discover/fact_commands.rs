@@ -45,8 +45,8 @@ pub fn fact_commands(
             .program
             .iter()
             .map(|template| template.fill(&attributes));
-        // An argument may use a word of the fact, such as `{2}`, that this value does not have.
-        // Then there is no command for the value.
+        // An argument may have a placeholder, such as `{2}` for the second word of the fact's
+        // value. If the value has too few words, the command is left out.
         Some((arguments.collect::<Result<_, _>>().ok()?, attributes))
     };
     attribute_sets.into_iter().filter_map(to_command).collect()

@@ -18,10 +18,10 @@ use crate::template::{Attributes, Template};
 pub enum Presence<T> {
     Found(T),
     /// The host has nothing usable at the path, and the class file marks it as optional. Containers
-    /// do without it.
+    /// are started without it.
     Optional,
     /// The host has nothing at the path, or a file of another type. A container that needs the path
-    /// is refused, and the text is the reason for people.
+    /// is refused. The text is the reason, for messages.
     Unusable(String),
 }
 
@@ -46,7 +46,7 @@ pub struct FoundNode {
     /// container with the device gets the node.
     pub capability: Option<CapabilityName>,
     pub access: Access,
-    /// The method by which the container gets the node.
+    /// How the container gets the node.
     pub form: NodeForm,
     pub number: Presence<DeviceNumber>,
     /// The consequence of the node's absence. `None` means that the host has the node, that the
@@ -57,7 +57,7 @@ pub struct FoundNode {
 /// The consequence of an optional node's absence from the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLack {
-    /// A sentence for people that says what fails, and what an administrator can do.
+    /// A message that says what fails without the node, and what an administrator can do.
     pub text: String,
     /// Whether the capability of the node is one that a variable of `switches` selects. Clusters
     /// set such a variable for every container, also on hosts without the hardware.
@@ -72,10 +72,10 @@ impl FoundNode {
     }
 }
 
-/// The method by which a container gets a node.
+/// How a container gets a device node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeForm {
-    /// The node of the host is mounted into the container.
+    /// The node of the host is bind-mounted into the container.
     Bound,
     /// A node with the device number of the host's node is created in the container, with another
     /// mode or group.
@@ -119,8 +119,8 @@ impl NodePermissions {
         Self::new(spec.mode, group.as_ref(), host).map(Some)
     }
 
-    /// Returns the mode and group of a node that is created because the host lacks it. Each is that
-    /// of `make` or, if `make` does not set it, that of `spec`.
+    /// Returns the mode and group of a node that is created because it is missing on the host. A
+    /// value that `make` does not set is taken from `spec`.
     pub(super) fn from_make(
         spec: &class::Node,
         make: &class::NodeCreation,

@@ -1,5 +1,5 @@
-//! Reports hardware that its driver has not taken, and optional device nodes that a host lacks.
-//! Without them containers cannot use all of the hardware, although no health check fails.
+//! Reports hardware to which its driver is not bound, and optional device nodes that are missing on
+//! a host. In both cases containers cannot use all of the hardware, although no health check fails.
 
 use super::attributes::FileReader;
 use super::edits::{self, EditSelection};
@@ -12,9 +12,9 @@ use crate::template::Attributes;
 /// The maximum number of reports about unclaimed hardware of a class. Further reports are left out.
 const MAX_UNCLAIMED_REPORTS: usize = 64;
 
-/// Returns a report of one line for each piece of unclaimed hardware of a class, and for each
-/// optional node that the host lacks and that a container with this selection needs. The list is
-/// empty if the driver is not loaded.
+/// Returns the reports of [`describe_unclaimed_hardware`], and a line for each optional device node
+/// that is missing on the host although a container with this selection needs it. The list is empty
+/// if the driver is not loaded, because then all nodes are missing.
 pub fn describe_lacks<'a>(
     class: &'a DeviceClass,
     selection: impl Into<EditSelection<'a>>,
@@ -32,8 +32,8 @@ pub fn describe_lacks<'a>(
     reports
 }
 
-/// Returns a report of one line for each match of `[[unclaimed]]`, hardware that the driver has not
-/// taken.
+/// Returns a line for each piece of hardware to which the driver is not bound. The tables
+/// `[[unclaimed]]` of the class describe how to find such hardware.
 pub fn describe_unclaimed_hardware(class: &DeviceClass, host: &dyn HostView) -> Vec<String> {
     let tables = class.spec.unclaimed.iter();
     let reports = tables.flat_map(|table| find_unclaimed_by_table(table, host));
@@ -63,8 +63,8 @@ fn find_unclaimed_by_table(table: &UnclaimedHardware, host: &dyn HostView) -> Ve
     reports
 }
 
-/// Returns a report of one line for each optional node with `needed_for` that the host lacks and
-/// that a container with this selection needs.
+/// Returns a line for each optional device node with `needed_for` that is missing on the host
+/// although a container with this selection needs it.
 pub fn find_missing_nodes<'a>(
     class: &'a DeviceClass,
     selection: impl Into<EditSelection<'a>>,

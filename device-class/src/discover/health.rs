@@ -52,17 +52,17 @@ pub struct Reading {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HistoryRule {
     /// A number that reaches `limit` makes the device unhealthy until the number falls below
-    /// `recovers_below`. With a gap between the two, a number that varies around the limit does not
+    /// `recovery_limit`. With a gap between the two, a number that varies around the limit does not
     /// change the health at each scan.
-    Recovers {
+    Limit {
         number: i64,
         /// The lowest number that makes a healthy device unhealthy.
         limit: i64,
         /// The number below which an unhealthy device is healthy again.
-        recovers_below: i64,
+        recovery_limit: i64,
     },
-    /// A number, such as a heartbeat, that must keep changing.
-    Advances {
+    /// A number that must keep changing, as the counter of a firmware's heartbeat does.
+    Heartbeat {
         number: i64,
         /// The maximum time for which the number of a healthy device may stay the same.
         max_interval: Duration,
@@ -312,20 +312,20 @@ fn check_file(
         (
             &FileRule::Below {
                 limit,
-                recovers_below,
+                recovers_below: recovery_limit,
             },
             Ok(number),
         ) => {
-            let rule = HistoryRule::Recovers {
+            let rule = HistoryRule::Limit {
                 number,
                 limit,
-                recovers_below,
+                recovery_limit,
             };
             let fault = || format!("{} is {number}, not below {limit}", path.display());
             (Some(rule), (number >= limit).then(fault))
         }
         (&FileRule::Advances { max_interval }, Ok(number)) => {
-            let rule = HistoryRule::Advances {
+            let rule = HistoryRule::Heartbeat {
                 number,
                 max_interval,
             };

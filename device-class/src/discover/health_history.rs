@@ -18,7 +18,7 @@ pub struct HealthHistory(BTreeMap<CheckKey, CheckState>);
 
 #[derive(Debug, Clone)]
 enum CheckState {
-    /// Whether the number reached the limit and has not fallen below `recovers_below` since then.
+    /// Whether the number reached the limit and has not fallen below `recovery_limit` since then.
     LimitReached(bool),
     /// The fault that the kernel has logged; `None` if there is none, or if it was repaired later.
     LoggedFault(Option<String>),
@@ -30,7 +30,7 @@ enum CheckState {
         confirmed_fault: Option<String>,
         /// The time since which all scans have had the opposite outcome; `None` if the last scan
         /// had the confirmed one.
-        opposite_since: Option<Instant>,
+        opposite_start_time: Option<Instant>,
         /// The time at which the opposite outcome is confirmed, if all scans until then have it.
         due_time: Option<Instant>,
     },
@@ -89,7 +89,7 @@ impl HealthHistory {
                         }
                         (CheckState::LoggedFault(fault.clone()), fault)
                     }
-                    rule => evaluate(previous_state, reading, rule, now),
+                    rule => evaluate_reading(previous_state, reading, rule, now),
                 };
                 states.insert(key, state);
                 if let (Some(reason), Health::Healthy) = (fault, &device.health) {
@@ -107,7 +107,7 @@ impl HealthHistory {
 
 /// Evaluates one reading by its rule and the state of the previous scan. Returns the state
 /// for the next scan, and the fault if the device is unhealthy.
-fn evaluate(
+fn evaluate_reading(
     previous_state: Option<CheckState>,
     reading: &Reading,
     rule: &HistoryRule,
@@ -115,28 +115,29 @@ fn evaluate(
 ) -> (CheckState, Option<String>) {
     let source = &reading.source;
     match rule {
-        // `judge_with` evaluates the kernel's log itself, and its caller runs the programs.
+        // Nothing is evaluated here: `judge_with` searches the kernel's log, and the caller of
+        // `judge_with` runs the programs.
         HistoryRule::NoLoggedFault { .. } | HistoryRule::Program { .. } => {
             (CheckState::LoggedFault(None), None)
         }
-        HistoryRule::Recovers {
+        HistoryRule::Limit {
             number,
             limit,
-            recovers_below,
+            recovery_limit,
         } => {
             let had_reached_limit = matches!(previous_state, Some(CheckState::LimitReached(true)));
             let fault = if number >= limit {
                 Some(format!("{source} is {number}, not below {limit}"))
-            } else if had_reached_limit && number >= recovers_below {
+            } else if had_reached_limit && number >= recovery_limit {
                 Some(format!(
-                    "{source} is {number}, not yet below {recovers_below}"
+                    "{source} is {number}, not yet below {recovery_limit}"
                 ))
             } else {
                 None
             };
             (CheckState::LimitReached(fault.is_some()), fault)
         }
-        HistoryRule::Advances {
+        HistoryRule::Heartbeat {
             number,
             max_interval,
         } => {
@@ -156,27 +157,27 @@ fn evaluate(
             (CheckState::LastNumber(*number, changed_at), fault)
         }
         HistoryRule::Steady { fault, steady_for } => {
-            let (mut confirmed_fault, mut opposite_since, mut due_time) =
+            let (mut confirmed_fault, mut opposite_start_time, mut due_time) =
                 (fault.clone(), None, None);
             // The confirmed outcome counts until all scans for `steady_for` had the opposite one.
             // Two faults with different texts, such as different numbers, are the same outcome.
             if let Some(CheckState::Steady {
                 confirmed_fault: previous_fault,
-                opposite_since: previous_time,
+                opposite_start_time: previous_time,
                 ..
             }) = previous_state
                 && previous_fault.is_some() != fault.is_some()
             {
                 let start = previous_time.unwrap_or(now);
                 if now.saturating_duration_since(start) < *steady_for {
-                    (confirmed_fault, opposite_since) = (previous_fault, Some(start));
+                    (confirmed_fault, opposite_start_time) = (previous_fault, Some(start));
                     due_time = Some(start + *steady_for);
                 }
             }
             let fault = confirmed_fault.clone();
             let state = CheckState::Steady {
                 confirmed_fault,
-                opposite_since,
+                opposite_start_time,
                 due_time,
             };
             (state, fault)

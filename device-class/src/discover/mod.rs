@@ -271,7 +271,7 @@ fn scan_with_facts(class: &DeviceClass, host: &dyn HostView, facts: Option<&Fact
         Ok(attributes) => inventory.host_attributes = attributes,
         // The file of a host attribute is missing, because the driver is not loaded. A host without
         // the driver has no fault, so there is no warning.
-        Err(read_error @ attributes::ReadError::Absent(_)) => {
+        Err(read_error @ attributes::ReadError::NotFound(_)) => {
             inventory.missing_driver_message = Some(read_error.to_string());
             return inventory;
         }

@@ -99,7 +99,7 @@ pub fn divisible(
         .chain(&inventory.replaced)
         .filter(|whole_device| whole_device.replicas.is_none());
     for whole_device in whole_devices {
-        match divide_device(class, whole_device, inventory, &facts, host) {
+        match compute_divisible_device(class, whole_device, inventory, &facts, host) {
             Ok(divided_device) if divided_device.parts.is_empty() => {}
             Ok(divided_device) => divisible_devices.push(divided_device),
             Err(DivisionError(reason)) => {
@@ -110,8 +110,9 @@ pub fn divisible(
     (divisible_devices, warnings)
 }
 
-/// Computes the parts that one device can have, and the counters that limit them.
-fn divide_device(
+/// Computes the parts into which `whole_device` can be divided, and the counters that limit which
+/// parts can exist at the same time.
+fn compute_divisible_device(
     class: &DeviceClass,
     whole_device: &Device,
     inventory: &Inventory,
@@ -212,8 +213,8 @@ fn list_profile_attributes(
     Ok(facts.values(&key).iter().map(with_fact).collect())
 }
 
-/// Returns the possible parts of one profile, one for each placement. The amounts that the whole
-/// device has according to the profile (`has`) are added to `counters`.
+/// Returns the possible parts of one profile, one for each placement. Also adds to `counters` the
+/// amounts that the whole device has, from the key `has` of the profile's table.
 fn list_parts_of_profile<'a>(
     class: &DeviceClass,
     spec: &Parts,

@@ -7,16 +7,16 @@ pub const GROUP_FILE_PATH: &str = "/etc/group";
 /// The maximum size in bytes of /etc/group. A larger file is not used.
 pub(super) const MAX_GROUP_FILE_BYTES: usize = 1 << 20;
 
-/// Returns the number of the group `name` from the text of /etc/group. If several lines have this
+/// Returns the id of the group `name` from the text of /etc/group. If several lines have this
 /// name, the first one is used, as in the C library.
 pub(super) fn find_group_id(text: &str, name: &str) -> Option<u32> {
-    let mut numbers = text.lines().filter_map(|line| {
+    let mut group_ids = text.lines().filter_map(|line| {
         let mut fields = line.split(':');
-        let number = (fields.next()? == name).then(|| fields.nth(1))??;
-        // The largest number means no group in system calls (chown(2)), so no group can have it.
-        number.parse().ok().filter(|number| *number != u32::MAX)
+        let gid = (fields.next()? == name).then(|| fields.nth(1))??;
+        // The largest gid means "no group" in system calls (chown(2)), so no group can have it.
+        gid.parse().ok().filter(|gid| *gid != u32::MAX)
     });
-    numbers.next()
+    group_ids.next()
 }
 
 #[cfg(test)]

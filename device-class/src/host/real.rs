@@ -151,7 +151,7 @@ impl HostView for RealHost {
         };
         match result {
             Ok(stat) => Ok(Some(entry_from_stat(&stat))),
-            Err(error) if is_absence(&error) => Ok(None),
+            Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -161,7 +161,7 @@ impl HostView for RealHost {
             return Ok(file.clone());
         }
         let host_file = match self.tree.find(path) {
-            Err(OwnershipError::Open { error, .. }) if is_absence(&error) => None,
+            Err(OwnershipError::Open { error, .. }) if is_not_found(&error) => None,
             result => {
                 let tree_file = result?;
                 let path_in_root = self.path_in_root(&tree_file.path);
@@ -191,7 +191,7 @@ impl HostView for RealHost {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK;
         let directory = match self.open_at(path, flags) {
             Ok(directory) => directory,
-            Err(error) if is_absence(&error) => return Ok(Vec::new()),
+            Err(error) if is_not_found(&error) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
         let mut names = Vec::new();
@@ -288,8 +288,9 @@ impl HostView for RealHost {
     }
 }
 
-/// Returns whether an error means that the file does not exist, and not that its look-up failed.
-fn is_absence(error: &io::Error) -> bool {
+/// Returns whether an error means that the file does not exist. Other errors mean that it is
+/// unknown whether the file exists.
+fn is_not_found(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory

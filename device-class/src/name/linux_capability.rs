@@ -53,7 +53,8 @@ const CAPABILITY_NAMES: [&str; 41] = [
     "CHECKPOINT_RESTORE",
 ];
 
-/// The prefix of the names in config.json and in class files. Engines omit it.
+/// The prefix of capability names in config.json and in class files. The command lines of
+/// container engines (`--cap-add`) omit it.
 const CAPABILITY_PREFIX: &str = "CAP_";
 
 /// A Linux capability (capabilities(7)), such as `CAP_NET_ADMIN`, by its index in

@@ -33,11 +33,11 @@ pub(super) struct Details {
 /// An example of the correct form of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Example {
-    /// The text of a value.
+    /// `key = VALUE`, in which the text is the value.
     Value(String),
-    /// A list of tables, whose header is written in two brackets.
-    ListOfTables,
-    /// One table, whose header is written in one bracket.
+    /// An array of tables, whose header has two brackets: `[[key]]`.
+    ArrayOfTables,
+    /// One table, whose header has one bracket: `[key]`.
     Table,
 }
 
@@ -175,7 +175,7 @@ impl Example {
     /// quotes or brackets around it.
     pub(super) fn from_value(value: &DeValue<'_>, expected: &str) -> Option<Self> {
         let text = match (value, describe_expected(expected)) {
-            (DeValue::Table(_), "a list") => return Some(Example::ListOfTables),
+            (DeValue::Table(_), "a list") => return Some(Example::ArrayOfTables),
             (DeValue::Array(_), "a table") => return Some(Example::Table),
             (DeValue::String(text), "a list") => format!("[{}]", quote(text)),
             (DeValue::Integer(number), "a list") => format!("[{}]", number.as_str()),

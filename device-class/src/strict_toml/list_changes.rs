@@ -81,7 +81,7 @@ fn add_items<'t>(table: &mut DeTable<'t>, added_items: DeTable<'t>) -> Result<()
     Ok(())
 }
 
-/// Removes the items of each list from the list of the same name.
+/// For each list in `removed_items`, removes its items from the list with the same key in `table`.
 fn remove_items<'t>(table: &mut DeTable<'t>, removed_items: DeTable<'t>) -> Result<(), Error> {
     for (key, value) in removed_items {
         let offset = value.span().start;

@@ -24,9 +24,9 @@ struct ClaimedDevice<'a> {
     parent: Option<&'a DeviceId>,
     /// The number of shares that the claim consumes. `None` means that the device is not shared.
     share_count: Option<u64>,
-    /// Whether `name` is the name of a share, because slices list each share of the device as a
-    /// separate device.
-    is_named_share: bool,
+    /// Whether `name` is the name of a share. The class publishes each share of a device as a
+    /// separate device in the ResourceSlices.
+    has_share_name: bool,
 }
 
 impl<'a> ClaimedDevice<'a> {
@@ -53,19 +53,19 @@ impl<'a> ClaimedDevice<'a> {
                 )
             }
         };
-        let is_named_share = class
+        let has_share_name = class
             .device_names
             .iter()
             .zip(class.devices())
             .find(|(_, device)| Some(&device.id) == id)
             .is_some_and(|(device_name, _)| names::is_share_name(device_name, name));
-        let is_share = |(id, _): &(&Option<String>, u64)| id.is_some() || is_named_share;
+        let is_share = |(id, _): &(&Option<String>, u64)| id.is_some() || has_share_name;
         ClaimedDevice {
             name,
             id,
             parent,
             share_count: share.filter(is_share).map(|(_, count)| count),
-            is_named_share,
+            has_share_name,
         }
     }
 
@@ -109,7 +109,7 @@ impl<'a> ClaimedDevice<'a> {
     /// Returns the number of shares of the same device that the other claim has. Returns `None` if
     /// the devices differ, or if the two claims cannot share the device.
     fn count_shares_of_same_device(&self, other: &Self) -> Option<u64> {
-        let is_same_share = self.is_named_share && self.name == other.name;
+        let is_same_share = self.has_share_name && self.name == other.name;
         let can_share = self.share_count.is_some() && self.is_same_device(other) && !is_same_share;
         other.share_count.filter(|_| can_share)
     }

@@ -22,7 +22,7 @@ pub struct Parameters {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     #[error("`{kind}` in `config`: class {class} has none to choose from; remove it")]
-    Nothing {
+    NoChoices {
         kind: &'static str,
         class: ClassName,
     },
@@ -36,7 +36,7 @@ pub enum ParameterError {
     #[error(
         "capability {0} is not for claims: only containers outside pods and `trusted_pods` may have it"
     )]
-    Trusted(CapabilityName),
+    TrustedCapability(CapabilityName),
 }
 
 impl Parameters {
@@ -64,7 +64,7 @@ impl Parameters {
                 Some(env) => variables.push((env.to_string(), value)),
                 None => {
                     let class = class.name.clone();
-                    return Err(ParameterError::Nothing { kind, class });
+                    return Err(ParameterError::NoChoices { kind, class });
                 }
             }
         }
@@ -76,7 +76,7 @@ impl Parameters {
             let implied = request.with_implied(&BTreeSet::from([name.clone()]));
             let is_trusted = |name| request.trusted_capabilities.contains(name);
             if implied.iter().any(is_trusted) {
-                return Err(ParameterError::Trusted(name.clone()));
+                return Err(ParameterError::TrustedCapability(name.clone()));
             }
             if !allowed.contains(name) && name.as_str() != "all" {
                 let allowed_names: Vec<&str> = allowed.iter().map(CapabilityName::as_str).collect();

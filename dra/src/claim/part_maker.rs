@@ -32,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
     #[error("class {class} has no {device} now: delete the pod, so that it is scheduled again")]
-    Gone { class: ClassName, device: String },
+    NoSuchDevice { class: ClassName, device: String },
     #[error(
         "there is no room for {device} beside what other claims have of the same device: delete \
          the pod, so that it is scheduled again"
@@ -63,7 +63,7 @@ pub struct PartMaker {
 #[derive(Debug)]
 pub(super) struct OtherClaims {
     pub(super) records: Vec<Record>,
-    pub(super) unreadable: UnreadableRecords,
+    pub(super) unreadable_records: UnreadableRecords,
 }
 
 impl OtherClaims {
@@ -132,7 +132,7 @@ impl PartMaker {
         }
     }
 
-    /// Makes the part or the whole device with this name in slices usable: frees capacity of the
+    /// Makes a part or a whole device usable, by its name in ResourceSlices: frees capacity of the
     /// device, and creates the part if it does not exist. Returns the class's devices after these
     /// steps, and the id of the part or device.
     pub(super) fn ensure_ready(
@@ -260,7 +260,7 @@ impl PartMaker {
         part: &PossiblePart,
         other_claims: &OtherClaims,
     ) -> Result<(), String> {
-        if let Some((uid, reason)) = other_claims.unreadable.first() {
+        if let Some((uid, reason)) = other_claims.unreadable_records.first() {
             let uid = uid.as_str();
             return Err(format!(
                 "the claim {uid} may have it, whose record cannot be read: {reason}"
@@ -369,7 +369,7 @@ impl PartMaker {
     }
 }
 
-/// Finds the divisible device or the part with this name in slices. Returns the divisible device
+/// Finds a divisible device or a part by its name in ResourceSlices. Returns the divisible device
 /// and, if the name is that of a part, the part.
 fn find_device_or_part<'a>(
     class: &'a ClassDevices,
@@ -392,7 +392,7 @@ fn part_exists(class: &ClassDevices, name: &str) -> bool {
 }
 
 fn part_gone_error(class: &ClassDevices, name: &str) -> PartError {
-    PartError::Gone {
+    PartError::NoSuchDevice {
         class: class.class.name.clone(),
         device: excerpt(name),
     }

@@ -186,7 +186,7 @@ impl NodeClaims {
             other_records.push(record.clone());
             let other_claims = OtherClaims {
                 records: other_records,
-                unreadable: unreadable_records,
+                unreadable_records,
             };
             for device in unready_devices {
                 let (current_class, id) = self.part_maker.ensure_ready(
@@ -293,8 +293,9 @@ impl NodeClaims {
         )
     }
 
-    /// Unprepares a claim if the condition holds, and returns whether it did. The condition is
-    /// evaluated under each of the two locks.
+    /// Unprepares a claim if `condition` holds, and returns whether it did. The condition is
+    /// evaluated again after the classes of the claim were locked, and after the claim records were
+    /// locked, because it may have changed before.
     fn unprepare_if(
         &self,
         uid: &ClaimUid,

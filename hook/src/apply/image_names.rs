@@ -97,7 +97,7 @@ type NameProblems = Vec<(PathBuf, String)>;
 
 /// Adds the names of all libraries to the directories of the image. Adds a warning for the names
 /// that could not be added.
-pub(super) fn add_image_names(
+pub(super) fn add_library_name_files(
     root: &ContainerRoot,
     mounter: &mut Mounter,
     libraries: &[NamedLibrary<'_>],
@@ -226,8 +226,8 @@ impl NameWriter<'_, '_> {
         library: &NamedLibrary<'_>,
     ) -> Result<(), ApplyError> {
         for name in library.names {
-            let gets_link = directory.gets_links && library.image_links.contains(name);
-            match self.add_name(directory, library, name, gets_link) {
+            let needs_link = directory.gets_links && library.image_links.contains(name);
+            match self.add_name(directory, library, name, needs_link) {
                 Ok(()) => {}
                 Err(
                     error @ ApplyError::Mount(
@@ -250,19 +250,19 @@ impl NameWriter<'_, '_> {
     }
 
     /// Makes a name in a directory of the image lead to the library, if the image has a file with
-    /// this name or if `gets_link` is set.
+    /// this name or if `needs_link` is set.
     fn add_name(
         &mut self,
         directory: &ImageDirectory,
         library: &NamedLibrary<'_>,
         name: &str,
-        gets_link: bool,
+        needs_link: bool,
     ) -> Result<(), ApplyError> {
         let parent = &directory.parent;
         let entry = Name::new(name)?;
         let library_path = library.path.with_file_name(name);
         let mut link_result = Ok(());
-        if gets_link {
+        if needs_link {
             link_result = match parent.symlink(entry, &library_path) {
                 Ok(()) => return Ok(()),
                 Err(container::Error::Occupied { .. }) => Ok(()),
@@ -288,7 +288,7 @@ impl NameWriter<'_, '_> {
                 LinkTarget::Other => {
                     let is_hiding = directory.is_searched_first
                         && self.leads_to_other_file(&directory.path.join(name), library);
-                    if gets_link || is_hiding {
+                    if needs_link || is_hiding {
                         parent.redirect_link(entry, &library_path)?;
                     }
                     Ok(())

@@ -27,7 +27,7 @@ type Library<'p> = (Source, &'p OsStr, &'p BTreeSet<String>);
 
 /// The size limit of the tmpfs in bytes. The tmpfs has only mount points and links, because the
 /// contents of mounted files are in their own file systems.
-const TMPFS_SIZE_BYTES: u64 = 1 << 20;
+const TMPFS_SIZE_LIMIT_BYTES: u64 = 1 << 20;
 
 const TMPFS_MODE: Mode = Mode::from_bits_truncate(0o755);
 
@@ -78,7 +78,7 @@ impl<'p> InjectedDir<'p> {
         let mount_point =
             root.open_or_create_mount_point(Path::new(INJECTED_DIR), FileKind::Directory)?;
         let options = TmpfsOptions {
-            size_bytes: TMPFS_SIZE_BYTES,
+            size_bytes: TMPFS_SIZE_LIMIT_BYTES,
             mode: TMPFS_MODE,
             label,
         };

@@ -29,7 +29,7 @@ pub(crate) struct Mask<'p> {
 
 /// The size limit of the tmpfs in bytes. The tmpfs has only the contents of created files, because
 /// those of mounted files are in their own file systems.
-const TMPFS_SIZE_BYTES: u64 = 1 << 20;
+const TMPFS_SIZE_LIMIT_BYTES: u64 = 1 << 20;
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
@@ -55,7 +55,7 @@ impl Mask<'_> {
             return Ok(());
         }
         let options = TmpfsOptions {
-            size_bytes: TMPFS_SIZE_BYTES,
+            size_bytes: TMPFS_SIZE_LIMIT_BYTES,
             mode: DIRECTORY_MODE,
             label,
         };

@@ -96,7 +96,7 @@ impl From<rooted_path::Error> for ApplyError {
 }
 
 impl ApplyError {
-    /// Adds to the error the devices or the class whose step failed.
+    /// Wraps the error with the names of the devices or the class whose injection step failed.
     fn with_user_labels(self, user_labels: &str) -> Self {
         ApplyError::Step {
             user_labels: user_labels.to_owned(),

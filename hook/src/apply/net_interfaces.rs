@@ -75,7 +75,7 @@ pub(crate) enum NetInterfaceError {
     HostInspection(#[source] Errno),
 }
 
-/// A network interface that will be moved.
+/// A network interface that will be moved to the container's network namespace.
 struct PlannedMove<'p> {
     interface: NetInterface,
     link: Link,

@@ -97,7 +97,13 @@ pub(crate) fn attach_steps(
             directory_32bit: search.directory_32bit,
             newer_directories: loader::configure_loaders(root, search, warnings)?,
         };
-        image_names::add_image_names(root, &mut mounter, &libraries, &directories, warnings)?;
+        image_names::add_library_name_files(
+            root,
+            &mut mounter,
+            &libraries,
+            &directories,
+            warnings,
+        )?;
     }
     Ok(())
 }

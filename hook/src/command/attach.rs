@@ -102,7 +102,7 @@ pub(super) fn attach(
         write!(out, "{plan}")?;
         return Ok(ExitCode::Success);
     }
-    report(match (as_json, plan.steps.is_empty()) {
+    log_print_failure(match (as_json, plan.steps.is_empty()) {
         (true, _) => print_target_and_result(&target, &plan),
         (false, true) => writeln!(out, "{devices}: {target} has it already").map_err(Into::into),
         (false, false) => writeln!(out, "{devices}: attached to {target}").map_err(Into::into),
@@ -133,8 +133,8 @@ pub(super) fn detach(
         )?;
     let DetachResult {
         devices,
-        ended_requests,
-        has_removed_remaining_files,
+        cancelled_requests,
+        has_removed_leftover_files,
         removal_error,
         warnings,
         holders,
@@ -168,28 +168,30 @@ pub(super) fn detach(
     if as_json {
         let in_flight_warning = (!devices.is_empty()).then_some(IN_FLIGHT_WARNING);
         let result = serde_json::json!({
-            "devices": devices, "not_awaited": ended_requests, "open_by": holders, "not_removed": removal_error, "unseen": in_flight_warning,
+            "devices": devices, "not_awaited": cancelled_requests, "open_by": holders, "not_removed": removal_error, "unseen": in_flight_warning,
         });
-        report(print_target_and_result(&target, &result));
+        log_print_failure(print_target_and_result(&target, &result));
         return Ok(code);
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
     for device in &devices {
         let (name, class) = (&device.device_id, &device.class);
-        report(writeln!(out, "{name} of {class}: detached from {target}").map_err(Into::into));
+        log_print_failure(
+            writeln!(out, "{name} of {class}: detached from {target}").map_err(Into::into),
+        );
     }
-    for request in &ended_requests {
+    for request in &cancelled_requests {
         let (name, class) = (request.awaited.to_request(), &request.class);
         let text = format!("{target} does not wait for {name} of {class} any more");
-        report(writeln!(out, "{text}").map_err(Into::into));
+        log_print_failure(writeln!(out, "{text}").map_err(Into::into));
     }
-    let outcome = if has_removed_remaining_files {
+    let outcome = if has_removed_leftover_files {
         "what was left of detached devices is removed from"
     } else {
         "nothing is attached to"
     };
-    if devices.is_empty() && ended_requests.is_empty() && code == ExitCode::Success {
-        report(writeln!(out, "{outcome} {target}").map_err(Into::into));
+    if devices.is_empty() && cancelled_requests.is_empty() && code == ExitCode::Success {
+        log_print_failure(writeln!(out, "{outcome} {target}").map_err(Into::into));
     }
     Ok(code)
 }
@@ -201,7 +203,7 @@ const IN_FLIGHT_WARNING: &str = "a descriptor that is on its way between process
 
 /// Logs a failure to print the result of a command. The failure does not change the exit code,
 /// because the container was already changed successfully.
-fn report(print_result: Result<(), CommandError>) {
+fn log_print_failure(print_result: Result<(), CommandError>) {
     if let Err(error) = print_result {
         log::warning(&log::chain(&error));
     }
@@ -242,7 +244,7 @@ pub(super) fn refresh(
         }
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
-    report(match (as_json, plan.steps.is_empty(), arguments.dry_run) {
+    log_print_failure(match (as_json, plan.steps.is_empty(), arguments.dry_run) {
         (true, ..) => print_target_and_result(&target, &plan),
         (false, true, _) => writeln!(out, "{target} has no file that the host has replaced since")
             .map_err(Into::into),

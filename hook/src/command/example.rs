@@ -14,13 +14,15 @@ use crate::planner::{self, DOMAIN_WITHOUT_VENDOR};
 pub(super) enum ClassKind {
     /// A vendor's device, such as a GPU, that is offered to pods by default.
     Vendor,
-    /// A device that a person has plugged in.
-    Followed,
+    /// A device that can be plugged in while containers run, such as a camera.
+    HotPluggable,
+    /// A vendor's device that is not offered to pods by default.
     OtherVendor,
-    /// A part of most hosts, such as a sound card or an I2C bus.
-    Host,
+    /// A device of no particular vendor that most hosts have, such as a sound card or an I2C bus.
+    Common,
     /// A node of the kernel that a host has at most once, such as /dev/fuse.
     SingleNode,
+    /// A device without hardware. The class file gives the number of such devices.
     Virtual,
 }
 
@@ -38,11 +40,11 @@ impl ClassKind {
         let has_vendor = !domain.starts_with(DOMAIN_WITHOUT_VENDOR);
         match () {
             () if is_virtual => ClassKind::Virtual,
-            () if spec.follow => ClassKind::Followed,
+            () if spec.follow => ClassKind::HotPluggable,
             () if !names_devices => ClassKind::SingleNode,
             () if has_vendor && spec.enabled => ClassKind::Vendor,
             () if has_vendor => ClassKind::OtherVendor,
-            () => ClassKind::Host,
+            () => ClassKind::Common,
         }
     }
 }

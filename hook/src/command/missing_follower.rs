@@ -24,7 +24,7 @@ pub(super) fn find_missing_follower(config: &Config) -> Option<Finding> {
 }
 
 /// Returns a finding if no follower runs while containers wait for devices.
-pub(super) fn check(config: &Config) -> Option<Finding> {
+pub(super) fn check_follower(config: &Config) -> Option<Finding> {
     let records = live::read_records(&config.host_root);
     let waiting_records = records.iter().filter(|record| lacks_device(record));
     let names: Vec<String> = waiting_records.map(|record| excerpt(&record.id)).collect();

@@ -99,13 +99,13 @@ pub(crate) enum CommandError {
     NoContainer { reason: String, hint: String },
     /// The container of `boathook class test` could not be started.
     #[error("{0}")]
-    Trial(String),
+    TestContainer(String),
     #[error("no class file {name}.toml on this host; {hint}")]
     UnknownClass { name: ClassName, hint: String },
     #[error("{} is not a recorded host: {reason}", path.display())]
-    Recorded { path: PathBuf, reason: String },
+    NotRecordedHost { path: PathBuf, reason: String },
     #[error("cannot read the golden file {}", path.display())]
-    Golden {
+    GoldenFile {
         path: PathBuf,
         #[source]
         error: io::Error,
@@ -148,11 +148,11 @@ impl CommandError {
             | CommandError::WatchedPath
             | CommandError::UnknownClass { .. }
             | CommandError::NoContainer { .. }
-            | CommandError::Recorded { .. } => ExitCode::Usage,
+            | CommandError::NotRecordedHost { .. } => ExitCode::Usage,
             CommandError::Cdi(_)
             | CommandError::File { .. }
-            | CommandError::Golden { .. }
-            | CommandError::Trial(_)
+            | CommandError::GoldenFile { .. }
+            | CommandError::TestContainer(_)
             | CommandError::Confine(_)
             | CommandError::Deadline(_)
             | CommandError::Uevents(_)

@@ -219,7 +219,7 @@ fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Ha
     }
     let ResolvedPath {
         mut trail,
-        missing_names: missing_names,
+        missing_names,
         ..
     } = walk.finish().ok()?;
     let file = trail.pop().filter(|_| missing_names.is_empty())?;

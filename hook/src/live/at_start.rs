@@ -1,5 +1,5 @@
-//! Writes the attachment record of a container that the hook starts. `follow` and `detach` read it
-//! later. The container itself is not changed here.
+//! Writes the attachment record of a container that is being started. The hook writes it, and
+//! `boathook follow` and `boathook detach` read it later. The container is not changed here.
 
 use std::io;
 use std::path::Path;

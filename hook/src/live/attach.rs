@@ -62,8 +62,8 @@ impl PlannedAttachment {
         let mut planner_error = None;
         let mut plan = match planner::plan_for(bundle, &Caller::ChangeRunning, config) {
             Ok(plan) => plan,
-            // A conflict is an error. A plan without the container's other devices would have no
-            // conflict, but its device would cover the one that the container has at the path.
+            // A conflict must be an error. A plan with only the requested devices would have no
+            // conflict, but would hide the node that the container already has at the same path.
             Err(error) if error.is_conflict() => return Err(error.into()),
             Err(error) => {
                 earlier_classes.clear();
@@ -208,7 +208,7 @@ pub(crate) fn attach(
         devices,
         lasting_users: &BTreeSet::new(),
     };
-    let warnings = container.change(change, config)?;
+    let warnings = container.apply_change(change, config)?;
     drop(container);
     if plan.grants.iter().any(|grant| grant.is_followed) {
         announce_devices(&new_device_record, DeviceChange::Attached, config);

@@ -33,10 +33,10 @@ use crate::sys::deadline::{self, Deadline, Stage};
 #[derive(Default)]
 pub(crate) struct DetachResult {
     pub(crate) devices: Vec<AttachedDevice>,
-    /// The awaited requests that `detach` ended: their devices are not added when they arrive.
-    pub(crate) ended_requests: Vec<AwaitedRequest>,
+    /// The requests that `detach` cancelled: their devices are not added when they arrive.
+    pub(crate) cancelled_requests: Vec<AwaitedRequest>,
     /// Whether files were removed that an earlier `detach` could not remove.
-    pub(crate) has_removed_remaining_files: bool,
+    pub(crate) has_removed_leftover_files: bool,
     /// The error because of which device nodes and files are left in the container's mount
     /// namespace.
     pub(crate) removal_error: Option<LiveError>,
@@ -74,12 +74,12 @@ pub(crate) fn detach(
             None => Ok(DetachResult::default()),
         };
     };
-    let (devices, ended_requests) = find_named_devices(&record, named_devices, config)?;
+    let (devices, cancelled_requests) = find_named_devices(&record, named_devices, config)?;
     let mut remaining_record = record.clone();
     let mut detached_record =
         remaining_record.remove_devices(|device| devices.contains(&device.device_ref()));
-    remaining_record.end_requests(&ended_requests, &detached_record.devices);
-    detached_record.awaited_requests = ended_requests;
+    remaining_record.end_requests(&cancelled_requests, &detached_record.devices);
+    detached_record.awaited_requests = cancelled_requests;
     if !detached_record.has_content() {
         return Ok(DetachResult::default());
     }
@@ -109,8 +109,8 @@ pub(crate) fn detach(
         record.add_content(Vec::new(), Vec::new(), detached_record.files.clone());
     };
     let record_file = record_file.map_err(|error| {
-        // The rules are removed from the record without the lock, so that `follow` does not allow
-        // them again.
+        // The record could not be locked. The rules are removed from it nevertheless, so that
+        // `follow` does not allow them again.
         let save_result =
             record_files::update_without_lock(&config.host_root, &record, detach_without_files);
         warn_if_not_saved(id, save_result);
@@ -142,10 +142,10 @@ pub(crate) fn detach(
     let holders = find_device_holders(&record, &to_device_rules(&detached_record.rules));
     announce_devices(&detached_record, DeviceChange::Detached, config);
     Ok(DetachResult {
-        has_removed_remaining_files: detached_record.devices.is_empty()
+        has_removed_leftover_files: detached_record.devices.is_empty()
             && detached_record.awaited_requests.is_empty(),
         devices: detached_record.devices,
-        ended_requests: detached_record.awaited_requests,
+        cancelled_requests: detached_record.awaited_requests,
         removal_error,
         warnings,
         holders,
@@ -161,17 +161,18 @@ fn warn_if_not_saved(id: &str, save_result: io::Result<()>) {
 }
 
 impl AttachmentRecord {
-    /// Moves `ended_requests` from the awaited requests of the record to the ended ones. Adds
+    /// Moves `cancelled_requests` from the awaited requests of the record to the ended ones. Adds
     /// `detached_devices` to the awaited requests for all devices of their classes, so that the
     /// container does not get them again.
     fn end_requests(
         &mut self,
-        ended_requests: &[AwaitedRequest],
+        cancelled_requests: &[AwaitedRequest],
         detached_devices: &[AttachedDevice],
     ) {
         self.awaited_requests
-            .retain(|request| !ended_requests.contains(request));
-        self.ended_requests.extend(ended_requests.iter().cloned());
+            .retain(|request| !cancelled_requests.contains(request));
+        self.cancelled_requests
+            .extend(cancelled_requests.iter().cloned());
         for request in self
             .awaited_requests
             .iter_mut()
@@ -197,7 +198,7 @@ impl AttachmentRecord {
             .iter()
             .filter(|device| device.arrived_late && !is_awaited(device));
         let late_requests: Vec<_> = late_devices.map(AwaitedRequest::from_late_device).collect();
-        self.ended_requests.extend(late_requests);
+        self.cancelled_requests.extend(late_requests);
     }
 }
 

@@ -80,10 +80,10 @@ pub(crate) struct Follower<'c> {
     pass_error: Option<String>,
     /// The limit for passes that device events cause: a device may be plugged in and unplugged
     /// without end.
-    device_limit: RateLimit,
+    device_event_limit: RateLimit,
     /// The limit for passes that cgroup events cause: a container may be able to write to the files
     /// of its cgroup, and so cause events.
-    cgroup_limit: RateLimit,
+    cgroup_event_limit: RateLimit,
     /// The time of the next pass if no event causes an earlier one.
     next_pass_time: Option<Instant>,
     /// The time in seconds after which a failed change of a container is retried.
@@ -110,8 +110,8 @@ impl<'c> Follower<'c> {
             restore_error: None,
             pending_containers: ReportedContainers::default(),
             pass_error: None,
-            device_limit: RateLimit::new(),
-            cgroup_limit: RateLimit::new(),
+            device_event_limit: RateLimit::new(),
+            cgroup_event_limit: RateLimit::new(),
             next_pass_time: None,
             retry_seconds,
             start_time: Instant::now(),
@@ -133,12 +133,12 @@ impl<'c> Follower<'c> {
         let is_pass_due = self
             .next_pass_time
             .is_some_and(|time| time <= Instant::now());
-        let may_update = self.device_limit.compute_wait_time().is_none();
+        let may_update = self.device_event_limit.compute_wait_time().is_none();
         if is_pass_due || may_update && self.device_events.receive_pending()? {
-            self.device_limit.count_run();
+            self.device_event_limit.count_run();
             self.update_changed_containers();
         }
-        if self.cgroup_limit.compute_wait_time().is_none() {
+        if self.cgroup_event_limit.compute_wait_time().is_none() {
             let mut reported_containers = self.cgroup_events.read_events()?;
             // An awaited device may have arrived during the container's start, before the record
             // was written. No later event reports such a device.
@@ -172,8 +172,8 @@ impl<'c> Follower<'c> {
         let mut wait_times: Vec<Duration> =
             self.next_pass_time.map(time_left).into_iter().collect();
         let sources = [
-            (self.device_events.as_fd(), &self.device_limit),
-            (self.cgroup_events.as_fd(), &self.cgroup_limit),
+            (self.device_events.as_fd(), &self.device_event_limit),
+            (self.cgroup_events.as_fd(), &self.cgroup_event_limit),
         ];
         for (source, limit) in sources {
             match limit.compute_wait_time() {
@@ -236,9 +236,9 @@ impl<'c> Follower<'c> {
                 }
                 // A container may keep the child waiting. That must not delay the revocation of
                 // rules in other containers.
-                let may_revoke = self.device_limit.compute_wait_time().is_none();
+                let may_revoke = self.device_event_limit.compute_wait_time().is_none();
                 if may_revoke && self.device_events.receive_pending().unwrap_or_default() {
-                    self.device_limit.count_run();
+                    self.device_event_limit.count_run();
                     self.revoke_stale_rules_of_all(record_count);
                     has_new_events = true;
                 }
@@ -333,7 +333,7 @@ impl<'c> Follower<'c> {
         if reported_containers.new_ids.is_empty() && reported_containers.updated_ids.is_empty() {
             return Ok(());
         }
-        self.cgroup_limit.count_run();
+        self.cgroup_event_limit.count_run();
         let mut watch_result = Ok(());
         if !reported_containers.new_ids.is_empty() {
             let find = || {

@@ -132,5 +132,5 @@ pub(crate) fn refresh(
         devices: Vec::new(),
         lasting_users: &start_users,
     };
-    container.change(change, config)
+    container.apply_change(change, config)
 }

@@ -77,7 +77,7 @@ impl HookEntry {
         if !hooks.reads_requests(Some(Path::new(&self.path))) {
             let entry = self.to_json(&removed_paths.masked);
             text = json_text::append(&text, &["hooks", "prestart"], &entry)?;
-            text = removed_paths.remove_from(text);
+            text = removed_paths.remove_paths(text);
         }
         for (name, value) in &plan.env {
             let variable = json!(format!("{name}={value}")).to_string();

@@ -50,9 +50,10 @@ impl RemovedPaths {
         }
     }
 
-    /// Returns `text`, a config.json, without these paths in its two lists.
-    pub(super) fn remove_from(&self, text: String) -> String {
-        let text = remove_items(text, "maskedPaths", &self.masked);
+    /// Returns the text of config.json without these paths in `linux.maskedPaths` and
+    /// `linux.readonlyPaths`.
+    pub(super) fn remove_paths(&self, config_text: String) -> String {
+        let text = remove_items(config_text, "maskedPaths", &self.masked);
         remove_items(text, "readonlyPaths", &self.read_only)
     }
 }
@@ -96,13 +97,13 @@ mod tests {
                 r#"{"linux": {"readonlyPaths": [], "maskedPaths": ["/sys/firmware/efi",1]}}"#,
             ),
         ] {
-            assert_eq!(removed.remove_from(before.to_owned()), after);
+            assert_eq!(removed.remove_paths(before.to_owned()), after);
         }
     }
 
     #[test]
     fn nothing_is_changed_without_paths() {
         let text = r#"{"linux":{"maskedPaths":[ "/sys/firmware" ]}}"#;
-        assert_eq!(RemovedPaths::default().remove_from(text.to_owned()), text);
+        assert_eq!(RemovedPaths::default().remove_paths(text.to_owned()), text);
     }
 }

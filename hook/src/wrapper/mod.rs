@@ -119,7 +119,7 @@ fn become_runtime(
             }?;
             let result = match config {
                 Ok(config) => add_hook(container, &config, config_path),
-                Err(error) => ignore_config_error(container, error),
+                Err(error) => fail_if_devices_requested(container, error),
             };
             result.map_err(|error| error.with_container(&container.id))?;
             runtime
@@ -185,9 +185,12 @@ fn load_runtime_config(path: Option<&Path>) -> RuntimeConfig {
     })
 }
 
-/// Returns `error`, an error in config.toml, if the container requests devices. For a container
-/// that requests nothing, the error is only logged.
-fn ignore_config_error(container: &NewContainer, error: FileError) -> Result<(), WrapperError> {
+/// Decides whether an error in config.toml must prevent the start of a container. Returns `error`
+/// if the container requests devices. If it requests nothing, `error` is only logged.
+fn fail_if_devices_requested(
+    container: &NewContainer,
+    error: FileError,
+) -> Result<(), WrapperError> {
     let file = ConfigFile::read(&container.bundle.join(&container.config_name))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
     let requests_nothing =

@@ -30,12 +30,12 @@ pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     let directories = env::split_paths(&path)
         .filter(|directory| directory.is_absolute())
         .chain(program_directories().map(PathBuf::from));
-    find_first(&directories.collect::<Vec<_>>(), own_identity)
+    find_in_directories(&directories.collect::<Vec<_>>(), own_identity)
 }
 
 /// Returns the first runtime in `directories` that is not this program, whose identity is
 /// `own_identity`. An administrator may have installed this program under the name of a runtime.
-fn find_first(
+fn find_in_directories(
     directories: &[PathBuf],
     own_identity: Option<Identity>,
 ) -> Result<PathBuf, WrapperError> {
@@ -85,7 +85,7 @@ mod tests {
         make_program(&own_identity);
         let [first_dir, second_dir] = ["a", "b"].map(|name| top.path().join(name));
         let directories = [first_dir.clone(), second_dir.clone()];
-        let look = || find_first(&directories, read_program_identity(&own_identity).ok());
+        let look = || find_in_directories(&directories, read_program_identity(&own_identity).ok());
 
         assert!(matches!(look(), Err(WrapperError::NoRuntime)));
         fs::create_dir_all(first_dir.join("crun")).unwrap();
@@ -105,7 +105,7 @@ mod tests {
         make_program(&own_identity);
         symlink(&own_identity, top.path().join("runc")).unwrap();
         let look = || {
-            find_first(
+            find_in_directories(
                 &[top.path().to_owned()],
                 read_program_identity(&own_identity).ok(),
             )

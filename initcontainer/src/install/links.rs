@@ -94,5 +94,5 @@ pub(super) fn find_offered_links<'n>(
     names: &'n OfferedNames,
     engines: &[(Engine, Options)],
 ) -> &'n [(PathBuf, PathBuf)] {
-    names.links_for_engines(engines.iter().map(|(engine, _)| *engine))
+    names.list_links_for_engines(engines.iter().map(|(engine, _)| *engine))
 }

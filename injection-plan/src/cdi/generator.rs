@@ -23,17 +23,17 @@ pub struct Generator<'a> {
     pub description: Description<'a>,
 }
 
-/// The CDI specifications of a host's devices, and the devices that they lack.
+/// The CDI specifications of a host's devices, and what is missing from them.
 #[derive(Debug, Default)]
 pub struct GeneratedSpecifications {
     /// The specifications, one for each CDI kind.
     pub specifications: Vec<Specification>,
-    /// The classes and devices that were left out, and what a description lacks, each with the
-    /// reason.
+    /// The classes, devices and files that are missing from the specifications.
     pub omissions: Vec<Omission>,
 }
 
-/// Something that the specifications lack, with the reason: a class, a device, or a file of a device.
+/// A class, a device, or a file of a device that is missing from the specifications, with the
+/// reason.
 #[derive(Debug, thiserror::Error)]
 pub enum Omission {
     /// The class cannot be used now, so that its devices cannot be found.

@@ -49,8 +49,9 @@ impl DetachedRequest {
 }
 
 impl InjectionPlan {
-    /// Removes the devices and awaited devices that were detached from the container, and adds their
-    /// names to the grants. A device that a user has attached since then is not removed.
+    /// Removes the detached devices from the plan, and the awaited devices of ended requests. Each
+    /// grant keeps the names of its removed devices, for messages. A device that a user has
+    /// attached after the detachment is not removed.
     pub fn remove_detached_devices(&mut self, detached_requests: &[DetachedRequest]) {
         let mut removed_devices: BTreeSet<DeviceRef> = BTreeSet::new();
         for grant in &mut self.grants {

@@ -1,6 +1,6 @@
-//! Covers files in the directories of a container's `LD_LIBRARY_PATH`. The dynamic loader searches
-//! these directories first, so that it would load a library of the image there instead of the
-//! injected one.
+//! Covers files in the directories of a container's `LD_LIBRARY_PATH`: the hook mounts the injected
+//! libraries over files of the same names. The dynamic loader searches these directories first, and
+//! would load the image's library instead of the injected one.
 
 use std::path::{Path, PathBuf};
 
@@ -17,10 +17,11 @@ pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const MAX_DIRECTORIES: usize = 16;
 
 impl InjectionPlan {
-    /// Adds the directories of `value`, the container's `LD_LIBRARY_PATH`, to the loader's step, so
-    /// that the hook covers files there that have the names of injected libraries. An entry that is
-    /// not an absolute path causes a warning, because the loader may find another library there.
-    pub fn cover_library_path(&mut self, value: &str) {
+    /// Adds the directories of the container's `LD_LIBRARY_PATH` to the plan's step for the dynamic
+    /// loader. Then the hook mounts injected libraries over files with the same names in these
+    /// directories. An entry that is not an absolute path causes a warning, because the loader may
+    /// find another library there.
+    pub fn cover_library_path(&mut self, ld_library_path: &str) {
         let loader_step = self
             .steps
             .iter_mut()
@@ -37,7 +38,7 @@ impl InjectionPlan {
         };
         let (mut unclear_entries, mut omitted_count) = (Vec::new(), 0);
         // glibc separates the entries at colons and semicolons.
-        for entry in value.split([':', ';']) {
+        for entry in ld_library_path.split([':', ';']) {
             let directory = Path::new(entry);
             if entry.is_empty() {
                 // An empty entry means the working directory. It causes no warning, because it is

@@ -53,7 +53,8 @@ pub enum RequestedNodePath {
         /// The path of the node on the host.
         node: PathBuf,
     },
-    /// One node has this path in the container instead of its usual one.
+    /// The request chooses the path in the container of one node. The other nodes of the device
+    /// have their usual paths.
     At {
         path: PathBuf,
         /// The path of the node on the host. `None` means that the device has only one node.

@@ -27,8 +27,8 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
     let properties = ResourceProperties {
         class,
         request_env: "DUMMY_VISIBLE_DEVICES".to_owned().try_into().unwrap(),
-        count_env: None,
-        call_count_env: None,
+        container_shares_env: None,
+        call_shares_env: None,
         max_shares_per_container: None,
         requires_one_device: false,
         uses_cdi: false,

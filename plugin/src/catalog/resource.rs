@@ -31,10 +31,10 @@ pub(crate) struct ResourceProperties {
     /// The environment variable by which a container requests devices of the class.
     pub(crate) request_env: EnvName,
     /// The environment variable that is set to the number of the container's shares.
-    pub(crate) count_env: Option<EnvName>,
+    pub(crate) container_shares_env: Option<EnvName>,
     /// The environment variable that is set to the number of shares of all containers of an
     /// Allocate call.
-    pub(crate) call_count_env: Option<EnvName>,
+    pub(crate) call_shares_env: Option<EnvName>,
     /// The maximum number of shares that one container may have. `None` means any number.
     pub(crate) max_shares_per_container: Option<u16>,
     /// Whether all shares of one container must be of the same device.
@@ -53,8 +53,8 @@ impl ResourceProperties {
         ResourceProperties {
             class: class.name.clone(),
             request_env: class.spec.request.env.clone(),
-            count_env: sharing.and_then(|sharing| sharing.count_env.clone()),
-            call_count_env: sharing.and_then(|sharing| sharing.call_count_env.clone()),
+            container_shares_env: sharing.and_then(|sharing| sharing.count_env.clone()),
+            call_shares_env: sharing.and_then(|sharing| sharing.call_count_env.clone()),
             max_shares_per_container: class.settings.max_per_container.map(ReplicaCount::get),
             requires_one_device: sharing.is_some_and(|sharing| sharing.one_device),
             uses_cdi,

@@ -20,12 +20,12 @@ use rooted_path::{read_own_text, replace_file};
 
 use crate::kubelet_dir::{MAX_SOCKET_NAME_BYTES, handover_mark_file_name};
 
-/// The path of the handover mark of one resource.
+/// The handover mark file of one resource, by its path.
 #[derive(Debug)]
 pub(super) struct HandoverMark(PathBuf);
 
 impl HandoverMark {
-    /// Builds the path of a resource's mark in `directory`. The file need not exist.
+    /// Builds the path of a resource's handover mark file in `directory`. The file need not exist.
     pub(super) fn new(directory: &Path, resource: &ResourceName) -> Self {
         HandoverMark(directory.join(handover_mark_file_name(resource)))
     }
@@ -34,18 +34,19 @@ impl HandoverMark {
         fs::symlink_metadata(&self.0).is_ok_and(|metadata| metadata.is_file())
     }
 
-    /// Creates an empty mark, or empties an existing one.
+    /// Creates an empty handover mark file, or empties an existing one.
     pub(super) fn create(&self) -> io::Result<()> {
         self.write_serving_socket("")
     }
 
-    /// Writes the socket name of the instance that the kubelet calls into the mark.
+    /// Writes the socket name of the instance that the kubelet calls into the handover mark file.
     pub(super) fn write_serving_socket(&self, socket_name: &str) -> io::Result<()> {
         replace_file(&self.0, 0o600, socket_name.as_bytes())
     }
 
-    /// Returns whether the mark contains this socket name.
-    pub(super) fn has_serving_socket(&self, socket_name: &str) -> bool {
+    /// Returns whether the handover mark file contains the socket name `socket_name`: that of the
+    /// instance that the kubelet calls.
+    pub(super) fn names_serving_socket(&self, socket_name: &str) -> bool {
         let text = read_own_text(&self.0, MAX_SOCKET_NAME_BYTES as u64);
         text.is_ok_and(|text| text == socket_name)
     }

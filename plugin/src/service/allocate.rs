@@ -51,7 +51,7 @@ pub(crate) fn answer_call(
 ) -> Result<Vec<ContainerAllocateResponse>, Status> {
     let answers = containers.iter().map(|ids| answer_container(resource, ids));
     let mut answers: Vec<_> = answers.collect::<Result<_, _>>()?;
-    if let Some(name) = &resource.properties.call_count_env {
+    if let Some(name) = &resource.properties.call_shares_env {
         let count: usize = containers.iter().map(|ids| ids.len()).sum();
         for answer in &mut answers {
             answer.envs.insert(name.to_string(), count.to_string());
@@ -106,7 +106,7 @@ pub(crate) fn answer_container(
         )));
     }
     let mut envs = join_variables(&devices);
-    if let Some(variable) = &properties.count_env {
+    if let Some(variable) = &properties.container_shares_env {
         envs.insert(variable.to_string(), devices.len().to_string());
     }
     let cdi_annotation = properties

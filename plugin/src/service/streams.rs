@@ -23,9 +23,9 @@ impl Streams {
     /// Creates the stream count of a server of `resource`. The count begins at 0.
     pub(crate) fn create_count(&self, resource: ResourceName) -> StreamCount {
         StreamCount {
-            current_streams: watch::Sender::new(RegistrationStreams::default()),
+            registration_streams: watch::Sender::new(RegistrationStreams::default()),
             resource,
-            all_streams: self.clone(),
+            all_server_streams: self.clone(),
         }
     }
 
@@ -53,25 +53,27 @@ pub(crate) struct RegistrationStreams {
     pub(crate) has_opened: bool,
 }
 
-/// The count of the open ListAndWatch streams of one server. All clones share it.
+/// The count of the open ListAndWatch streams of one server. The server's clones of this value
+/// share the count.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamCount {
-    current_streams: watch::Sender<RegistrationStreams>,
+    registration_streams: watch::Sender<RegistrationStreams>,
     resource: ResourceName,
-    all_streams: Streams,
+    all_server_streams: Streams,
 }
 
 impl StreamCount {
     /// Counts a stream as open until the returned guard is dropped.
     pub(crate) fn count_stream(&self) -> StreamGuard {
         let mut registration_number = 0;
-        self.current_streams.send_modify(|current_streams| {
-            current_streams.open_count += 1;
-            current_streams.has_opened = true;
-            registration_number = current_streams.registration_number;
-        });
+        self.registration_streams
+            .send_modify(|registration_streams| {
+                registration_streams.open_count += 1;
+                registration_streams.has_opened = true;
+                registration_number = registration_streams.registration_number;
+            });
         let name = self.resource.clone();
-        self.all_streams
+        self.all_server_streams
             .0
             .send_modify(|counts| *counts.entry(name).or_default() += 1);
         StreamGuard {
@@ -80,26 +82,27 @@ impl StreamCount {
         }
     }
 
-    /// Begins a new registration: from now on [`RegistrationStreams`] counts only streams that are
-    /// opened later.
-    pub(crate) fn start_registration(&self) {
-        self.current_streams.send_modify(|current_streams| {
-            *current_streams = RegistrationStreams {
-                registration_number: current_streams.registration_number + 1,
-                ..RegistrationStreams::default()
-            };
-        });
+    /// Prepares the count for a new registration with the kubelet: [`RegistrationStreams`] counts
+    /// only streams that are opened from now on.
+    pub(crate) fn reset_for_registration(&self) {
+        self.registration_streams
+            .send_modify(|registration_streams| {
+                *registration_streams = RegistrationStreams {
+                    registration_number: registration_streams.registration_number + 1,
+                    ..RegistrationStreams::default()
+                };
+            });
     }
 
     /// Returns the number of open streams of the resource, of all registrations.
     pub(crate) fn count_open_streams(&self) -> usize {
-        self.all_streams.count_open_streams(&self.resource)
+        self.all_server_streams.count_open_streams(&self.resource)
     }
 
     /// Returns a receiver for the state of the last registration's streams, which is notified of
     /// changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<RegistrationStreams> {
-        self.current_streams.subscribe()
+        self.registration_streams.subscribe()
     }
 }
 
@@ -112,16 +115,16 @@ pub(crate) struct StreamGuard {
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         let StreamCount {
-            current_streams,
+            registration_streams,
             resource,
-            all_streams,
+            all_server_streams,
         } = &self.stream_count;
-        current_streams.send_if_modified(|current_streams| {
-            let is_current = current_streams.registration_number == self.registration_number;
-            current_streams.open_count -= usize::from(is_current);
+        registration_streams.send_if_modified(|registration_streams| {
+            let is_current = registration_streams.registration_number == self.registration_number;
+            registration_streams.open_count -= usize::from(is_current);
             is_current
         });
-        all_streams.0.send_modify(|counts| {
+        all_server_streams.0.send_modify(|counts| {
             if let Some(count) = counts.get_mut(resource) {
                 *count -= 1;
             }
@@ -205,7 +208,7 @@ mod tests {
         let streams = Streams::default();
         let count = streams.create_count(resource(vec![]).name);
         let earlier = count.count_stream();
-        count.start_registration();
+        count.reset_for_registration();
         let state = |open, has_opened| RegistrationStreams {
             registration_number: 1,
             open_count: open,

@@ -15,8 +15,10 @@ use crate::key_case;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{find_line_number, get_item, parse_document};
 
-/// The shims of runc in containerd 1.x that have no option for the program that they call.
-const OLD_RUNC_SHIMS: [&str; 2] = ["io.containerd.runc.v1", "io.containerd.runtime.v1.linux"];
+/// The runc shims of containerd 1.x that cannot call another OCI runtime, because they have no
+/// option for its path.
+const CONTAINERD_V1_RUNC_SHIMS: [&str; 2] =
+    ["io.containerd.runc.v1", "io.containerd.runtime.v1.linux"];
 
 /// The settings that decide what the default runtime is (containerd, docs/cri/config.md). The
 /// first `*` stands for the name of a plugin.
@@ -63,9 +65,9 @@ pub(crate) fn find_default_runtime(
 /// Returns the runtime that a handler calls: a program if the handler uses a shim of runc, and
 /// otherwise a runtime that `boathook-runtime` cannot call.
 fn get_handler_runtime(name: &str, settings: &KeyValues, options: &KeyValues) -> DefaultRuntime {
-    let get_string = |settings: &KeyValues, wanted_key: &str| -> String {
-        let text = settings.iter().find(|(key, _)| key == wanted_key);
-        let value = text.and_then(|(_, text)| text.parse::<Value>().ok());
+    let get_string = |settings: &KeyValues, setting_key: &str| -> String {
+        let setting = settings.iter().find(|(key, _)| key == setting_key);
+        let value = setting.and_then(|(_, text)| text.parse::<Value>().ok());
         let string = value.as_ref().and_then(Value::as_str);
         string.unwrap_or_default().to_owned()
     };
@@ -78,7 +80,7 @@ fn get_handler_runtime(name: &str, settings: &KeyValues, options: &KeyValues) ->
     // The handler `runc` has a built-in type in containerd if no file sets one.
     let is_runc_v2 = shim == RUNC_V2_SHIM || shim.is_empty() && name == "runc";
     match program.as_str() {
-        "" if is_runc_v2 || OLD_RUNC_SHIMS.contains(&&*shim) => {
+        "" if is_runc_v2 || CONTAINERD_V1_RUNC_SHIMS.contains(&&*shim) => {
             DefaultRuntime::new_program(name, "runc")
         }
         program if is_runc_v2 => DefaultRuntime::new_program(name, program),

@@ -71,11 +71,11 @@ pub(crate) fn list_in_load_order(
     Ok(ordered_files)
 }
 
-/// Returns whether the configuration file `path` imports the file `imported`.
-pub(crate) fn imports_file(path: &Path, text: &str, imported: &Path) -> Result<bool, Error> {
+/// Returns whether the configuration file `path`, whose text is `text`, imports `imported_path`.
+pub(crate) fn imports_file(path: &Path, text: &str, imported_path: &Path) -> Result<bool, Error> {
     Ok(parse_import_patterns(path, text)?
         .iter()
-        .any(|pattern| matches_pattern(pattern, imported)))
+        .any(|pattern| matches_pattern(pattern, imported_path)))
 }
 
 /// Returns the patterns in the list `imports` of a file, as absolute paths. Relative patterns are

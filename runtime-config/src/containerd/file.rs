@@ -8,7 +8,7 @@ use super::schema::{self, V2, V3};
 use super::{PlanInputs, build_drop_in, documents, in_place, own_drop_in_path};
 use crate::drop_in;
 use crate::error::Error;
-use crate::toml_text::{add_to_list, format_own_file, quote};
+use crate::toml_text::{add_to_list, format_managed_file, quote};
 
 /// Returns the files that an installation writes, each as its path and text.
 pub(super) fn plan_files(
@@ -60,7 +60,7 @@ fn plan_without_main_file(
         let own_drop_in = build_drop_in(dir, &V3, &config_files, inputs)?;
         return Ok(vec![
             own_drop_in,
-            (main_file.into(), format_own_file(&body)),
+            (main_file.into(), format_managed_file(&body)),
         ]);
     }
     let handler = Handler::new(&V2, &[], inputs)?;
@@ -68,6 +68,6 @@ fn plan_without_main_file(
         handler.format_tables() + &handler.format_runc_table() + &handler.format_default_table();
     Ok(vec![(
         main_file.into(),
-        format_own_file(&format!("version = 2\n\n{tables}")),
+        format_managed_file(&format!("version = 2\n\n{tables}")),
     )])
 }

@@ -134,7 +134,8 @@ impl Handler {
 struct InheritedSettings {
     settings: KeyValues,
     options: KeyValues,
-    /// Whether the default handler is containerd's built-in one, which no file names.
+    /// Whether the default handler is built into containerd and not defined in a configuration
+    /// file.
     is_built_in: bool,
 }
 

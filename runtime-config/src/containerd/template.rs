@@ -9,7 +9,7 @@ use super::schema::{Schema, V2, V3};
 use super::{PlanInputs, build_drop_in, documents, own_drop_in_path, schema};
 use crate::error::Error;
 use crate::facts::HANDLER;
-use crate::toml_text::{append_block, find_line_number, format_own_file};
+use crate::toml_text::{append_block, find_line_number, format_managed_file};
 
 /// Returns the path of containerd's file, which is generated at each start. Its text shows which
 /// version of the configuration format is in use.
@@ -80,7 +80,7 @@ pub(super) fn plan_files(dir: &str, inputs: &PlanInputs<'_>) -> Result<(PathBuf,
     handler.set_cgroup_driver("{{ .SystemdCgroup }}");
     let text = match text {
         Some(text) => append_block(text, &handler.format_tables()),
-        None => format_own_file(&format!(
+        None => format_managed_file(&format!(
             "{{{{ template \"base\" . }}}}\n\n{}",
             handler.format_tables()
         )),

@@ -10,8 +10,9 @@ use super::{
 };
 use crate::error::Error;
 
-/// Returns the text of a new file that only Boathook writes.
-pub(crate) fn format_own_file(body: &str) -> String {
+/// Returns the text of a configuration file that only Boathook writes: `body` between the marker
+/// lines by which Boathook recognizes its own files.
+pub(crate) fn format_managed_file(body: &str) -> String {
     format!("{FILE_BLOCK_BEGIN}\n{body}{BLOCK_END}\n")
 }
 

@@ -25,7 +25,8 @@ pub(super) struct Level<'a, K: Kernel> {
 
 /// The error for which an attempt to change device programs ended early.
 enum AttemptError {
-    /// Another process removed a device program during the attempt, which can be repeated.
+    /// Another process removed a BPF device program while this process replaced it. The caller may
+    /// try again.
     ConcurrentChange,
     /// This process lacks the privileges for the named operation.
     NoPermission(&'static str),

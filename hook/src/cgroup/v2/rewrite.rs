@@ -80,18 +80,18 @@ fn admits_any(program: &[Insn], rule: DeviceRule) -> bool {
 
 fn remove_admissions(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     let prologue = assembler::generate_admission(&[]);
-    let (mut kept_code, mut rest) = (Vec::new(), program);
+    let (mut remaining_code, mut code_after_prologues) = (Vec::new(), program);
     let mut has_removed = false;
     // Each change of a program prepends another prologue with rules, so there may be several.
-    while let Some(mut rules_code) = rest.strip_prefix(&prologue[..]) {
-        let mut kept_rules = prologue.clone();
+    while let Some(mut rules_code) = code_after_prologues.strip_prefix(&prologue[..]) {
+        let mut remaining_prologue = prologue.clone();
         let length_before = rules_code.len();
         while let Some(decoded) = assembler::decode_rule(rules_code) {
-            let (rule_code, code_after) = rules_code.split_at(decoded.len);
+            let (rule_insns, code_after) = rules_code.split_at(decoded.len);
             if decoded.allow && rules.iter().any(|rule| rule.number == decoded.number) {
                 has_removed = true
             } else {
-                kept_rules.extend_from_slice(rule_code)
+                remaining_prologue.extend_from_slice(rule_insns)
             }
             rules_code = code_after;
         }
@@ -103,13 +103,13 @@ fn remove_admissions(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>
         // A prologue without rules is still needed if no other prologue follows, because a
         // program of [`assembler::generate_program`] uses the registers that it loads.
         let is_followed_by_prologue = rules_code.starts_with(&prologue);
-        if kept_rules.len() > prologue.len() || !is_followed_by_prologue {
-            kept_code.append(&mut kept_rules);
+        if remaining_prologue.len() > prologue.len() || !is_followed_by_prologue {
+            remaining_code.append(&mut remaining_prologue);
         }
-        rest = rules_code;
+        code_after_prologues = rules_code;
     }
-    kept_code.extend_from_slice(rest);
-    has_removed.then_some(kept_code)
+    remaining_code.extend_from_slice(code_after_prologues);
+    has_removed.then_some(remaining_code)
 }
 
 /// Returns whether the kernel hides the instructions of a program. The kernel returns zeros for

@@ -27,7 +27,7 @@ const ENABLED_UNIT_LINK: &str = "etc/systemd/system/multi-user.target.wants/boat
 
 /// Returns a finding if a vendor's service is installed on a host on which `boathook cdi generate`
 /// writes specifications.
-pub(super) fn check(config: &Config) -> Option<Finding> {
+pub(super) fn check_cdi_services(config: &Config) -> Option<Finding> {
     let host_root = &config.host_root;
     let sources = read_each_source(&config.classes).into_iter().flatten();
     let classes = sources.filter_map(|source| source.ok()?.parse().ok());
@@ -107,7 +107,7 @@ mod tests {
         let classes = root.join("classes");
         let text = format!("host_root = {root:?}\nclasses = [{classes:?}]\n");
         let config = Config::parse(Path::new("config.toml"), &text).unwrap();
-        let finding_text = || check(&config).map(|finding| finding.text);
+        let finding_text = || check_cdi_services(&config).map(|finding| finding.text);
         assert_eq!(finding_text(), None);
         write("usr/lib/systemd/system/a-refresh.path", "");
         assert_eq!(finding_text(), None);

@@ -23,7 +23,10 @@ use crate::planner;
 const NO_DEVICE: &str = "no device on this host";
 
 /// Checks the classes `names`, or all classes if `names` is empty.
-pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>, CommandError> {
+pub(super) fn check_classes(
+    names: &[ClassName],
+    config: &Config,
+) -> Result<Vec<Finding>, CommandError> {
     let host = planner::open_host(config)?;
     let sources = load::read_each_source(&config.classes)?;
     let mut findings = find_ignored_files(&config.classes);

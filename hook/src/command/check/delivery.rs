@@ -28,7 +28,7 @@ const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, 
 
 /// Returns the findings about the delivery of the hook to pods. On a host that is no node of a
 /// cluster, only the specifications of `boathook cdi generate` are checked.
-pub(super) fn check(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
+pub(super) fn check_delivery(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let host_root = &config.host_root;
     // The directory has one record for each engine that `boathook-init` configured.
     let state_dir = directories.state();
@@ -129,7 +129,7 @@ mod tests {
         let text = format!("host_root = {:?}\n", host.path());
         let config = Config::parse(Path::new("config.toml"), &text).unwrap();
         let lines = || -> Vec<String> {
-            let findings = check(&config, &InstalledDirectories::default());
+            let findings = check_delivery(&config, &InstalledDirectories::default());
             let to_line = |finding: &Finding| format!("{:?}: {}", finding.verdict, finding.text);
             findings.iter().map(to_line).collect()
         };
@@ -154,7 +154,7 @@ mod tests {
         write("opt/boathook/state/containerd.json", "{}");
         assert_eq!(lines(), ["Ok: by the runtime handler of containerd"]);
         assert!(
-            check(&config, &InstalledDirectories::default())[0]
+            check_delivery(&config, &InstalledDirectories::default())[0]
                 .fix
                 .is_some()
         );

@@ -6,7 +6,7 @@ use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::command::finding::{Finding, Verdict};
 use crate::mount::KernelCalls;
 
-pub(super) fn check() -> Vec<Finding> {
+pub(super) fn check_kernel() -> Vec<Finding> {
     let mut findings = vec![check_privileges()];
     // For a user other than root the probes fail with EPERM even if the kernel has the calls.
     if findings[0].verdict == Verdict::Ok {

@@ -26,18 +26,18 @@ pub(super) fn run(
     as_json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let mut findings = kernel::check();
+    let mut findings = kernel::check_kernel();
     let directories = InstalledDirectories::find(&config.host_root)?;
-    findings.extend(versions::check(&config.host_root, &directories));
+    findings.extend(versions::check_versions(&config.host_root, &directories));
     findings.extend(check_plugin_config(config, &directories));
     findings.extend(check_engines(&config.host_root));
     findings.extend(check_runtime(config));
-    findings.extend(delivery::check(config, &directories));
-    findings.extend(toolkit::check(config, &directories));
-    findings.extend(cdi_services::check(config));
-    findings.extend(classes::check(names, config)?);
-    findings.extend(outdated::check(names, root, config));
-    findings.extend(missing_follower::check(config));
+    findings.extend(delivery::check_delivery(config, &directories));
+    findings.extend(toolkit::check_toolkits(config, &directories));
+    findings.extend(cdi_services::check_cdi_services(config));
+    findings.extend(classes::check_classes(names, config)?);
+    findings.extend(outdated::check_containers(names, root, config));
+    findings.extend(missing_follower::check_follower(config));
     if as_json {
         print_json(&serde_json::json!({ "findings": findings }))?;
     } else {

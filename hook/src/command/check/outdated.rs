@@ -21,12 +21,16 @@ use crate::trust::Origin;
 /// The maximum number of file names that one finding lists.
 const MAX_SHOWN_NAMES: usize = 4;
 
-/// Returns a warning for each running container with outdated files of the classes `names`, or of
-/// any class if `names` is empty.
-pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config) -> Vec<Finding> {
+/// Returns a warning for each running container with outdated files of the classes `class_names`,
+/// or of any class if `class_names` is empty.
+pub(super) fn check_containers(
+    class_names: &[ClassName],
+    root: Option<PathBuf>,
+    config: &Config,
+) -> Vec<Finding> {
     let running_containers = containers::find_running(root, &config.host_root);
-    let findings = running_containers.filter_map(|(container, pid, directory)| {
-        let inspect = || find_old_files(pid, &directory, names, config);
+    let findings = running_containers.filter_map(|(container, pid, bundle_dir)| {
+        let inspect = || find_outdated_files(pid, &bundle_dir, class_names, config);
         let Some(result) = running_root::run_in_child(inspect) else {
             let text = format!(
                 "{}, pid {pid}, cannot be looked at: a file system in it does not answer",
@@ -34,11 +38,12 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
             );
             return Some(Finding::new(Verdict::Warning, "container", text));
         };
-        let (old_files, is_host_version) = result?;
-        let (shown_names, omitted) = old_files.split_at(old_files.len().min(MAX_SHOWN_NAMES));
-        let omitted_note = match omitted.len() {
+        let (file_names, is_host_version) = result?;
+        let (shown_names, omitted_names) =
+            file_names.split_at(file_names.len().min(MAX_SHOWN_NAMES));
+        let omitted_note = match omitted_names.len() {
             0 => String::new(),
-            omitted => format!(" and {omitted} more"),
+            omitted_count => format!(" and {omitted_count} more"),
         };
         let version_note = match is_host_version {
             None => "",
@@ -57,14 +62,14 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
         Some(finding.with_fix(format!(
             "{}, so that it gets them; `boathook refresh` gives them to programs that are \
                  started in it from now on",
-            describe_restart(&container, &directory)
+            describe_restart(&container, &bundle_dir)
         )))
     });
     findings.collect()
 }
 
-fn describe_restart(container: &Container, bundle: &Path) -> &'static str {
-    let bundle = Bundle::read(bundle);
+fn describe_restart(container: &Container, bundle_dir: &Path) -> &'static str {
+    let bundle = Bundle::read(bundle_dir);
     let origin = bundle.as_ref().ok().map(Origin::from_bundle);
     let is_in_a_pod = matches!(origin, Some(Ok(Origin::Pod(_))));
     match Launcher::from_container(container, is_in_a_pod) {
@@ -78,21 +83,21 @@ fn describe_restart(container: &Container, bundle: &Path) -> &'static str {
 /// The names of outdated files, and whether the container's libraries have the host's version. The
 /// version is read from the names of the library files. For a class with `library_version`, the
 /// host's version is the version of the kernel module.
-type OldFiles = (Vec<String>, Option<bool>);
+type OutdatedFiles = (Vec<String>, Option<bool>);
 
-/// Finds the outdated driver files of the container with the first process `pid` and the bundle
-/// `directory`. Returns `None` if there are none.
-fn find_old_files(
+/// Finds the outdated driver files of the container whose init process is `pid` and whose OCI
+/// bundle is in `bundle_dir`. Returns `None` if there are none.
+fn find_outdated_files(
     pid: i32,
-    directory: &Path,
-    names: &[ClassName],
+    bundle_dir: &Path,
+    class_names: &[ClassName],
     config: &Config,
-) -> Option<OldFiles> {
-    let mut bundle = Bundle::read(directory).ok()?;
-    live::add_recorded_requests(&mut bundle, directory, &config.host_root);
+) -> Option<OutdatedFiles> {
+    let mut bundle = Bundle::read(bundle_dir).ok()?;
+    live::add_recorded_requests(&mut bundle, bundle_dir, &config.host_root);
     let plan = planner::plan_for(&bundle, &Caller::Inspect, config).ok()?;
-    let is_selected = |grant: &Grant| names.contains(&grant.class);
-    if !names.is_empty() && !plan.grants.iter().any(is_selected) {
+    let is_selected = |grant: &Grant| class_names.contains(&grant.class);
+    if !class_names.is_empty() && !plan.grants.iter().any(is_selected) {
         return None;
     }
     let root = RunningRoot::from_pid(pid);
@@ -113,11 +118,11 @@ fn find_old_files(
     });
     // `false` is less than `true`, so the minimum is false if one library has another version.
     let is_host_version = versions.min();
-    let names: Vec<String> = outdated_actions
+    let file_names: Vec<String> = outdated_actions
         .into_iter()
         .filter_map(find_file_name)
         .collect();
-    (!names.is_empty()).then_some((names, is_host_version))
+    (!file_names.is_empty()).then_some((file_names, is_host_version))
 }
 
 fn find_file_name(action: &Action) -> Option<String> {

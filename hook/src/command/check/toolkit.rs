@@ -16,7 +16,7 @@ const SUBJECT: &str = "toolkit";
 
 /// Returns a finding for each program in `[compatibility]` of a class whose name is a link to
 /// Boathook. An invalid class file is ignored here, because another check reports it.
-pub(super) fn check(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
+pub(super) fn check_toolkits(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let sources = read_each_source(&config.classes).into_iter().flatten();
     let classes = sources.filter_map(|source| source.ok()?.parse().ok());
     let mut names = BTreeSet::<String>::new();
@@ -89,7 +89,7 @@ mod tests {
         );
         let config = Config::parse(Path::new("config.toml"), &text).unwrap();
         let lines = || {
-            let findings = check(&config, &InstalledDirectories::default());
+            let findings = check_toolkits(&config, &InstalledDirectories::default());
             let lines = findings
                 .iter()
                 .map(|finding| format!("{:?}: {}", finding.verdict, finding.text));

@@ -12,11 +12,12 @@ use crate::command::finding::{Finding, Verdict};
 /// The size limit in bytes of the file that contains the version of the package.
 const MAX_VERSION_BYTES: u64 = 64;
 
-/// Returns a finding for each version that differs from the installed version. The list is empty
-/// if Boathook is not installed.
-pub(super) fn check(host_root: &Path, directories: &InstalledDirectories) -> Vec<Finding> {
-    let link_path = directories.current();
-    let link_path = host_root.join(link_path.strip_prefix("/").unwrap_or(&link_path));
+/// Returns a finding if the version of the distribution's package, or of a running program,
+/// differs from the installed version. The list is empty if Boathook is not installed.
+pub(super) fn check_versions(host_root: &Path, directories: &InstalledDirectories) -> Vec<Finding> {
+    let absolute_path = directories.current();
+    let relative_path = absolute_path.strip_prefix("/").unwrap_or(&absolute_path);
+    let link_path = host_root.join(relative_path);
     let Ok(installed_link) = fs::read_link(link_path) else {
         return Vec::new();
     };
@@ -49,7 +50,7 @@ mod tests {
         let package = host.path().join("usr/lib/boathook");
         fs::create_dir_all(&package).unwrap();
         let texts = || -> Vec<String> {
-            let findings = check(host.path(), &InstalledDirectories::default());
+            let findings = check_versions(host.path(), &InstalledDirectories::default());
             findings.into_iter().map(|finding| finding.text).collect()
         };
         for (installed, packaged, expected) in [

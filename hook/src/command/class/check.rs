@@ -64,7 +64,7 @@ pub(super) fn run(
     }
     findings.extend(examine_class(&class, &found_class, &default_edits));
     if arguments.as_plugin {
-        findings.extend(find_paths_outside_plugin(&class));
+        findings.extend(check_plugin_mounts(&class));
     }
     findings.extend(find_clashes(
         &source,
@@ -177,7 +177,7 @@ fn look_up(
 fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {
     let to_error = |reason: String| {
         let path = path.into();
-        CommandError::Recorded { path, reason }
+        CommandError::NotRecordedHost { path, reason }
     };
     let text = fs::read_to_string(path).map_err(|error| to_error(error.to_string()))?;
     RecordedHost::parse(&text).map_err(|error| to_error(error.to_string()))
@@ -241,9 +241,9 @@ fn examine_class(
 }
 
 /// Returns a finding for each path that the class reads but that is not mounted in the plugin's
-/// container. The plugin cannot read such a path and the hook can, so the two could find devices
-/// with different ids.
-fn find_paths_outside_plugin(class: &DeviceClass) -> Vec<Finding> {
+/// container. The hook can read such a path and the plugin cannot, so the two programs could
+/// compute different ids for a device.
+fn check_plugin_mounts(class: &DeviceClass) -> Vec<Finding> {
     let is_mounted = |path: &str| {
         let mut directories = PLUGIN_HOST_DIRS.iter();
         directories.any(|directory| Path::new(path).starts_with(directory))
@@ -304,8 +304,8 @@ fn print_result(
     Ok(())
 }
 
-/// Returns a line for each kind of file that every container of the class gets. A line lists the
-/// files that exist on the host.
+/// Returns a line for each kind of file, such as libraries, that a container with devices of the
+/// class gets. A line lists only the files that exist on the host.
 fn describe_files(edits: &FoundEdits) -> Vec<String> {
     fn find_existing_names<'a, T: 'a>(
         entries: impl Iterator<Item = (&'a Presence<T>, String)>,

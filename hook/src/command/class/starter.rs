@@ -14,10 +14,11 @@ use device_class::name::excerpt;
 pub(super) use hardware::find_offered_devices;
 pub(super) use names::InstalledNames;
 
-/// The device for which a class file is written.
+/// The device that a generated class file describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A device node. The nodes of other devices of the class have another number in the name.
+    /// A device node. The nodes of similar devices differ only in the number in their names, as
+    /// `/dev/video0` and `/dev/video1` do.
     Node {
         /// The part of the path before the number.
         stem: String,
@@ -229,7 +230,8 @@ impl Target {
         }
     }
 
-    /// Derives a name for the class from the part of the path before the number, or from the ids.
+    /// Derives a name for the class: from the path of the node or directory without the device
+    /// number, or from the bus and the vendor and product ids.
     pub(super) fn name(&self) -> String {
         match self {
             Target::OnBus {

@@ -58,7 +58,7 @@ pub(super) fn run(
     let healthy_device = devices.iter().find(|device| device.health.is_healthy());
     let device = device.map(str::to_owned);
     let Some(device) = device.or_else(|| healthy_device.map(|device| device.id.to_string())) else {
-        return Err(CommandError::Trial(format!(
+        return Err(CommandError::TestContainer(format!(
             "no healthy device of class {} on this host; `boathook class check {}` shows why",
             class.name,
             file.display()
@@ -66,7 +66,7 @@ pub(super) fn run(
     };
     let scratch = mkdtemp("/run/boathook-class-test-XXXXXX").map_err(|error| {
         let text = format!("cannot make a directory in /run: {error}; run this as root");
-        CommandError::Trial(text)
+        CommandError::TestContainer(text)
     })?;
     let scratch = TemporaryDirectory(scratch);
     let settings = (config, config_file);
@@ -106,7 +106,7 @@ fn run_container(
             "{} does not exist: it is called as the hook",
             hook.display()
         );
-        return Err(CommandError::Trial(text));
+        return Err(CommandError::TestContainer(text));
     }
     let (classes, bundle) = (scratch.join("classes.d"), scratch.join("bundle"));
     let rootfs = bundle.join("rootfs");
@@ -159,7 +159,7 @@ fn run_container(
     let plan = planner::plan_for(&Bundle::read(&bundle)?, &Caller::Inspect, &config)?;
     write(&list_nodes(&plan).collect::<Vec<_>>()).map_err(to_file_error)?;
     let runtime = wrapper::real_runtime(&config.runtime)
-        .map_err(|error| CommandError::Trial(crate::log::chain(&error)))?;
+        .map_err(|error| CommandError::TestContainer(crate::log::chain(&error)))?;
     let output = Command::new(&runtime)
         .arg("--root")
         .arg(scratch.join("state"))
@@ -168,10 +168,10 @@ fn run_container(
         .arg(&*name)
         .output()
         .map_err(|error| {
-            CommandError::Trial(format!("cannot run {}: {error}", runtime.display()))
+            CommandError::TestContainer(format!("cannot run {}: {error}", runtime.display()))
         })?;
     if !output.status.success() {
-        return Err(CommandError::Trial(format!(
+        return Err(CommandError::TestContainer(format!(
             "{} did not start the container: {}",
             runtime.display(),
             String::from_utf8_lossy(&output.stderr).trim()

@@ -9,7 +9,7 @@ use crate::command::finding::{Finding, Verdict};
 /// have. No finding is a fault, because not every program needs the capability. Boathook grants no
 /// capabilities, so the advice depends on `launchers`, with which the user may have started the
 /// container.
-pub(super) fn examine(plan: &InjectionPlan, launchers: &[Launcher]) -> Vec<Finding> {
+pub(super) fn examine_capabilities(plan: &InjectionPlan, launchers: &[Launcher]) -> Vec<Finding> {
     let needs = plan.needs.iter();
     needs
         .filter_map(|need| examine_need(need, launchers))

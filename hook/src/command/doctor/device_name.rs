@@ -19,7 +19,7 @@ use crate::planner;
 const SUBJECT: &str = "device";
 
 /// Examines a CDI device name of the form `KIND=NAME`, such as `example.com/gpu=all`.
-pub(super) fn examine(name: &str, config: &Config) -> Vec<Finding> {
+pub(super) fn examine_device_name(name: &str, config: &Config) -> Vec<Finding> {
     let Some((kind, device)) = name.split_once('=') else {
         let text = format!("{name} is no CDI name");
         let finding = Finding::new_fault(ExitCode::Request, SUBJECT, text);

@@ -18,7 +18,7 @@ pub(super) fn to_exit_code(error: &PlannerError) -> ExitCode {
     }
 }
 
-pub(super) fn examine(
+pub(super) fn examine_grants(
     plan: &InjectionPlan,
     spec: &ContainerSpec,
     classes: &[DeviceClass],

@@ -10,7 +10,11 @@ use crate::exit::ExitCode;
 
 const SUBJECT: &str = "hook";
 
-pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, is_complete: bool) -> Finding {
+pub(super) fn examine_hook_entry(
+    launcher: Launcher,
+    spec: &ContainerSpec,
+    is_complete: bool,
+) -> Finding {
     if !spec.has_config {
         let text = "no config.json was found for the process, so whether the hook is called \
                     is not known";
@@ -24,7 +28,7 @@ pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, is_complete: boo
             let text = format!("{text}; the container has the devices nevertheless");
             return Finding::new(Verdict::Note, SUBJECT, text);
         }
-        return Finding::new_fault(ExitCode::NoHook, SUBJECT, text)
+        return Finding::new_fault(ExitCode::HookNotConfigured, SUBJECT, text)
             .with_fix(launcher.describe_creation());
     };
     let path = &hook.path;
@@ -33,7 +37,7 @@ pub(super) fn examine(launcher: Launcher, spec: &ContainerSpec, is_complete: boo
             "config.json has the hook {} at {stage}, which is not on this host",
             path.display()
         );
-        return Finding::new_fault(ExitCode::HookMissing, SUBJECT, text)
+        return Finding::new_fault(ExitCode::HookProgramMissing, SUBJECT, text)
             .with_fix("install it with `boathook-init install`, then create the container again");
     }
     let cdi_note = if spec.bundle.cdi_grants.is_empty() {
@@ -53,7 +57,7 @@ pub(super) fn examine_ended(ended: &EndedContainer, launcher: Launcher) -> Optio
     let runtime = ended.runtime.as_deref()?;
     RUNTIMES_WITHOUT_HOOK.contains(&runtime).then(|| {
         let text = format!("docker was told to use the runtime {runtime}, which calls no hook");
-        let fault = Finding::new_fault(ExitCode::NoHook, SUBJECT, text);
+        let fault = Finding::new_fault(ExitCode::HookNotConfigured, SUBJECT, text);
         fault.with_fix(launcher.describe_creation())
     })
 }

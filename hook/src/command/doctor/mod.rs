@@ -62,9 +62,9 @@ pub(super) fn run(
     let examinations = match &selector.device {
         Some(name) => vec![Examination {
             container: Container::default(),
-            findings: device_name::examine(name, config),
+            findings: device_name::examine_device_name(name, config),
         }],
-        None => examine_all(selector, root, is_verbose, config),
+        None => examine_containers(selector, root, is_verbose, config),
     };
     let fault = examinations.iter().find_map(Examination::find_fault);
     let mut out = io::stdout().lock();
@@ -85,7 +85,7 @@ pub(super) fn run(
     Ok(fault.unwrap_or(ExitCode::Success))
 }
 
-fn examine_all(
+fn examine_containers(
     selector: &ContainerSelector,
     root: Option<PathBuf>,
     is_verbose: bool,
@@ -94,9 +94,9 @@ fn examine_all(
     match containers::find_selected(selector, root, &config.host_root) {
         Ok(containers) => containers
             .into_iter()
-            .map(|container| examine(container, selector, is_verbose, config))
+            .map(|container| examine_container(container, selector, is_verbose, config))
             .collect(),
-        Err(unknown) => vec![examine_unknown(unknown, config)],
+        Err(unknown_container) => vec![examine_unknown_name(unknown_container, config)],
     }
 }
 
@@ -125,12 +125,13 @@ fn print_examination(examination: &Examination, out: &mut impl Write) -> io::Res
     Ok(())
 }
 
-/// Returns the examination of a container that was not found.
-fn examine_unknown(unknown: UnknownContainer, config: &Config) -> Examination {
-    let container = Container::from_id(&unknown.name);
-    let finding = Finding::new_fault(ExitCode::NoContainer, "container", unknown.reason);
-    let mut findings = vec![finding.with_fix(unknown.fix)];
-    let messages = logged::find_messages(&unknown.name, config);
+/// Returns the findings about a container name that no container of the host has: a fault, and the
+/// messages of the node's log about such a container.
+fn examine_unknown_name(unknown_container: UnknownContainer, config: &Config) -> Examination {
+    let container = Container::from_id(&unknown_container.name);
+    let finding = Finding::new_fault(ExitCode::NoContainer, "container", unknown_container.reason);
+    let mut findings = vec![finding.with_fix(unknown_container.fix)];
+    let messages = logged::find_messages(&unknown_container.name, config);
     if messages.is_empty() {
         findings.extend(logged::find_last_refusals(config))
     } else {
@@ -142,7 +143,7 @@ fn examine_unknown(unknown: UnknownContainer, config: &Config) -> Examination {
     }
 }
 
-fn examine(
+fn examine_container(
     container: Container,
     selector: &ContainerSelector,
     is_verbose: bool,
@@ -156,8 +157,8 @@ fn examine(
             container.to_string(),
         ));
     }
-    let ended = container.ended.as_ref();
-    if let Some(ended) = ended.filter(|ended| !ended.cdi_names.is_empty()) {
+    let ended_container = container.ended.as_ref();
+    if let Some(ended) = ended_container.filter(|ended| !ended.cdi_names.is_empty()) {
         findings.extend(examine_named_devices(ended, config));
         findings.extend(logged::find_messages(&container.id, config));
         return Examination {
@@ -165,7 +166,7 @@ fn examine(
             findings,
         };
     }
-    let env = ended.map_or(&selector.env, |ended| &ended.env);
+    let env = ended_container.map_or(&selector.env, |ended| &ended.env);
     match ContainerSpec::read(&container, env, &config.host_root) {
         Ok(spec) => findings.extend(examine_spec(&container, &spec, is_verbose, config)),
         Err(error) => {
@@ -200,7 +201,7 @@ fn examine(
 fn examine_named_devices(ended: &EndedContainer, config: &Config) -> Vec<Finding> {
     let names = ended.cdi_names.iter();
     let mut findings: Vec<Finding> = names
-        .flat_map(|name| device_name::examine(name, config))
+        .flat_map(|name| device_name::examine_device_name(name, config))
         .collect();
     if let Some(error) = &ended.error {
         let subject = "container";
@@ -237,7 +238,7 @@ fn examine_spec(
     } = requested::find_requests(spec, &launchers, runtime.as_deref(), config);
     let root = container.pid.map(RunningRoot::from_pid);
     if classes.is_empty() {
-        findings.extend(examine_unrequested(
+        findings.extend(check_unrequested_devices(
             container,
             spec,
             unrequested,
@@ -258,13 +259,16 @@ fn examine_spec(
             return findings;
         }
     };
-    findings.extend(granted::examine(&plan, spec, &classes, is_verbose, config));
-    findings.extend(capabilities::examine(&plan, &launchers));
+    findings.extend(granted::examine_grants(
+        &plan, spec, &classes, is_verbose, config,
+    ));
+    findings.extend(capabilities::examine_capabilities(&plan, &launchers));
     if has_fault(&findings) {
         return findings;
     }
     let missing_files = root.as_ref().map(|root| root.find_missing_files(&plan));
-    let is_complete = matches!(&missing_files, Some(Ok(missing_files)) if missing_files.is_empty());
+    let has_all_files =
+        matches!(&missing_files, Some(Ok(missing_files)) if missing_files.is_empty());
     let is_attached = |grant: &Grant| grant.grant_origin.is_user();
     let has_devices = |grant: &Grant| !grant.devices.is_empty();
     let has_hook_grants = !plan.grants.iter().all(is_attached);
@@ -272,13 +276,13 @@ fn examine_spec(
         && (!plan.steps.is_empty()
             || plan.has_awaited_devices()
             || plan.grants.iter().any(has_devices));
-    // A container that has no device yet but waits for one needs the hook too, which records the
-    // awaited devices.
-    let is_complete = is_complete && !(plan.steps.is_empty() && plan.has_awaited_devices());
+    // A container that only waits for devices is not complete without the hook, because the hook
+    // records the awaited devices.
+    let is_complete = has_all_files && !(plan.steps.is_empty() && plan.has_awaited_devices());
     if needs_hook && let Some(ended) = &container.ended {
         findings.extend(hook_entry::examine_ended(ended, launcher));
     } else if needs_hook && !container.is_hypothetical() {
-        findings.push(hook_entry::examine(launcher, spec, is_complete));
+        findings.push(hook_entry::examine_hook_entry(launcher, spec, is_complete));
     }
     let (Some(root), Some(missing_files)) = (&root, missing_files) else {
         return findings;
@@ -308,12 +312,12 @@ fn examine_spec(
                 _ => injected::report_missing_files(
                     missing_files.clone(),
                     complete_text,
-                    &repair.describe_absence(),
+                    &repair.describe_missing_files_repair(),
                 ),
             })
         },
-        &|| rules::examine(container, &plan, &repair.describe_denial()),
-        &|| user::examine(root, &plan, nodes, launcher),
+        &|| rules::examine_rules(container, &plan, &repair.describe_lost_rules_repair()),
+        &|| user::examine_user(root, &plan, nodes, launcher),
     ];
     for check in checks {
         if has_fault(&findings) {
@@ -328,9 +332,9 @@ fn has_fault(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.fault.is_some())
 }
 
-/// Examines a container that requests no device. Such a container may still have device nodes of a
-/// class, because an engine has added them for the option `--device`.
-fn examine_unrequested(
+/// Checks the device nodes of a container that requests no device. The engine has added them for
+/// its option `--device`.
+fn check_unrequested_devices(
     container: &Container,
     spec: &ContainerSpec,
     unrequested: UnrequestedDevices,
@@ -342,8 +346,8 @@ fn examine_unrequested(
     }
     let current_findings = root.map(|root| {
         let fix = launcher.describe_replacement();
-        let rules = rules::examine(container, &unrequested.plan, fix);
-        let user = user::examine(root, &unrequested.plan, &[], launcher);
+        let rules = rules::examine_rules(container, &unrequested.plan, fix);
+        let user = user::examine_user(root, &unrequested.plan, &[], launcher);
         rules.into_iter().chain(user)
     });
     let current_findings: Vec<Finding> = current_findings.into_iter().flatten().collect();

@@ -19,7 +19,7 @@ pub(super) struct Repair<'a> {
 
 impl Repair<'_> {
     /// Describes what a user can do about missing device nodes and files.
-    pub(super) fn describe_absence(&self) -> String {
+    pub(super) fn describe_missing_files_repair(&self) -> String {
         let replacement = self.launcher.describe_replacement();
         let Some(attach) = self.describe_attach() else {
             return format!(
@@ -36,7 +36,7 @@ impl Repair<'_> {
     }
 
     /// Describes what a user can do about device rules that the container's cgroup has lost.
-    pub(super) fn describe_denial(&self) -> String {
+    pub(super) fn describe_lost_rules_repair(&self) -> String {
         let replacement = self.launcher.describe_replacement();
         let lost_rules_hint = "if the rules were lost later (systemctl daemon-reload, an update of the \
                     container), `systemctl enable --now boathook-follow.service` returns them from \

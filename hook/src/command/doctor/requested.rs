@@ -108,7 +108,7 @@ pub(super) fn find_requests(
         known_classes.push(class);
     }
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
-    let stale_findings = stale_nodes::examine(spec, &known_classes, config);
+    let stale_findings = stale_nodes::examine_stale_nodes(spec, &known_classes, config);
     let has_stale_fault = stale_findings.iter().any(|finding| finding.fault.is_some());
     findings.extend(stale_findings);
     let has_no_request = classes.is_empty() && !is_refused;
@@ -250,25 +250,24 @@ fn examine_devices_on_host(
     config: &Config,
 ) -> Vec<Finding> {
     let subject = format!("class {}", class.name);
-    let lookup_result = planner::open_host(config).map_err(|error| chain(&error));
-    let lookup_result = lookup_result.and_then(|host| {
-        let lookup_result = discover::look_up(class, request.edit_selection(), &host);
-        let lookup_result = lookup_result.map_err(|error| chain(&error))?;
-        // The nodes that the host lacks are not examined here, because the plan names them.
-        Ok((
-            lookup_result,
-            discover::describe_unclaimed_hardware(class, &host),
-        ))
+    let host_result = planner::open_host(config).map_err(|error| chain(&error));
+    let lookup_result = host_result.and_then(|host| {
+        let class_result = discover::look_up(class, request.edit_selection(), &host);
+        let found_class = class_result.map_err(|error| chain(&error))?;
+        // Nodes that are missing on the host are not reported here, because the injection plan
+        // reports them.
+        let unclaimed_reports = discover::describe_unclaimed_hardware(class, &host);
+        Ok((found_class, unclaimed_reports))
     });
-    let (FoundClass { inventory, edits }, unclaimed) = match lookup_result {
-        Ok(lookup_result) => lookup_result,
+    let (FoundClass { inventory, edits }, unclaimed_reports) = match lookup_result {
+        Ok(class_and_reports) => class_and_reports,
         Err(text) => return vec![Finding::new_fault(ExitCode::Config, subject, text)],
     };
     let warning = |text: &String| Finding::new(Verdict::Warning, subject.clone(), text);
     let mut findings: Vec<Finding> = inventory
         .warnings
         .iter()
-        .chain(&unclaimed)
+        .chain(&unclaimed_reports)
         .map(warning)
         .collect();
     let devices = &inventory.devices;

@@ -11,7 +11,11 @@ use crate::log::chain;
 
 /// Returns a finding about the device rules of the plan that the container's cgroup denies. `fix`
 /// is the advice for a denied rule.
-pub(super) fn examine(container: &Container, plan: &InjectionPlan, fix: &str) -> Option<Finding> {
+pub(super) fn examine_rules(
+    container: &Container,
+    plan: &InjectionPlan,
+    fix: &str,
+) -> Option<Finding> {
     const SUBJECT: &str = "cgroup";
     let rules = list_rules(plan);
     if rules.is_empty() {

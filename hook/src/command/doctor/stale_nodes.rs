@@ -21,7 +21,7 @@ const MAX_REPORTED_NODES: usize = 8;
 
 /// Returns a finding for each stale node. A node that was added by a CDI specification with the
 /// hook is not reported, because the hook replaces it.
-pub(super) fn examine(
+pub(super) fn examine_stale_nodes(
     spec: &ContainerSpec,
     known_classes: &[DeviceClass],
     config: &Config,
@@ -64,7 +64,7 @@ fn describe_difference(node: &SpecNode, host: &RealHost) -> Option<(bool, String
         Ok(None) => None,
         Err(_) => return None,
     };
-    match (has_number(number, host), host_number) {
+    match (has_device_number(number, host), host_number) {
         (true, Some(host_number)) => {
             let text = format!(
                 "{path} is {number} in config.json, and {host_number} on the host: the container may have \
@@ -89,9 +89,9 @@ fn describe_difference(node: &SpecNode, host: &RealHost) -> Option<(bool, String
     }
 }
 
-/// Returns whether the host has a device with this number, according to sysfs
+/// Returns whether the host has a device with the device number `number`, according to sysfs
 /// (Documentation/ABI/testing/sysfs-dev).
-fn has_number(number: DeviceNumber, host: &RealHost) -> bool {
+fn has_device_number(number: DeviceNumber, host: &RealHost) -> bool {
     let kind = match number.kind {
         DeviceKind::Character => "char",
         DeviceKind::Block => "block",

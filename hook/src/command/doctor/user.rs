@@ -67,7 +67,7 @@ impl Credentials {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(super) fn examine(
+pub(super) fn examine_user(
     root: &RunningRoot,
     plan: &InjectionPlan,
     spec: &[SpecNode],

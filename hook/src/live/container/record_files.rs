@@ -152,10 +152,10 @@ impl LockedRecord {
                 .awaited_requests
                 .clone_from(&current_record.awaited_requests);
         }
-        if current_record.ended_requests != saved_record.ended_requests {
+        if current_record.cancelled_requests != saved_record.cancelled_requests {
             record
-                .ended_requests
-                .clone_from(&current_record.ended_requests);
+                .cancelled_requests
+                .clone_from(&current_record.cancelled_requests);
         }
         let revoked_rules = saved_record
             .rules

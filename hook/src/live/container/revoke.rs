@@ -105,12 +105,14 @@ impl AttachmentRecord {
         let Ok(Some(cgroup)) = self.find_cgroup() else {
             return rules.to_vec();
         };
-        // If the kernel does not show which devices are allowed, the rules are revoked once more.
-        // If this succeeds, none is allowed.
-        let is_readable = || {
+        // If the kernel does not show which devices the cgroup allows, the rules are revoked once
+        // more. If this succeeds, the container can use none of these devices.
+        let are_rules_visible = || {
             Ok::<_, CgroupError>(!cgroup.has_hidden_program()? && !cgroup.has_hidden_exceptions()?)
         };
-        if !is_readable().unwrap_or(false) && self.revoke_rules(rules, remaining_record).is_ok() {
+        if !are_rules_visible().unwrap_or(false)
+            && self.revoke_rules(rules, remaining_record).is_ok()
+        {
             return Vec::new();
         }
         let denied_rules = cgroup

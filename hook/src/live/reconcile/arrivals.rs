@@ -63,7 +63,7 @@ impl AttachmentRecord {
             if let Some(recorded_device) =
                 devices.find(|recorded_device| recorded_device.device_ref() == device.device_ref())
             {
-                // The container has the device already, by another name.
+                // The record has this device already, requested by another name.
                 recorded_device.add_places(&device.places);
             } else if self.devices.len() < MAX_RECORDED_DEVICES {
                 self.devices.push(device);

@@ -21,23 +21,24 @@ use crate::live::record::{
 };
 use crate::sys::deadline::{self, Deadline, Stage};
 
-/// A change of a container: the files and rules that are removed from it, and those that are added.
+/// A change of a running container: the files and device rules that are removed from it, and those
+/// that are added.
 pub(in crate::live) struct ContainerChange<'a> {
     /// A record with the rules and files that are removed first.
     pub(in crate::live) stale_content: &'a AttachmentRecord,
     /// The rules that are not revoked, although `stale_content` may have rules for the same
     /// devices.
     pub(in crate::live) kept_rules: &'a [DeviceRule],
-    /// The plan with the steps that the container lacks.
+    /// The plan with the injection steps that are missing in the container.
     pub(in crate::live) plan: &'a InjectionPlan,
     /// All rules that the container has after the change. A device program that must be generated
     /// again is generated from them.
     pub(in crate::live) all_rules: &'a [DeviceRule],
-    /// The steps for everything that the container has after the change.
+    /// The injection steps of all devices and classes that the container has after the change.
     pub(in crate::live) all_steps: &'a [InjectionStep],
     /// The devices that are added to the record.
     pub(in crate::live) devices: Vec<AttachedDevice>,
-    /// The devices and classes whose new files are not removed when devices are detached.
+    /// The devices and classes for which new files stay in the container when devices are detached.
     pub(in crate::live) lasting_users: &'a BTreeSet<StepUser>,
 }
 
@@ -47,7 +48,7 @@ impl LockedContainer {
     ///
     /// The record is written with all old and new content before the container is changed, so that
     /// nothing is missing from it if this process is killed.
-    pub(in crate::live) fn change(
+    pub(in crate::live) fn apply_change(
         &self,
         change: ContainerChange<'_>,
         config: &Config,
@@ -161,7 +162,8 @@ impl LockedContainer {
             return result;
         }
         if self.record.has_ended() {
-            // The container has ended, and its rules and files with it. So nothing is undone.
+            // The container has ended, and its rules and files no longer exist. So nothing is
+            // undone.
             self.record_file.save(&self.record.without_content())?;
             return Err(LiveError::ContainerEnded);
         }
@@ -279,10 +281,10 @@ impl LockedContainer {
             .iter()
             .map(is_step_missing)
             .collect::<Result<Vec<bool>, _>>()?;
-        let (mut lacks_any, mut lacks_injected) = (false, false);
+        let (mut is_any_step_missing, mut is_injected_file_missing) = (false, false);
         for (step, is_missing) in plan.steps.iter().zip(&missing_flags) {
-            lacks_any |= is_missing;
-            lacks_injected |= is_missing & is_in_injected_dir(&step.action);
+            is_any_step_missing |= is_missing;
+            is_injected_file_missing |= is_missing & is_in_injected_dir(&step.action);
         }
         let recorded_refs: BTreeSet<DeviceRef> = self
             .record
@@ -302,13 +304,13 @@ impl LockedContainer {
         plan.steps.retain(|step| {
             let is_missing = missing_flags.next().unwrap_or(true);
             match &step.action {
-                Action::Prepare(_) => lacks_any && step.users.iter().any(is_new),
+                Action::Prepare(_) => is_any_step_missing && step.users.iter().any(is_new),
                 // If the container lacks anything, the plan keeps all masks. A mask that exists
                 // already is not mounted again.
-                Action::Mask { .. } => lacks_any || !stale_content.files.is_empty(),
+                Action::Mask { .. } => is_any_step_missing || !stale_content.files.is_empty(),
                 // All libraries and files are in one tmpfs. A new tmpfs covers the old one, so the
                 // new one needs all of them.
-                action if is_in_injected_dir(action) => lacks_injected,
+                action if is_in_injected_dir(action) => is_injected_file_missing,
                 _ => is_missing,
             }
         });

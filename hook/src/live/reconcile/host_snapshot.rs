@@ -196,8 +196,8 @@ impl HostSnapshot {
     pub(in crate::live) fn is_path_of_device(&self, device: &AttachedDevice, path: &Path) -> bool {
         let class = self.followed_classes.get(&device.class);
         let paths = class.map_or(&[][..], |class| &class.found.inventory.paths);
-        paths.iter().any(|(known_path, named_by_path)| {
-            let ids = match named_by_path {
+        paths.iter().any(|(known_path, path_target)| {
+            let ids = match path_target {
                 PathTarget::Devices { ids, .. } => ids.as_slice(),
                 PathTarget::Absent(_) | PathTarget::Nothing(_) => &[],
             };

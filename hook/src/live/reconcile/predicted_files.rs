@@ -53,8 +53,8 @@ pub(in crate::live) fn predict_files(
     Ok(prediction.files)
 }
 
-/// The files that a plan will create in a container, and the directories of the image to which the
-/// names of libraries are added.
+/// The files that a plan will create in a container. For libraries, they are in the image's library
+/// directories.
 struct FilePrediction<'a> {
     namespace: &'a ContainerNamespace,
     /// The files that are removed before the new ones are created.
@@ -105,8 +105,8 @@ impl FilePrediction<'_> {
                 let source = source.identity().numbers();
                 for name in *names {
                     let library = path.with_file_name(name);
-                    let gets_link = image_links.contains(name);
-                    self.add_image_names(name, &library, source, gets_link, users)?;
+                    let needs_link = image_links.contains(name);
+                    self.add_library_name_files(name, &library, source, needs_link, users)?;
                 }
                 return Ok(());
             }
@@ -129,15 +129,16 @@ impl FilePrediction<'_> {
         self.add_file(path, kind, users)
     }
 
-    /// Adds the files for one name of a library in the directories of the image: a link to
-    /// `library`, or mounts over the image's files. Some of them may not be created later. This
-    /// does no harm, because only created files are removed.
-    fn add_image_names(
+    /// Predicts the files for one name of a library in the library directories of the image: a
+    /// symbolic link to `library`, or mounts over the image's files. Some of them may not be
+    /// created later. This does no harm, because a file that the hook did not create is not
+    /// removed.
+    fn add_library_name_files(
         &mut self,
         name: &str,
         library: &Path,
         source: FileIdentity,
-        gets_link: bool,
+        needs_link: bool,
         users: &[StepUser],
     ) -> container::Result<()> {
         let is_32bit = self
@@ -164,7 +165,7 @@ impl FilePrediction<'_> {
                 is_missing = old.is_none();
             }
             if is_missing {
-                if gets_link && index == 0 {
+                if needs_link && index == 0 {
                     self.add_file(
                         &path,
                         CreatedFileKind::Link(library.to_owned(), None),

@@ -44,8 +44,8 @@ pub(in crate::live) fn replace_devices(
     // Arrived devices are added to the locked record, because `detach` may have ended awaited
     // requests since `record` was read.
     let has_arrivals = locked_record.add_arrivals(&container.bundle, snapshot, config)?;
-    // A device may have been detached after `record` was read and before the container was locked.
-    // It is not replaced.
+    // A device that was detached after `record` was read must not return to the container. So only
+    // devices that are still in the locked record are replaced.
     let recorded_refs: BTreeSet<DeviceRef> = locked
         .record
         .devices
@@ -84,12 +84,12 @@ pub(in crate::live) fn replace_devices(
         }
         replaced_devices.push((device.clone(), followed_device.host_device.as_ref()));
     }
-    // The files that `refresh` created have no users, and are not removed.
+    // Files that `boathook refresh` created belong to no device, so they are not removed.
     let is_followed_device = |user: &StepUser| {
         user.device()
             .is_some_and(|device| followed_refs.contains(device))
     };
-    let is_for_followed =
+    let belongs_to_followed =
         |users: &[StepUser]| !users.is_empty() && users.iter().all(is_followed_device);
 
     let bundle = &mut locked.container.bundle;
@@ -120,7 +120,7 @@ pub(in crate::live) fn replace_devices(
         let is_planned = planned_rules
             .iter()
             .any(|planned_rule| planned_rule.rule == rule.rule);
-        let is_replaced = is_for_followed(&rule.users) || class_nodes.is_replaced_rule(rule);
+        let is_replaced = belongs_to_followed(&rule.users) || class_nodes.is_replaced_rule(rule);
         if is_replaced && !is_planned {
             stale_content.rules.push(rule.clone());
         } else {
@@ -135,7 +135,7 @@ pub(in crate::live) fn replace_devices(
         let mut files_at_path = files[index..]
             .iter()
             .filter(|other_file| other_file.path == file.path);
-        let is_replaced = is_for_followed(&file.users) || class_nodes.has_path(&file.path);
+        let is_replaced = belongs_to_followed(&file.users) || class_nodes.has_path(&file.path);
         if file.is_node_or_link() && is_replaced && !files_at_path.any(is_planned) {
             stale_content.files.push(file.clone());
         }
@@ -162,7 +162,7 @@ pub(in crate::live) fn replace_devices(
         devices: Vec::new(),
         lasting_users: &BTreeSet::new(),
     };
-    for warning in locked.change(change, config)? {
+    for warning in locked.apply_change(change, config)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
     for (device, host_device) in replaced_devices {

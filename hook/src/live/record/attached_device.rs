@@ -10,12 +10,16 @@ use serde::{Deserialize, Serialize};
 use crate::live::record::device_text;
 use crate::oci::{AttachRequest, CdiGrant};
 
-/// A device of a container: one that a user attached, or a followed one that the hook injected.
+/// A device that a user attached to a running container, or a device that the hook injected and
+/// that `boathook follow` keeps up to date.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachedDevice {
     pub(crate) class: ClassName,
     /// The id of the device.
-    #[serde(rename = "device", deserialize_with = "device_text::id::deserialize")]
+    #[serde(
+        rename = "device",
+        deserialize_with = "device_text::device_id::deserialize"
+    )]
     pub(crate) device_id: DeviceId,
     #[serde(rename = "asked")]
     pub(crate) grant_origin: GrantOrigin,

@@ -18,7 +18,7 @@ pub(crate) struct AwaitedRequest {
     #[serde(
         default,
         rename = "detached",
-        deserialize_with = "device_text::ids::deserialize",
+        deserialize_with = "device_text::device_ids::deserialize",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub(crate) detached_ids: Vec<DeviceId>,

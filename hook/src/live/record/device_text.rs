@@ -62,8 +62,8 @@ pub(in crate::live) mod users {
     }
 }
 
-/// Deserializes the id of one device.
-pub(in crate::live) mod id {
+/// Deserializes the id of one device, for `#[serde(deserialize_with)]`.
+pub(in crate::live) mod device_id {
     use device_class::name::DeviceId;
     use serde::de::{Deserialize, Deserializer, Error};
 
@@ -74,8 +74,8 @@ pub(in crate::live) mod id {
     }
 }
 
-/// Deserializes the ids of several devices.
-pub(in crate::live) mod ids {
+/// Deserializes the ids of several devices, for `#[serde(deserialize_with)]`.
+pub(in crate::live) mod device_ids {
     use device_class::name::DeviceId;
     use serde::de::{Deserialize, Deserializer, Error};
 

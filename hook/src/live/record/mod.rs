@@ -62,10 +62,10 @@ pub(crate) struct AttachmentRecord {
     /// device that arrives later is added to `devices`.
     #[serde(default, rename = "waiting", skip_serializing_if = "Vec::is_empty")]
     pub(crate) awaited_requests: Vec<AwaitedRequest>,
-    /// The awaited requests that `boathook detach` ended. Each has the ids of its devices that had
-    /// arrived before.
+    /// The requests that `boathook detach` cancelled: their devices are not added when they arrive.
+    /// Each has the ids of its devices that had arrived before.
     #[serde(default, rename = "detached", skip_serializing_if = "Vec::is_empty")]
-    pub(crate) ended_requests: Vec<AwaitedRequest>,
+    pub(crate) cancelled_requests: Vec<AwaitedRequest>,
     /// The device rules that were added to the container's cgroup.
     pub(crate) rules: Vec<RecordedRule>,
     /// The files that were created in the container's root.
@@ -107,15 +107,15 @@ impl AttachmentRecord {
     /// Returns the devices of the container's own request that were detached, for the planner to
     /// leave out.
     pub(crate) fn list_detached_requests(&self) -> Vec<DetachedRequest> {
-        let ended_requests = self
-            .ended_requests
+        let cancelled_requests = self
+            .cancelled_requests
             .iter()
             .map(|request| request.to_detached_request(true));
         let partly_detached_requests = self
             .awaited_requests
             .iter()
             .filter(|request| !request.detached_ids.is_empty());
-        ended_requests
+        cancelled_requests
             .chain(partly_detached_requests.map(|request| request.to_detached_request(false)))
             .collect()
     }
@@ -157,7 +157,7 @@ impl AttachmentRecord {
         AttachmentRecord {
             devices: Vec::new(),
             awaited_requests: Vec::new(),
-            ended_requests: Vec::new(),
+            cancelled_requests: Vec::new(),
             rules: Vec::new(),
             files: Vec::new(),
             has_all_rules: false,
@@ -198,7 +198,7 @@ impl AttachmentRecord {
             !self.devices.is_empty() || !self.awaited_requests.is_empty() || !self.rules.is_empty();
         has_devices
             || !self.files.is_empty()
-            || !self.ended_requests.is_empty()
+            || !self.cancelled_requests.is_empty()
             || self.has_all_rules
     }
 }

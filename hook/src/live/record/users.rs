@@ -127,7 +127,8 @@ impl AttachmentRecord {
                 merge_users(&mut recorded_rule.users, users.clone());
             } else if recorded_rule.rule.access.contains(needed_rule.access) {
                 if recorded_rule.users.is_empty() {
-                    // The wider rule is never revoked, so no other rule is needed.
+                    // The recorded rule includes `needed_rule` and is never revoked, so no other
+                    // rule is needed.
                     return;
                 }
                 wider_rule = Some(recorded_rule.clone());

@@ -21,7 +21,7 @@ impl Lifecycle {
             // must not change.
             RegisterBy::Watcher => {
                 self.replaces_instance = is_served(&self.socket_path(self.slot));
-                self.stream_count.start_registration();
+                self.stream_count.reset_for_registration();
                 None
             }
         };

@@ -47,14 +47,14 @@ impl Lifecycle {
         self.successor.is_some()
     }
 
-    /// Makes a registration that fails on purpose, after which the kubelet ignores the end of the
-    /// predecessor (step 2 of a handover).
-    pub(super) async fn release_predecessor(&mut self, kubelet_socket_id: SocketId) {
+    /// Sends the kubelet a registration that must fail (step 2 of a handover). Then the kubelet keeps
+    /// the devices of the resource when the predecessor ends.
+    pub(super) async fn send_failing_registration(&mut self, kubelet_socket_id: SocketId) {
         if let Err(error) = self.handover_mark.create() {
             let path = self.handover_mark.path().display();
             self.warn_once(format!(
                 "cannot create {path}: {error}; if this instance is killed before the earlier one \
-                 ends, the next one does not register before the kubelet_socket_id restarts"
+                 ends, the next one does not register before the kubelet restarts"
             ));
         }
         self.has_released_predecessor = true;
@@ -107,7 +107,7 @@ impl Lifecycle {
             return false;
         }
         let wait_for_return = async {
-            while !self.handover_mark.has_serving_socket(&predecessor_socket) {
+            while !self.handover_mark.names_serving_socket(&predecessor_socket) {
                 let _ = tokio::time::timeout(MARK_POLL_INTERVAL, self.socket_changes.wait()).await;
             }
         };

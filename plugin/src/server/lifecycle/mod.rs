@@ -128,7 +128,7 @@ impl Lifecycle {
                 RegistrationStep::Bind => self.bind().await,
                 RegistrationStep::Register(kubelet) => self.register(kubelet).await,
                 RegistrationStep::ReleasePredecessor(kubelet) => {
-                    self.release_predecessor(kubelet).await
+                    self.send_failing_registration(kubelet).await
                 }
                 RegistrationStep::Wait(max_duration) => self.wait_for_change(max_duration).await,
             }

@@ -30,7 +30,7 @@ impl Lifecycle {
                 self.wait_after_failure().await;
             }
         }
-        self.stream_count.start_registration();
+        self.stream_count.reset_for_registration();
         let Some(result) = self.call_register(kubelet_socket_id).await else {
             return;
         };

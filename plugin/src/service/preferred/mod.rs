@@ -182,8 +182,8 @@ fn choose_spread(
     };
     let candidates: Vec<Candidate<'_>> = free.iter_positions().map(to_candidate).collect();
     let priority = match resource.properties.placement {
-        Preference::SpreadShares => SpreadPriority::EvenUse,
-        _ => SpreadPriority::Apart,
+        Preference::SpreadShares => SpreadPriority::BalanceUsedShares,
+        _ => SpreadPriority::SpreadOverHardware,
     };
     spread::choose_shares(&candidates, size, priority)
 }

@@ -118,7 +118,8 @@ impl Packer<'_> {
         self.slots[index].free_units - self.taken_units[index]
     }
 
-    /// Returns the sum of the free units of `slots` for each bin of a level.
+    /// Returns the number of free units in each bin of `level`, such as each NUMA node. Only the
+    /// units of the devices in `slots` are counted.
     fn sum_free_by_bin(&self, slots: &[usize], level: Level) -> Vec<usize> {
         let mut free_units = vec![0; self.slots.len()];
         for index in slots {

@@ -4,8 +4,9 @@
 //! this order, are an even use of NUMA nodes, an even use of groups, hardware with few shares in
 //! use, and the order of the devices. Unevenness is measured by the sum of squares, to which each
 //! further share adds more than the one before. Therefore the best choice results from repeatedly
-//! taking the share that adds the least. With [`SpreadPriority::EvenUse`], the shares in use of
-//! each piece of hardware, by any container, are made as even as possible as the first criterion.
+//! taking the share that adds the least. With [`SpreadPriority::BalanceUsedShares`], the shares in
+//! use of each piece of hardware, by any container, are made as even as possible as the first
+//! criterion.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -42,10 +43,10 @@ struct Hardware<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpreadPriority {
     /// The container gets as few shares of each piece of hardware as possible.
-    Apart,
+    SpreadOverHardware,
     /// The numbers of shares in use, by any container, become as equal as possible among the
     /// devices.
-    EvenUse,
+    BalanceUsedShares,
 }
 
 /// Chooses `size` candidates, and returns their positions in the resource. There must be at least
@@ -71,8 +72,8 @@ pub(super) fn choose_shares(
     }
     let compute_cost = |piece: &Hardware<'_>| {
         let in_use = match priority {
-            SpreadPriority::Apart => 0,
-            SpreadPriority::EvenUse => piece.used_shares + piece.chosen_shares,
+            SpreadPriority::SpreadOverHardware => 0,
+            SpreadPriority::BalanceUsedShares => piece.used_shares + piece.chosen_shares,
         };
         Some((
             in_use,
@@ -259,7 +260,7 @@ mod tests {
                     .map(subset)
                     .filter(with_must)
                     .map(|chosen| cost(&chosen));
-                let positions = choose_shares(&all, size, SpreadPriority::Apart);
+                let positions = choose_shares(&all, size, SpreadPriority::SpreadOverHardware);
                 let chosen: Vec<_> = positions.iter().map(|position| &all[*position]).collect();
                 assert_eq!(cost(&chosen), costs.min().unwrap(), "{size} of {all:#?}");
             }

@@ -46,7 +46,7 @@ pub(super) fn compare(
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => {
             let path = file.into();
-            return Err(CommandError::Golden { path, error });
+            return Err(CommandError::GoldenFile { path, error });
         }
     };
     let current_text = describe(class, host, golden_text.as_deref().unwrap_or_default());
