@@ -13,10 +13,10 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Parses the command line of this process and calls `run` with the result. If `run` fails, prints
 /// the error on stderr with the program's name.
 pub fn run_program<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<()>) -> ExitCode {
-    match run(command_line::parse()) {
+    match run(command_line::parse_command_line()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            command_line::report(name, &format!("{error:#}"), false);
+            command_line::report_failure(name, &format!("{error:#}"), false);
             ExitCode::from(FAILURE)
         }
     }

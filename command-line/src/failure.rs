@@ -13,7 +13,7 @@ pub const FAILURE: u8 = 1;
 
 /// Parses the command line of this process. If the command line is wrong or requests help, the
 /// function prints the error or the help, and ends the process.
-pub fn parse<C: Parser>() -> C {
+pub fn parse_command_line<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|error| {
         // After an error clap does not return the parsed options, so the arguments are searched for
         // `--json`.
@@ -26,15 +26,15 @@ pub fn parse<C: Parser>() -> C {
 
 /// Prints the reason for the program's failure on stderr. If `as_json` is set, also prints the
 /// reason as a JSON document on stdout.
-pub fn report(program: &str, message: &str, as_json: bool) {
-    warn(program, message);
+pub fn report_failure(program: &str, message: &str, as_json: bool) {
+    print_warning(program, message);
     if as_json {
         print_failure(message, "failure", FAILURE.into());
     }
 }
 
 /// Prints a line on stderr, after the name of the program. A write error is ignored.
-pub fn warn(program: &str, message: &str) {
+pub fn print_warning(program: &str, message: &str) {
     let _ = writeln!(io::stderr(), "{program}: {}", printable::line(message));
 }
 

@@ -39,7 +39,7 @@ pub struct NodeOptions {
     pub hook: PathBuf,
 
     /// Rescan interval (fallback when no event arrives)
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     pub rescan: Duration,
 
     /// Listen address for /metrics, /healthz and /readyz, such as 127.0.0.1:9911;
@@ -76,7 +76,7 @@ pub fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
 
 /// Parses a duration in seconds for clap. A duration below 0.1 seconds or above one day is an
 /// error.
-pub fn seconds(text: &str) -> Result<Duration, String> {
+pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds @ 0.1..=86_400.0) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("give a number of seconds from 0.1 to 86400".to_owned()),

@@ -8,11 +8,11 @@ use serde::Serialize;
 
 /// Prints lines on stdout. A closed pipe is not an error, because readers such as `head` close the
 /// pipe when they have read enough.
-pub fn print(lines: &str) -> io::Result<()> {
+pub fn print_lines(lines: &str) -> io::Result<()> {
     write_escaped(lines, Form::Lines)
 }
 
-/// Prints a value as a JSON document on stdout. As in [`print()`], a closed pipe is not an error.
+/// Prints a value as a JSON document on stdout. As in [`print_lines`], a closed pipe is not an error.
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
     let document = serde_json::to_string_pretty(value)?;
     write_escaped(&(document + "\n"), Form::Json)

@@ -14,7 +14,7 @@ use crate::host::HostView;
 use crate::name::ClassName;
 
 /// The directory on the host that has a file with driver facts for each class.
-pub const DIRECTORY: &str = "/run/boathook/facts";
+pub const FACTS_DIR: &str = "/run/boathook/facts";
 
 /// The maximum size in bytes of a file with driver facts. A larger file is not read.
 const MAX_FILE_BYTES: usize = 1 << 20;
@@ -35,14 +35,14 @@ const VERSION_KEY: &str = "boathook version";
 const PROGRAM_KEY: &str = "boathook program";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Facts(BTreeMap<String, Vec<String>>);
+pub struct DriverFacts(BTreeMap<String, Vec<String>>);
 
 /// Returns the path of the file with the driver facts of a class.
-pub fn file(class: &ClassName) -> PathBuf {
-    Path::new(DIRECTORY).join(class.as_str())
+pub fn facts_file_path(class: &ClassName) -> PathBuf {
+    Path::new(FACTS_DIR).join(class.as_str())
 }
 
-impl Facts {
+impl DriverFacts {
     /// Collects the keys and values that a program printed. A pair with control characters, or with
     /// a key or value that is too long, is left out.
     pub fn from_pairs(facts: impl IntoIterator<Item = (String, String)>) -> Self {
@@ -61,7 +61,7 @@ impl Facts {
                 }
             }
         }
-        Facts(values_by_key)
+        DriverFacts(values_by_key)
     }
 
     /// Returns the facts of a class that were written since the boot, of any age, and the programs
@@ -70,7 +70,7 @@ impl Facts {
         class: &DeviceClass,
         host: &dyn HostView,
     ) -> (Self, Vec<String>) {
-        let path = file(&class.name);
+        let path = facts_file_path(&class.name);
         let text = host.read(&path, MAX_FILE_BYTES).unwrap_or_default();
         let mut facts = Self::parse(&String::from_utf8_lossy(&text));
         if facts.age_seconds(host).is_none() || host.check_root_only(&path).is_err() {
@@ -100,7 +100,7 @@ impl Facts {
         let program = programs.find_map(|program| Some(program.program.first()?.to_string()))?;
         let has_not_run = class.settings.uses_facts()
             && exists(Path::new(&program))
-            && !exists(&file(&class.name));
+            && !exists(&facts_file_path(&class.name));
         has_not_run.then(|| {
             format!(
                 "what {program} reports is not known yet: run `boathook facts {}`",
@@ -119,7 +119,7 @@ impl Facts {
         if class.spec.facts.is_empty() || !class.settings.uses_facts() {
             return Self::default();
         }
-        let path = file(&class.name);
+        let path = facts_file_path(&class.name);
         let text = match host.read(&path, MAX_FILE_BYTES) {
             Ok(text) => String::from_utf8_lossy(&text).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::default(),
@@ -153,7 +153,7 @@ impl Facts {
     /// boot.
     fn age_seconds(&self, host: &dyn HostView) -> Option<u64> {
         host.uptime()?
-            .checked_sub(self.first(UPTIME_KEY)?.parse().ok()?)
+            .checked_sub(self.first_value(UPTIME_KEY)?.parse().ok()?)
     }
 
     fn parse(text: &str) -> Self {
@@ -161,7 +161,7 @@ impl Facts {
         Self::from_pairs(lines.map(|(key, value)| (key.to_owned(), value.to_owned())))
     }
 
-    pub fn first(&self, key: &str) -> Option<&str> {
+    pub fn first_value(&self, key: &str) -> Option<&str> {
         self.values(key).first().map(String::as_str)
     }
 
@@ -175,7 +175,7 @@ impl Facts {
 
     /// Returns the text of a file with these facts. `programs` are the programs that reported them.
     /// The current uptime of the host is written too, as the time of the facts.
-    pub fn text(&self, host: &dyn HostView, programs: &[String]) -> String {
+    pub fn to_file_text(&self, host: &dyn HostView, programs: &[String]) -> String {
         let mut text = String::new();
         let programs = programs
             .iter()

@@ -4,7 +4,7 @@
 //! through [`HostView`], and nothing here changes the system. The data flows in one direction:
 //!
 //! ```text
-//! classes/*.toml ─load─▶ DeviceClass ─look_up(HostView)─▶ FoundClass: Inventory, FoundEdits
+//! classes/*.toml ─load─▶ DeviceClass ─look_up_class(HostView)─▶ FoundClass: Inventory, FoundEdits
 //! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -173,11 +173,11 @@ fn class_name(file: &Path) -> Result<ClassName, FileError> {
 /// Reads the class files of several directories, sorted by name. A file masks the file of the same
 /// name in an earlier directory, and an empty file disables that class. A directory that does not
 /// exist counts as empty.
-pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
+pub fn read_sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
     read_each_source(directories)?.into_iter().collect()
 }
 
-/// Reads the class files as [`sources`] does, but returns one result for each file, which is an
+/// Reads the class files as [`read_sources`] does, but returns one result for each file, which is an
 /// error if the file cannot be read. An unreadable file also masks the file of the same name in an
 /// earlier directory.
 ///
@@ -269,7 +269,7 @@ mod tests {
             fs::create_dir_all(directory).unwrap();
             fs::write(directory.join(file), text).unwrap();
         }
-        let found = sources(&[shipped, local, root.path().join("absent")]).unwrap();
+        let found = read_sources(&[shipped, local, root.path().join("absent")]).unwrap();
         let texts: Vec<&str> = found.iter().map(|source| source.text.as_str()).collect();
         assert_eq!(texts, ["shipped a", "local b"]);
     }
@@ -292,7 +292,7 @@ mod tests {
         write(&local.join("b.toml"), "", 0o666);
         let directories = [shipped.clone(), local];
         let faults = || {
-            let found = sources(&directories).unwrap();
+            let found = read_sources(&directories).unwrap();
             let fault = |source: &ClassSource| {
                 let error = source.parse().unwrap_err().to_string();
                 (source.name.to_string(), error.contains("chmod go-w"))
@@ -325,7 +325,7 @@ mod tests {
         }
         fs::write(ours.path().join("z.toml"), "env = 'A'").unwrap();
         let directories = [&theirs, &ours].map(|directory| directory.path().to_owned());
-        let names = || sources(&directories).unwrap().len();
+        let names = || read_sources(&directories).unwrap().len();
         // Empty files disable classes, unless others could have emptied them.
         assert_eq!(names(), 1);
         fs::set_permissions(theirs.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -370,7 +370,7 @@ mod tests {
                 "/local/e.toml: cannot be read: invalid utf-8 sequence of 1 bytes from index 0",
             ]
         );
-        assert!(sources(&directories).is_err());
+        assert!(read_sources(&directories).is_err());
         assert!(
             read_each_source(&[local.join("e.toml")]).is_err(),
             "no directory"

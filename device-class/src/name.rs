@@ -156,7 +156,7 @@ name! {
     /// The id by which the kubelet and requests name a device of a class. It has at most
     /// [`DeviceId::MAX_LENGTH`] characters, none of which has a special meaning in a shell, a path
     /// or a comma-separated list.
-    DeviceId("device id", DeviceId::MAX_LENGTH, "a-z A-Z 0-9 - _ . :", DeviceId::fits)
+    DeviceId("device id", DeviceId::MAX_LENGTH, "a-z A-Z 0-9 - _ . :", DeviceId::is_valid_char)
 }
 
 name! {
@@ -270,7 +270,7 @@ impl DeviceId {
     pub const MAX_LENGTH: usize = 63;
 
     /// Returns whether a character may be part of an id.
-    pub fn fits(c: char) -> bool {
+    pub fn is_valid_char(c: char) -> bool {
         is_label_char(c) || c == ':'
     }
 
@@ -301,11 +301,16 @@ impl DeviceId {
         if text.is_empty() {
             return Err(NameError::Empty { kind: "device id" });
         }
-        if text.len() <= max_length && text.chars().all(Self::fits) && !is_request_word(text) {
+        if text.len() <= max_length
+            && text.chars().all(Self::is_valid_char)
+            && !is_request_word(text)
+        {
             return Ok(DeviceId(text.to_owned()));
         }
         let hash = format!("-{:016x}", fnv1a(text.as_bytes()));
-        let allowed_chars = text.chars().map(|c| if Self::fits(c) { c } else { '-' });
+        let allowed_chars = text
+            .chars()
+            .map(|c| if Self::is_valid_char(c) { c } else { '-' });
         let prefix: String = allowed_chars.take(max_length - hash.len()).collect();
         Ok(DeviceId(prefix + &hash))
     }

@@ -101,7 +101,7 @@ impl OwnershipError {
         }
     }
 
-    pub(crate) fn open(path: &Path, error: impl Into<io::Error>) -> Self {
+    pub(crate) fn from_open_error(path: &Path, error: impl Into<io::Error>) -> Self {
         OwnershipError::Open {
             path: path.into(),
             error: error.into(),
@@ -115,30 +115,30 @@ impl OwnershipError {
             nix::Error::ENOENT => io::Error::other(error),
             errno => errno.into(),
         };
-        OwnershipError::open(path, error)
+        OwnershipError::from_open_error(path, error)
     }
 }
 
 /// Opens a regular file for reading, if only root can change it.
-pub fn open(path: &Path) -> Result<RegularFile, OwnershipError> {
+pub fn open_trusted_file(path: &Path) -> Result<RegularFile, OwnershipError> {
     let located_file = walk_path(Path::new("/"), &to_absolute(path)?)?;
     check_regular(&located_file.handle, path)?;
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let handle_path = format!("/proc/self/fd/{}", located_file.handle.as_fd().as_raw_fd());
     let file = fcntl::open(handle_path.as_str(), flags, Mode::empty())
-        .map_err(|error| OwnershipError::open(path, error))?;
+        .map_err(|error| OwnershipError::from_open_error(path, error))?;
     Ok(RegularFile::new(file.into(), located_file.handle.stat()))
 }
 
 /// Returns the path, with symbolic links resolved, of a program in the tree at `root`, if only root
 /// can change the program.
-pub fn program(root: &Path, path: &Path) -> Result<PathBuf, OwnershipError> {
+pub fn resolve_trusted_program(root: &Path, path: &Path) -> Result<PathBuf, OwnershipError> {
     let root = walk_path(Path::new("/"), &to_absolute(root)?)?;
     Ok(walk_path(&root.path, path)?.path)
 }
 
 /// Checks that only root can change a file.
-pub fn check(path: &Path) -> Result<(), OwnershipError> {
+pub fn check_trusted_file(path: &Path) -> Result<(), OwnershipError> {
     walk_path(Path::new("/"), &to_absolute(path)?).map(|_| ())
 }
 
@@ -159,7 +159,7 @@ impl Directory {
     /// followed.
     pub fn file(&self, name: &OsStr) -> Result<RegularFile, OwnershipError> {
         self.open_without_links(name).or_else(|error| match &error {
-            OwnershipError::Open { path, error } if is_link(error) => open(path),
+            OwnershipError::Open { path, error } if is_link(error) => open_trusted_file(path),
             _ => Err(error),
         })
     }
@@ -178,9 +178,9 @@ impl Directory {
             }
             Err(nix::Error::ENXIO) => {
                 let error = not_regular_error(FileKind::Socket);
-                Err(OwnershipError::open(&path, error))
+                Err(OwnershipError::from_open_error(&path, error))
             }
-            Err(error) => Err(OwnershipError::open(&path, error)),
+            Err(error) => Err(OwnershipError::from_open_error(&path, error)),
         }
     }
 }
@@ -218,7 +218,10 @@ fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), 
 fn check_regular(file: &Handle, path: &Path) -> Result<(), OwnershipError> {
     match file.kind() {
         FileKind::Regular => Ok(()),
-        kind => Err(OwnershipError::open(path, not_regular_error(kind))),
+        kind => Err(OwnershipError::from_open_error(
+            path,
+            not_regular_error(kind),
+        )),
     }
 }
 
@@ -233,7 +236,7 @@ fn is_on_read_only_mount(file: &Handle) -> bool {
 /// Follows `path` in the tree at `root`, and checks each directory and link on the path.
 fn walk_path(root: &Path, path: &Path) -> Result<LocatedFile, OwnershipError> {
     let root_handle = RootDir::open(root, Resolver::Walk).and_then(|dir| dir.into_handle(root));
-    let root_handle = root_handle.map_err(|error| OwnershipError::open(root, error))?;
+    let root_handle = root_handle.map_err(|error| OwnershipError::from_open_error(root, error))?;
     check_root_only(&root_handle, || root.to_owned())?;
     let to_error = |error| OwnershipError::from_walk_error(path, error);
     let mut walk = Walk::new(root_handle.as_fd(), path, LastLink::Follow).map_err(to_error)?;
@@ -245,12 +248,15 @@ fn walk_path(root: &Path, path: &Path) -> Result<LocatedFile, OwnershipError> {
     let handle = result.trail.pop().map_or(root_handle, |last| last.handle);
     match result.missing_names.first() {
         None => Ok(LocatedFile { handle, path }),
-        Some(name) => Err(OwnershipError::open(&path.join(name), nix::Error::ENOENT)),
+        Some(name) => Err(OwnershipError::from_open_error(
+            &path.join(name),
+            nix::Error::ENOENT,
+        )),
     }
 }
 
 fn to_absolute(path: &Path) -> Result<PathBuf, OwnershipError> {
-    std::path::absolute(path).map_err(|error| OwnershipError::open(path, error))
+    std::path::absolute(path).map_err(|error| OwnershipError::from_open_error(path, error))
 }
 
 mod tree;

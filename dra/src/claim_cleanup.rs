@@ -86,7 +86,7 @@ pub(crate) async fn run(
                     unprepare_if_unused(&client, &claims, &claim_users, &record, &current_inventory)
                         .await
                 {
-                    problems.push(format!("claim {}: {error:#}", record.title()));
+                    problems.push(format!("claim {}: {error:#}", record.qualified_name()));
                 }
             }
         }
@@ -113,7 +113,7 @@ pub(crate) async fn unprepare_unused(
         let result = unprepare_if_unused(client, claims, claim_users, record, inventory).await;
         // The error names the claim that still has the device. The caller adds the claim that is
         // being prepared.
-        result.with_context(|| format!("the device of claim {}", record.title()))?;
+        result.with_context(|| format!("the device of claim {}", record.qualified_name()))?;
     }
     Ok(())
 }
@@ -163,7 +163,7 @@ async fn unprepare_if_unused(
     }
     let (claims, uid, inventory) = (claims.clone(), record.uid.clone(), inventory.clone());
     let unprepare = move || claims.unprepare_unchanged(&uid, &record_file, &inventory);
-    let title = record.title();
+    let title = record.qualified_name();
     if spawn_blocking(unprepare).await?? {
         tracing::info!("claim {title} was prepared, but {reason}: removed what was prepared")
     } else {

@@ -142,7 +142,7 @@ impl ClassDevices {
     pub fn rediscover_devices(&self, host_root: &Path) -> io::Result<Self> {
         let host = RealHost::open(host_root)?;
         let found_class = FoundClass {
-            inventory: discover::devices(&self.class, &host),
+            inventory: discover::find_devices(&self.class, &host),
             edits: self.found_class.edits.clone(),
         };
         Ok(ClassDevices {
@@ -238,7 +238,7 @@ impl ClassDevices {
         parent: &'a DivisibleDevice,
         part: &PossiblePart,
     ) -> &'a Health {
-        let existing_id = part.made.as_ref();
+        let existing_id = part.existing_id.as_ref();
         let existing_device =
             existing_id.and_then(|id| self.devices().iter().find(|device| device.id == *id));
         match existing_device {
@@ -259,7 +259,7 @@ fn find_divisible_devices(
     let programs = class.spec.parts.iter().flat_map(Parts::programs);
     let to_warnings = |reason: String| vec![format!("devices are not divided: {reason}")];
     for program in programs {
-        match ownership::program(host_root, Path::new(&program.to_string())) {
+        match ownership::resolve_trusted_program(host_root, Path::new(&program.to_string())) {
             Ok(_) => {}
             Err(error) if error.is_absent() => return (Vec::new(), Vec::new()),
             Err(error) => return (Vec::new(), to_warnings(error.to_string())),
@@ -267,7 +267,7 @@ fn find_divisible_devices(
     }
     match RealHost::open(host_root) {
         _ if class.spec.parts.is_empty() => (Vec::new(), Vec::new()),
-        Ok(host) => discover::divisible(class, inventory, &host),
+        Ok(host) => discover::list_divisible_devices(class, inventory, &host),
         Err(error) => (
             Vec::new(),
             to_warnings(format!("{}: {error}", host_root.display())),

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use command_line::{FAILURE, print};
+use command_line::{FAILURE, print_lines};
 use dra::cli::{Cli, Command, Run};
 use dra::device_class;
 use host_inventory::host_program;
 
 fn main() -> ExitCode {
-    let cli: Cli = command_line::parse();
+    let cli: Cli = command_line::parse_command_line();
     let result = match cli.command {
         Command::Run(options) => run(options),
         Command::DeviceClass {
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
             config,
             host_root,
         } => device_class::build_manifests(&classes, config.as_deref(), &host_root)
-            .and_then(|text| Ok(print(&text)?)),
+            .and_then(|text| Ok(print_lines(&text)?)),
         Command::InRoot(program) => {
             let error = host_program::enter_root_and_exec(
                 &program.root,
@@ -25,14 +25,14 @@ fn main() -> ExitCode {
                 &program.arguments,
             );
             let message = format!("cannot run {}: {error}", program.program.display());
-            command_line::warn("boathook-dra", &message);
+            command_line::print_warning("boathook-dra", &message);
             return ExitCode::from(host_program::NOT_EXECUTED_STATUS);
         }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            command_line::report("boathook-dra", &format!("{error:#}"), false);
+            command_line::report_failure("boathook-dra", &format!("{error:#}"), false);
             ExitCode::from(FAILURE)
         }
     }

@@ -16,10 +16,10 @@ pub enum Caller {
     /// A hook of a CDI specification. Only the devices that specifications grant count.
     Cdi(CdiGrant),
     /// A user who wants to see the whole plan. Every source of requests is taken into account.
-    Inspect,
+    PlanInspector,
     /// A user who changes a running container. Only the requests for which an engine called the
     /// hook are taken into account, because nobody has authorized any other request of the image.
-    ChangeRunning,
+    RunningContainerChange,
     /// A user who attaches devices. Only these devices count.
     Attach,
 }
@@ -115,9 +115,9 @@ pub(crate) fn is_counted(caller: &Caller, source: SourceKind, has_hook: bool) ->
         (Caller::Engine, Variable | Annotation) => true,
         (Caller::Cdi(_), Cdi) => true,
         (Caller::Engine | Caller::Cdi(_), _) => false,
-        (Caller::Inspect, _) => true,
-        (Caller::ChangeRunning, Variable | Annotation) => has_hook,
-        (Caller::ChangeRunning, Cdi | Attach | ForcedAttach) => true,
+        (Caller::PlanInspector, _) => true,
+        (Caller::RunningContainerChange, Variable | Annotation) => has_hook,
+        (Caller::RunningContainerChange, Cdi | Attach | ForcedAttach) => true,
         (Caller::Attach, Attach | ForcedAttach) => true,
         (Caller::Attach, _) => false,
     }
@@ -203,9 +203,9 @@ mod tests {
         [
             (Caller::Engine, true),
             (Caller::Cdi(grant), false),
-            (Caller::Inspect, false),
-            (Caller::ChangeRunning, true),
-            (Caller::ChangeRunning, false),
+            (Caller::PlanInspector, false),
+            (Caller::RunningContainerChange, true),
+            (Caller::RunningContainerChange, false),
             (Caller::Attach, true),
         ]
     }

@@ -50,7 +50,7 @@ pub(crate) fn parse_config_despite_error(error: &FileError) -> Option<Config> {
     let Some(first_line) = lines_before_tables.find(is_about_classes) else {
         let directories = InstalledDirectories::find(Path::new("/")).unwrap_or_default();
         return Some(with_installed_classes(Config {
-            classes: directories.classes().into(),
+            classes: directories.class_dirs().into(),
             ..Config::default()
         }));
     };

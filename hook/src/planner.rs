@@ -102,7 +102,7 @@ struct CollectedRequests {
 
 /// Returns the injection plan of a container. If the container requests nothing, the plan is
 /// empty and no class file is parsed.
-pub fn plan_for(
+pub fn plan_injection_for(
     bundle: &Bundle,
     caller: &Caller,
     config: &Config,
@@ -186,7 +186,7 @@ fn compute_plan(
     let found_classes = authorized_requests
         .iter()
         .map(|(request, _)| {
-            discover::look_up(&request.class, request.request.edit_selection(), &host)
+            discover::look_up_class(&request.class, request.request.edit_selection(), &host)
         })
         .collect::<Result<Vec<FoundClass>, _>>()?;
     let inputs = authorized_requests.iter().zip(&found_classes).map(

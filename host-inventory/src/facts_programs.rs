@@ -243,7 +243,7 @@ mod tests {
         let start = Instant::now();
         let mut runs = |nodes: &str, after: Duration| {
             let host = RecordedHost::parse(nodes).unwrap();
-            let inventory = discover::look(&class, &host);
+            let inventory = discover::scan_devices(&class, &host);
             let now = start + after;
             let held_back = programs.start_if_due(&class, &inventory, root.path(), now, None);
             assert_eq!(held_back, BTreeSet::new(), "no name depends on facts");
@@ -276,7 +276,7 @@ mod tests {
         let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
         let root = tempfile::tempdir().unwrap();
         let host = RecordedHost::parse("char /dev/x0 5:0\n").unwrap();
-        let mut inventory = discover::look(&class, &host);
+        let mut inventory = discover::scan_devices(&class, &host);
         for (healthy, rest) in [(false, UNHEALTHY_RUN_INTERVAL), (true, RUN_INTERVAL)] {
             if healthy {
                 let state = "state".to_owned().try_into().unwrap();
@@ -319,7 +319,7 @@ mod tests {
             };
             let mut host = RecordedHost::parse(&format!("{nodes}{facts}")).unwrap();
             host.add_file("/proc/uptime", "9.00 1.00\n");
-            let inventory = discover::look(&class, &host);
+            let inventory = discover::scan_devices(&class, &host);
             let held_back = programs.start_if_due(&class, &inventory, root.path(), now, None);
             let held_back: Vec<String> = held_back.iter().map(ToString::to_string).collect();
             finish(&mut programs, now);
@@ -352,7 +352,7 @@ mod tests {
                      | boathook uptime\t7\n| 0\ta\n| 1\tb\n";
         let mut host = RecordedHost::parse(facts).unwrap();
         host.add_file("/proc/uptime", "9.00 1.00\n");
-        let mut inventory = discover::look(&class, &host);
+        let mut inventory = discover::scan_devices(&class, &host);
         inventory.devices[1].part_of = Some(inventory.devices[0].id.clone());
         let mut programs = FactsPrograms::default();
         let now = Instant::now();

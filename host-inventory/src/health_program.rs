@@ -53,7 +53,7 @@ pub(crate) fn run_health_program(command: &HealthCommand, root: &Path) -> Progra
     let not_run_outcome = |reason: &dyn std::fmt::Display| {
         ProgramOutcome::NotRun(format!("{} cannot be run: {reason}", program.display()))
     };
-    if let Err(error) = ownership::program(root, program) {
+    if let Err(error) = ownership::resolve_trusted_program(root, program) {
         return not_run_outcome(&error);
     }
     let mut command = host_program::build_command(root, program, arguments);

@@ -97,7 +97,7 @@ impl ScanMemory {
     pub(crate) fn next_due_time(&self) -> Option<Instant> {
         let classes = self.classes.values();
         classes
-            .filter_map(|class| class.health_history.next_due())
+            .filter_map(|class| class.health_history.next_due_time())
             .min()
     }
 
@@ -212,7 +212,7 @@ pub fn scan_host<'a>(
             report(format!("{}: {conflict}", class.name));
             continue;
         }
-        let mut inventory = discover::look(class, host);
+        let mut inventory = discover::scan_devices(class, host);
         if let Some(message) = memory.unmounted_classes.get(&class.name) {
             if has_hardware(&inventory) {
                 report(message.clone());
@@ -231,7 +231,7 @@ pub fn scan_host<'a>(
                 && programs.wait_for_run(now)
                 && let Ok(host) = RealHost::open(root)
             {
-                inventory = discover::look(class, &host);
+                inventory = discover::scan_devices(class, &host);
                 withheld_devices.clear();
             }
             let faults = programs.faults().iter();
@@ -262,11 +262,14 @@ pub fn scan_host<'a>(
         let devices = &mut inventory.devices;
         // The health of devices that are divided into parts is determined as well, because a part
         // that does not exist yet has the health of its device.
-        let divided_devices = inventory.divided.iter_mut().chain(&mut inventory.replaced);
+        let divided_devices = inventory
+            .divided_devices
+            .iter_mut()
+            .chain(&mut inventory.parts_only_devices);
         let all_devices = devices.iter_mut().chain(divided_devices);
         class_memory
             .health_history
-            .judge_with(all_devices, now, &log_records);
+            .update_health_with_log(all_devices, now, &log_records);
         if !withheld_devices.is_empty() {
             // The log records are kept for the next scan, because a withheld device may be renamed.
             // It is then a new device, which any of these records may concern.
@@ -298,7 +301,7 @@ pub fn scan_host<'a>(
             let capabilities = class.spec.request.capabilities_by_default();
             let attributes = &inventory.host_attributes;
             let missing_nodes =
-                discover::find_missing_nodes(class, &capabilities, attributes, host);
+                discover::describe_missing_nodes(class, &capabilities, attributes, host);
             warnings.extend(
                 missing_nodes
                     .into_iter()
@@ -343,9 +346,13 @@ pub fn scan_host<'a>(
 
 /// Returns whether the host has hardware of a class, even if no device of it can be offered.
 fn has_hardware(inventory: &Inventory) -> bool {
-    let devices = [&inventory.devices, &inventory.divided, &inventory.replaced];
+    let devices = [
+        &inventory.devices,
+        &inventory.divided_devices,
+        &inventory.parts_only_devices,
+    ];
     let has_device = devices.into_iter().any(|devices| !devices.is_empty());
-    has_device || !inventory.hidden.is_empty() || !inventory.warnings.is_empty()
+    has_device || !inventory.hidden_ids.is_empty() || !inventory.warnings.is_empty()
 }
 
 /// Finds the control nodes of a class: the device nodes that every container with one of its devices
@@ -398,7 +405,11 @@ mod tests {
                 let scan = scan_host(&class, &host, &mut memory, now);
                 let found = &scan.classes[0].inventory;
                 assert!(found.devices[0].health.is_healthy(), "{:?}", found.devices);
-                let whole = found.divided.first().or(found.replaced.first()).unwrap();
+                let whole = found
+                    .divided_devices
+                    .first()
+                    .or(found.parts_only_devices.first())
+                    .unwrap();
                 assert_eq!(whole.health.is_healthy(), healthy, "{keeps} {seconds}");
             }
         }

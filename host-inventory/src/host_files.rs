@@ -14,7 +14,7 @@ use device_class::host::Entry;
 pub(crate) fn describe_missing_file(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
     match cache {
-        Ok(Some(Entry::File)) => discover::missing(class, host),
+        Ok(Some(Entry::File)) => discover::find_refusal_reason(class, host),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
-use injection_plan::claim_record::{records_directory, uid_in_file_name};
+use injection_plan::claim_record::{parse_uid_of_file_name, records_directory};
 
 use crate::host::Host;
 use crate::layout::DRA_DRIVER_DIR;
@@ -16,7 +16,7 @@ pub(crate) fn find_prepared_claims(host: &Host) -> Result<BTreeSet<String>> {
         return Ok(BTreeSet::new());
     }
     let names = host.list(&directory)?;
-    let uids = names.iter().filter_map(|name| uid_in_file_name(name));
+    let uids = names.iter().filter_map(|name| parse_uid_of_file_name(name));
     Ok(uids.map(str::to_owned).collect())
 }
 

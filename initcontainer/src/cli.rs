@@ -114,8 +114,8 @@ pub struct Install {
     pub cdi: bool,
     /// Enable and start boathook-follow.service, by which running containers follow devices that
     /// are unplugged and come back
-    #[arg(long)]
-    pub follow: bool,
+    #[arg(long = "follow")]
+    pub enables_follow: bool,
     /// Install boathook-plugin too, as a service of the host that starts before the kubelet;
     /// it takes the place of the DaemonSet's container
     #[arg(long)]
@@ -136,7 +136,7 @@ impl Install {
     pub fn enabled_services(&self) -> Vec<Service> {
         let services = [
             (self.cdi, Service::Cdi),
-            (self.follow, Service::Follow),
+            (self.enables_follow, Service::Follow),
             (self.plugin_service, Service::Plugin),
         ];
         let enabled = services.into_iter().filter(|(is_enabled, _)| *is_enabled);

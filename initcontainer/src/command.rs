@@ -83,7 +83,7 @@ fn print_status(host: &Host, as_json: bool) -> Result<bool> {
     if as_json {
         command_line::print_json(&status)?;
     } else {
-        command_line::print(&status.to_string())?;
+        command_line::print_lines(&status.to_string())?;
     }
     Ok(status.is_complete())
 }

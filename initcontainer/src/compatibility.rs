@@ -72,7 +72,7 @@ impl OfferedNames {
                 self.runtime_names.push(runtime.to_owned());
             }
         }
-        let (hook, runtime) = (host.directories().hook(), host.runtime_path());
+        let (hook, runtime) = (host.directories().hook_path(), host.runtime_path());
         let hook_links = table.hook_programs.iter().map(|name| (name, &hook));
         let runtime_links = table.runtime_programs.iter().map(|name| (name, &runtime));
         for (name, target) in hook_links.chain(runtime_links) {
@@ -143,7 +143,7 @@ pub(crate) fn find_foreign_programs<'l>(
 /// Returns whether a path is a link to the installed hook or wrapper runtime.
 pub(crate) fn is_own_link(host: &Host, path: &Path) -> Result<bool> {
     let target = host.read_link(path)?;
-    let own_programs = [host.directories().hook(), host.runtime_path()];
+    let own_programs = [host.directories().hook_path(), host.runtime_path()];
     Ok(target.is_some_and(|target| own_programs.contains(&target)))
 }
 
@@ -193,10 +193,10 @@ pub fn find_unoffered_toolkits(
     let Ok(view) = RealHost::open(host.as_path()) else {
         return Vec::new();
     };
-    let has_device = |class: &DeviceClass| !discover::devices(class, &view).devices.is_empty();
+    let has_device = |class: &DeviceClass| !discover::find_devices(class, &view).devices.is_empty();
     let mut unoffered: Vec<(String, String)> = Vec::new();
     let mut classes: Vec<_> = payload.parsed_classes().collect();
-    classes.sort_by_key(|class| !class.spec.enabled);
+    classes.sort_by_key(|class| !class.spec.is_enabled);
     for class in classes {
         let Some(table) = &class.spec.compatibility else {
             continue;

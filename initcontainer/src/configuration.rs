@@ -48,7 +48,7 @@ impl ConfigurationPlan {
         real_runtime: Option<&Path>,
     ) -> Result<Self> {
         let old_manifest = Manifest::load(host)?.unwrap_or_default();
-        let file = host.directories().config();
+        let file = host.directories().config_path();
         let current_text = host.read(&file)?;
         let mut plan = Self::default();
         let requested_text = payload.config.as_deref();
@@ -121,7 +121,7 @@ impl ConfigurationPlan {
 /// Returns an error if the configuration cannot be read or has an error.
 pub fn find_real_runtime(host: &Host, payload: &Payload) -> Result<Option<PathBuf>> {
     let old_manifest = Manifest::load(host)?.unwrap_or_default();
-    let file = host.directories().config();
+    let file = host.directories().config_path();
     let current_text = host.read(&file)?;
     let initial_text = default_config(host.directories());
     let text = choose_config_text(

@@ -47,29 +47,29 @@ pub fn choose_directories(host: &Host, named_directories: &NamedDirectories) -> 
         refuse_move(
             "--prefix",
             named_directories.programs.as_deref(),
-            &recorded_directories.programs,
+            &recorded_directories.programs_dir,
         )?;
         let configuration = named_directories.configuration.as_deref();
         refuse_move(
             "--config-dir",
             configuration,
-            &recorded_directories.configuration,
+            &recorded_directories.config_dir,
         )?;
         return Ok(host.clone());
     }
     let directories = InstalledDirectories {
-        programs: choose_programs_dir(host, named_directories.programs.as_deref())?,
-        configuration: choose_configuration_dir(host, named_directories.configuration.as_deref())?,
+        programs_dir: choose_programs_dir(host, named_directories.programs.as_deref())?,
+        config_dir: choose_configuration_dir(host, named_directories.configuration.as_deref())?,
     };
     refuse_nested(&directories)?;
-    refuse_link(host, "--prefix", &directories.programs)?;
-    refuse_link(host, "--config-dir", &directories.configuration)?;
+    refuse_link(host, "--prefix", &directories.programs_dir)?;
+    refuse_link(host, "--config-dir", &directories.config_dir)?;
     let record_path = Path::new(DIRECTORIES_PATH);
     ensure!(
         directories == InstalledDirectories::default()
             || record_path.parent().is_some_and(|dir| host.is_dir(dir)),
         "{DIRECTORIES_PATH} cannot be written, by which the programs find {}: make its directory",
-        directories.programs.display()
+        directories.programs_dir.display()
     );
     Ok(host.with_directories(directories))
 }
@@ -103,7 +103,7 @@ fn check_name(option: &str, directory: Option<&Path>) -> Result<()> {
 /// Returns an error if one directory contains the other, because the removal of one would remove
 /// both.
 fn refuse_nested(directories: &InstalledDirectories) -> Result<()> {
-    let (programs, configuration) = (&directories.programs, &directories.configuration);
+    let (programs, configuration) = (&directories.programs_dir, &directories.config_dir);
     ensure!(
         !programs.starts_with(configuration) && !configuration.starts_with(programs),
         "--prefix {} and --config-dir {}: one directory cannot be in the other: name another one \
@@ -180,7 +180,7 @@ fn choose_programs_dir(host: &Host, named_dir: Option<&Path>) -> Result<PathBuf>
 }
 
 fn choose_configuration_dir(host: &Host, named_dir: Option<&Path>) -> Result<PathBuf> {
-    let default_dir = InstalledDirectories::default().configuration;
+    let default_dir = InstalledDirectories::default().config_dir;
     // If there is a configuration at the default path, the hook and all other programs use it.
     let has_default_config = host.exists(Path::new(DEFAULT_PATH));
     if let Some(named_dir) = named_dir {
@@ -261,8 +261,8 @@ pub(crate) fn plan_record(host: &Host) -> Result<Option<Step>> {
         format!(
             "# The directories of Boathook. boathook-init writes this file, and removes it.\n\
              programs = \"{}\"\nconfiguration = \"{}\"\n",
-            directories.programs.display(),
-            directories.configuration.display()
+            directories.programs_dir.display(),
+            directories.config_dir.display()
         )
     });
     let old_text = host.read(path)?;
@@ -275,23 +275,23 @@ pub(crate) fn describe_directories(host: &Host) -> Vec<String> {
     let (default_directories, chosen_directories) =
         (InstalledDirectories::default(), host.directories());
     let mut notes = Vec::new();
-    if chosen_directories.programs != default_directories.programs {
+    if chosen_directories.programs_dir != default_directories.programs_dir {
         notes.push(format!(
             "the programs are in {}; {DIRECTORIES_PATH} records that",
-            chosen_directories.programs.display()
+            chosen_directories.programs_dir.display()
         ));
         if host.exists(Path::new("/sys/fs/selinux/enforce")) {
             notes.push(format!(
                 "SELinux: the programs there lose their type when the file system is labelled again; \
                  to keep it: semanage fcontext -a -t bin_t '{0}/[^/]+/bin(/.*)?'",
-                chosen_directories.programs.display()
+                chosen_directories.programs_dir.display()
             ));
         }
     }
-    if chosen_directories.configuration != default_directories.configuration {
+    if chosen_directories.config_dir != default_directories.config_dir {
         notes.push(format!(
             "the configuration is {}",
-            chosen_directories.config().display()
+            chosen_directories.config_path().display()
         ));
     }
     notes

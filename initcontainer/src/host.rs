@@ -58,17 +58,17 @@ impl Host {
     /// Returns the directory that contains the directories of the installed versions and the state
     /// directory.
     pub fn programs_dir(&self) -> &Path {
-        &self.directories.programs
+        &self.directories.programs_dir
     }
 
     /// Returns the path of the link `current`, which leads to the version in use.
     pub fn current_link(&self) -> PathBuf {
-        self.directories.current()
+        self.directories.current_link_path()
     }
 
     /// Returns the state directory, with the records that a removal needs.
     pub fn state_dir(&self) -> PathBuf {
-        self.directories.state()
+        self.directories.state_dir()
     }
 
     /// Returns the path of the installation's manifest.
@@ -99,11 +99,11 @@ impl Host {
 
     /// Returns the path of `boathook`, the program with the commands for administrators.
     pub fn boathook_path(&self) -> PathBuf {
-        self.directories.program("boathook")
+        self.directories.program_path("boathook")
     }
 
     /// Returns the path by which engines call the wrapper runtime.
     pub fn runtime_path(&self) -> PathBuf {
-        self.directories.program("boathook-runtime")
+        self.directories.program_path("boathook-runtime")
     }
 }

@@ -163,7 +163,10 @@ impl Bundle {
 /// directories of the shims in `monitors`.
 fn find_bundles(host: &Host, monitors: &[Process]) -> Result<Vec<Bundle>, Error> {
     let mut bundles = Vec::new();
-    for pattern in Engine::ALL.iter().flat_map(|engine| engine.facts().bundles) {
+    for pattern in Engine::ALL
+        .iter()
+        .flat_map(|engine| engine.properties().bundle_patterns)
+    {
         let dirs = expand_pattern(host, pattern)?;
         let entries = dirs.iter().filter_map(|dir| host.find_entry(dir));
         bundles.extend(entries.map(|dir| Bundle {

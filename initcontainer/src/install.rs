@@ -70,7 +70,7 @@ pub fn plan(
 ) -> Result<Installation> {
     // Programs that run as root trust the files in these directories, so no other user may write
     // there.
-    let own_classes = host.directories().own_classes();
+    let own_classes = host.directories().own_classes_dir();
     for path in [host.state_dir(), own_classes.clone()] {
         host.check_private(&path)?;
     }

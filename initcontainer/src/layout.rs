@@ -45,7 +45,7 @@ pub const NODE_LABELS_PATH: &str = "/etc/kubernetes/node-feature-discovery/featu
 /// Returns the text of the configuration file for a host that has none.
 pub fn default_config(directories: &InstalledDirectories) -> String {
     let [installed_dir, packaged_dir, own_dir] =
-        directories.classes().map(|path| format!("{path:?},"));
+        directories.class_dirs().map(|path| format!("{path:?},"));
     format!(
         "\
 # The configuration of boathook. boathook-init writes this file once and does

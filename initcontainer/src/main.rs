@@ -12,13 +12,13 @@ mod running_services;
 mod selinux;
 
 fn main() -> ExitCode {
-    let cli: Cli = command_line::parse();
+    let cli: Cli = command_line::parse_command_line();
     let json = cli.json;
     match command::run(cli) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FAILURE),
         Err(error) => {
-            command_line::report("boathook-init", &format!("{error:#}"), json);
+            command_line::report_failure("boathook-init", &format!("{error:#}"), json);
             ExitCode::from(FAILURE)
         }
     }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use command_line::{print, print_json};
+use command_line::{print_json, print_lines};
 use initcontainer::step::Step;
 use runtime_config::Engine;
 use serde::Serialize;
@@ -75,7 +75,7 @@ impl Output {
         if !self.as_json {
             // An error is ignored, because the installation must be completed even if nobody reads
             // the output.
-            let _ = print(lines);
+            let _ = print_lines(lines);
         }
     }
 

@@ -17,7 +17,8 @@ pub(crate) fn needs_restart(host: &Host, plan: &Plan) -> bool {
             runtime_config::find_load_state(host, plan.engine, record) == LoadState::NotLoaded
         }
         None => {
-            let needs_reload = !plan.is_empty() && plan.engine.facts().reload != Reload::NotNeeded;
+            let needs_reload =
+                !plan.is_empty() && plan.engine.properties().reload != Reload::NotNeeded;
             needs_reload && is_running(host, plan.engine)
         }
     }
@@ -49,7 +50,7 @@ pub(crate) fn restart_engine(host: &Host, plan: &Plan) -> Result<String> {
 /// Returns the command with which an operator restarts or reloads the engine after an installation
 /// or, with `is_removal`, after a removal. The text is empty if the engine needs neither.
 pub(crate) fn format_restart_command(engine: Engine, is_removal: bool) -> String {
-    match engine.facts().reload {
+    match engine.properties().reload {
         Reload::NotNeeded => String::new(),
         Reload::Restart(units) => format!("systemctl try-restart {}", units.join(" ")),
         // A reload does not make Docker forget a removed runtime, so a removal needs a restart.

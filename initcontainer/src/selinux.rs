@@ -38,12 +38,12 @@ pub(crate) fn label_files(
     let directories = host.directories();
     let mut restorecon = Command::new("restorecon");
     restorecon.args(["-R", "-i"]);
-    restorecon.args([&directories.programs, &directories.configuration]);
+    restorecon.args([&directories.programs_dir, &directories.config_dir]);
     let mut commands = vec![restorecon];
-    if !directories.programs.starts_with(LABELLED_DIR) {
+    if !directories.programs_dir.starts_with(LABELLED_DIR) {
         let mut chcon = Command::new("chcon");
         chcon.args(["-R", "-t", PROGRAM_TYPE]);
-        chcon.arg(directories.programs.join(version).join("bin"));
+        chcon.arg(directories.programs_dir.join(version).join("bin"));
         commands.push(chcon);
     }
     for mut command in commands {

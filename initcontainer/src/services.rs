@@ -147,7 +147,7 @@ impl ServiceFile {
                 text += " --delivery=handler";
             }
             if line.ends_with("boathook-plugin run") && !has_default_programs_dir(host) {
-                text += &format!(" --hook={}", host.directories().hook().display());
+                text += &format!(" --hook={}", host.directories().hook_path().display());
             }
             text.push('\n');
         }
@@ -319,7 +319,7 @@ pub(crate) fn list_services_to_record(
 /// Returns whether the programs are in the default directory, in which other programs search
 /// without an option.
 fn has_default_programs_dir(host: &Host) -> bool {
-    host.programs_dir() == InstalledDirectories::default().programs
+    host.programs_dir() == InstalledDirectories::default().programs_dir
 }
 
 /// Returns whether this process sees the host's systemd units. In a container it does not, unless

@@ -65,7 +65,7 @@ impl Status {
         let version = find_current_version(host)?.map(|name| name.to_string_lossy().into_owned());
         let mut missing_parts = Vec::new();
         for program in [
-            host.directories().hook(),
+            host.directories().hook_path(),
             host.runtime_path(),
             host.boathook_path(),
         ] {

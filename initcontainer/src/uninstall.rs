@@ -91,7 +91,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         .map(Path::to_path_buf)
         .collect();
     removed_paths.extend(steps.iter().map(|step| step.path().to_path_buf()));
-    let config = &host.directories().config();
+    let config = &host.directories().config_path();
     // An installation that was killed while it wrote the configuration leaves a scratch file.
     steps.extend(plan_file_removal(host, &scratch_path(config))?);
     removed_paths.insert(scratch_path(config));
@@ -140,7 +140,7 @@ pub fn plan(host: &Host, named_engines: &[Engine], force: bool) -> Result<Remova
         .iter()
         .rev()
         .partition(|dir| !host.programs_dir().starts_with(dir));
-    let own_classes = host.directories().own_classes();
+    let own_classes = host.directories().own_classes_dir();
     let class_files = host.list(&own_classes)?;
     if !class_files.is_empty() {
         let names: Vec<_> = class_files
@@ -229,9 +229,9 @@ fn list_made_directories(host: &Host, manifest: &Manifest) -> Vec<PathBuf> {
     let mut made_dirs = manifest.made_dirs.clone();
     let directories = host.directories();
     for dir in [
-        directories.programs.clone(),
-        directories.configuration.clone(),
-        directories.own_classes(),
+        directories.programs_dir.clone(),
+        directories.config_dir.clone(),
+        directories.own_classes_dir(),
     ] {
         if made_dirs.contains(&dir) || !host.is_dir(&dir) {
             continue;

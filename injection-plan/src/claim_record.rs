@@ -64,7 +64,7 @@ impl From<ClaimUid> for String {
 /// Returns the uid in the file name of a record, without checking the uid. Returns `None` for any
 /// other file, such as the temporary file of a record that is being written, whose name begins with a
 /// dot.
-pub fn uid_in_file_name(name: &OsStr) -> Option<&str> {
+pub fn parse_uid_of_file_name(name: &OsStr) -> Option<&str> {
     let uid = name.to_str()?.strip_suffix(FILE_NAME_SUFFIX)?;
     (!uid.starts_with('.')).then_some(uid)
 }
@@ -88,8 +88,8 @@ pub struct ClaimRecord<P = IgnoredParameters> {
     pub devices: Vec<PreparedDevice<P>>,
     /// The devices of the claim that are not prepared, because their creation is running or has
     /// failed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub making: Vec<PendingDevice>,
+    #[serde(default, rename = "making", skip_serializing_if = "Vec::is_empty")]
+    pub pending_devices: Vec<PendingDevice>,
 }
 
 /// A device that the DRA driver is changing for a claim: a part that it creates, or a device from
@@ -159,7 +159,7 @@ impl<P> ClaimRecord<P> {
     pub const VERSION: u32 = 1;
 
     /// Returns the claim's name for messages, `NAMESPACE/NAME`.
-    pub fn title(&self) -> String {
+    pub fn qualified_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
@@ -201,7 +201,7 @@ mod tests {
             ("u-1", None),
             ("u-1.json.tmp", None),
         ] {
-            assert_eq!(uid_in_file_name(name.as_ref()), uid, "{name}");
+            assert_eq!(parse_uid_of_file_name(name.as_ref()), uid, "{name}");
         }
         let uid = ClaimUid::try_from("u-1".to_owned()).unwrap();
         assert_eq!(uid.file_name(), "u-1.json");

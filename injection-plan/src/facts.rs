@@ -9,14 +9,14 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use device_class::facts::{self, Facts};
+use device_class::facts::{self, DriverFacts};
 use device_class::{DeviceClass, HostView, discover};
 use rooted_path::replace_file;
 
 /// The driver facts that the programs of one class reported.
 #[derive(Debug, Default)]
 pub struct ReportedFacts {
-    facts: Facts,
+    facts: DriverFacts,
     /// The command lines of the programs that reported facts.
     pub programs: Vec<String>,
     /// The programs that failed, each in one line with the reason.
@@ -28,7 +28,7 @@ pub struct ReportedFacts {
 impl ReportedFacts {
     /// Returns the value of the fact `version`, if a program reported it.
     pub fn version(&self) -> Option<&str> {
-        self.facts.first("version")
+        self.facts.first_value("version")
     }
 
     /// Writes the facts to the class's file below `root`, together with facts of earlier runs since
@@ -41,8 +41,8 @@ impl ReportedFacts {
         host: &dyn HostView,
     ) -> io::Result<(PathBuf, bool)> {
         let join_root = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-        let path = join_root(&facts::file(&class.name));
-        let (earlier_facts, earlier_programs) = Facts::read_facts_of_this_boot(class, host);
+        let path = join_root(&facts::facts_file_path(&class.name));
+        let (earlier_facts, earlier_programs) = DriverFacts::read_facts_of_this_boot(class, host);
         let (mut facts, mut programs) = (self.facts.clone(), self.programs.clone());
         if !earlier_facts.is_empty() {
             // If the host has none of the programs, an upgrade may be replacing them at the moment,
@@ -76,9 +76,9 @@ impl ReportedFacts {
             };
         }
         let mut builder = fs::DirBuilder::new();
-        let directory = join_root(Path::new(facts::DIRECTORY));
+        let directory = join_root(Path::new(facts::FACTS_DIR));
         builder.recursive(true).mode(0o755).create(directory)?;
-        let text = facts.text(host, &programs);
+        let text = facts.to_file_text(host, &programs);
         replace_file(&path, 0o644, text.as_bytes())?;
         Ok((path, true))
     }

@@ -3,8 +3,8 @@
 //! config.json with it, and the installer edits daemon.json. It reads and writes no files.
 //!
 //! serde_json splits the text into slices (`RawValue`), so this crate needs no parser of its own.
-//! [`set`] and [`remove`] undo each other. They are for files whose readers use the last of two equal
-//! keys, as Go's decoder does. [`append`] is for files whose readers disagree about equal keys. It
+//! [`set_member`] and [`remove_member`] undo each other. They are for files whose readers use the last of two equal
+//! keys, as Go's decoder does. [`append_item`] is for files whose readers disagree about equal keys. It
 //! returns an error if an object that it edits has the same key twice.
 
 #![forbid(unsafe_code)]
@@ -19,14 +19,14 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The reason why [`append`] cannot add an item.
+/// The reason why [`append_item`] cannot add an item.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// The text is not JSON, or the value at `place` has another type than the expected one.
-    #[error("`{place}` is not {expected}")]
+    /// The text is not JSON, or the value at `key_path` has another type than the expected one.
+    #[error("`{key_path}` is not {expected}")]
     Kind {
         /// The keys that lead to the value, joined by dots.
-        place: String,
+        key_path: String,
         expected: &'static str,
         source: serde_json::Error,
     },
@@ -78,11 +78,11 @@ pub fn quote(text: &str) -> String {
 
 /// Returns the byte range of the value that a chain of keys leads to. Returns `None` if a
 /// key is missing, or if a value on the way is not an object.
-pub fn find(text: &str, keys: &[&str]) -> Option<Range<usize>> {
+pub fn find_value(text: &str, keys: &[&str]) -> Option<Range<usize>> {
     let start = text.len() - text.trim_start().len();
     let whole = start..start + text.trim().len();
     keys.iter().try_fold(whole, |object, key| {
-        let mut members = members(text, object).into_iter();
+        let mut members = list_members(text, object).into_iter();
         let (_, value) = members.rfind(|(name, _)| name == key)?;
         Some(value)
     })
@@ -91,8 +91,8 @@ pub fn find(text: &str, keys: &[&str]) -> Option<Range<usize>> {
 /// Sets the member `key` of the object at the byte range `object` to the JSON text `value`, and
 /// returns the new text. The value of an existing member is replaced. A new member is inserted before
 /// all others, with the same white space before it as the next member has.
-pub fn set(text: &str, object: Range<usize>, key: &str, value: &str) -> String {
-    let members = members(text, object.clone());
+pub fn set_member(text: &str, object: Range<usize>, key: &str, value: &str) -> String {
+    let members = list_members(text, object.clone());
     if let Some((_, old_value)) = members.iter().rfind(|(name, _)| name == key) {
         return splice(text, old_value.clone(), value);
     }
@@ -110,8 +110,8 @@ pub fn set(text: &str, object: Range<usize>, key: &str, value: &str) -> String {
 
 /// Removes the member `key` and its comma from the object at the byte range `object`, and
 /// returns the new text. The text is unchanged if there is no such member.
-pub fn remove(text: &str, object: Range<usize>, key: &str) -> String {
-    let members = members(text, object.clone());
+pub fn remove_member(text: &str, object: Range<usize>, key: &str) -> String {
+    let members = list_members(text, object.clone());
     let Some(index) = members.iter().rposition(|(name, _)| name == key) else {
         return text.to_owned();
     };
@@ -133,7 +133,7 @@ pub fn remove(text: &str, object: Range<usize>, key: &str) -> String {
 /// # Errors
 /// Returns an error if the text is not JSON, if one of the values to which the keys lead has another
 /// type, or if one of the objects has a key of `keys` twice.
-pub fn append(text: &str, keys: &[&str], item: &str) -> Result<String, EditError> {
+pub fn append_item(text: &str, keys: &[&str], item: &str) -> Result<String, EditError> {
     let (value, missing) = find_innermost(text, keys)?;
     if value == "null" {
         return Ok(splice(
@@ -148,8 +148,8 @@ pub fn append(text: &str, keys: &[&str], item: &str) -> Result<String, EditError
             (items.last().copied(), item.to_owned())
         }
         [key, rest @ ..] => {
-            let place = &keys[..keys.len() - missing.len()];
-            let Members(members) = deserialize(value, place, "an object")?;
+            let object_keys = &keys[..keys.len() - missing.len()];
+            let Members(members) = deserialize(value, object_keys, "an object")?;
             let member = format!("{}:{}", quote(key), build_nested(rest, item));
             (members.last().map(|(_, value)| *value), member)
         }
@@ -169,7 +169,7 @@ pub fn append(text: &str, keys: &[&str], item: &str) -> Result<String, EditError
 
 /// Returns the JSON text of each item of the list to which `keys` lead. The result is empty if there
 /// is no such list.
-pub fn items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
+pub fn list_items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
     let list = match find_innermost(text, keys) {
         Ok((value, [])) => serde_json::from_str(value),
         _ => return Vec::new(),
@@ -207,7 +207,7 @@ fn deserialize<'t, T: Deserialize<'t>>(
     expected: &'static str,
 ) -> Result<T, EditError> {
     serde_json::from_str(value).map_err(|source| EditError::Kind {
-        place: join_keys(keys),
+        key_path: join_keys(keys),
         expected,
         source,
     })
@@ -215,7 +215,7 @@ fn deserialize<'t, T: Deserialize<'t>>(
 
 /// Returns the keys of the object at the byte range `object`, each with the byte range of
 /// its value. The result is empty if the range does not contain an object.
-pub fn members(text: &str, object: Range<usize>) -> Vec<(String, Range<usize>)> {
+pub fn list_members(text: &str, object: Range<usize>) -> Vec<(String, Range<usize>)> {
     let parsed = text.get(object).map(serde_json::from_str);
     let Some(Ok(Members(members))) = parsed else {
         return Vec::new();

@@ -53,7 +53,7 @@ fn an_item_is_appended_to_its_list() {
             r#"{"\"hooks\": {": "}]", "hooks": {"prestart": ["]}", "\\",7]}}"#,
         ),
     ] {
-        assert_eq!(append(before, &KEYS, "7").unwrap(), after, "{before}");
+        assert_eq!(append_item(before, &KEYS, "7").unwrap(), after, "{before}");
     }
 }
 
@@ -74,10 +74,10 @@ fn appending_an_item_changes_no_other_byte() {
     for text in texts {
         let before =
             format!("{{{text}, \"hooks\": {{{text}, \"prestart\": [{{{text}}}]}}, {text}}}");
-        let after = append(&before, &KEYS, "7").unwrap();
+        let after = append_item(&before, &KEYS, "7").unwrap();
         assert_eq!(after.replace("},7]", "}]"), before);
-        assert_eq!(items(&after, &KEYS).len(), 2);
-        assert_eq!(items(&after, &KEYS)[1], "7");
+        assert_eq!(list_items(&after, &KEYS).len(), 2);
+        assert_eq!(list_items(&after, &KEYS)[1], "7");
     }
 }
 
@@ -121,12 +121,12 @@ fn an_item_is_not_appended_to_other_types_duplicate_keys_or_invalid_json() {
             "duplicate key `hooks.prestart`",
         ),
     ] {
-        let error = append(text, &KEYS, "7").unwrap_err();
+        let error = append_item(text, &KEYS, "7").unwrap_err();
         let cause = std::error::Error::source(&error);
         let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
         let error = format!("{error}{cause}");
         assert!(error.starts_with(reason), "{text}: {error}");
-        assert!(items(text, &KEYS).is_empty(), "{text}");
+        assert!(list_items(text, &KEYS).is_empty(), "{text}");
     }
 }
 
@@ -144,28 +144,31 @@ fn removing_a_new_member_restores_the_text() {
         ),
     ];
     for (before, after) in cases {
-        let whole = find(before, &[]).unwrap();
-        let edited = set(before, whole, "x", "{}");
+        let whole = find_value(before, &[]).unwrap();
+        let edited = set_member(before, whole, "x", "{}");
         assert_eq!(edited, after);
-        assert_eq!(remove(&edited, find(&edited, &[]).unwrap(), "x"), before);
+        assert_eq!(
+            remove_member(&edited, find_value(&edited, &[]).unwrap(), "x"),
+            before
+        );
     }
 }
 
 #[test]
 fn the_first_member_of_an_empty_object_gets_its_own_line() {
     let text = "{\n  \"runtimes\": {}\n}";
-    let edited = set(text, find(text, &["runtimes"]).unwrap(), "x", "1");
+    let edited = set_member(text, find_value(text, &["runtimes"]).unwrap(), "x", "1");
     assert_eq!(edited, "{\n  \"runtimes\": {\n      \"x\": 1\n  }\n}");
-    let taken = remove(&edited, find(&edited, &["runtimes"]).unwrap(), "x");
+    let taken = remove_member(&edited, find_value(&edited, &["runtimes"]).unwrap(), "x");
     assert_eq!(taken, text);
 }
 
 #[test]
 fn the_value_of_the_last_of_two_equal_keys_is_found_and_set() {
     let text = "{\"a\": {\"b\": 1}, \"a\": {\"b\": 2}}";
-    assert_eq!(&text[find(text, &["a", "b"]).unwrap()], "2");
+    assert_eq!(&text[find_value(text, &["a", "b"]).unwrap()], "2");
     assert_eq!(
-        set(text, find(text, &["a"]).unwrap(), "b", "3"),
+        set_member(text, find_value(text, &["a"]).unwrap(), "b", "3"),
         text.replace('2', "3")
     );
 }
@@ -192,11 +195,11 @@ proptest! {
     ) {
         let object: serde_json::Value = object.into_iter().collect();
         let text = if pretty { format!("{object:#}\n") } else { object.to_string() };
-        let edited = set(&text, find(&text, &[]).unwrap(), "boathook", "{}");
+        let edited = set_member(&text, find_value(&text, &[]).unwrap(), "boathook", "{}");
         let parsed: serde_json::Value = serde_json::from_str(&edited).unwrap();
         prop_assert_eq!(&parsed["boathook"], &serde_json::json!({}));
         prop_assert_eq!(parsed.as_object().unwrap().len(), object.as_object().unwrap().len() + 1);
-        let taken = remove(&edited, find(&edited, &[]).unwrap(), "boathook");
+        let taken = remove_member(&edited, find_value(&edited, &[]).unwrap(), "boathook");
         prop_assert_eq!(taken, text);
     }
 
@@ -209,11 +212,11 @@ proptest! {
         let mut object: serde_json::Value = object.into_iter().collect();
         object["hooks"] = serde_json::json!({ "prestart": list });
         let text = if pretty { format!("{object:#}\n") } else { object.to_string() };
-        let edited = append(&text, &KEYS, "\"added\"").unwrap();
+        let edited = append_item(&text, &KEYS, "\"added\"").unwrap();
         let added = edited.find("\"added\"").unwrap();
         let start = if list.is_empty() { added } else { added - 1 };
         let rest = format!("{}{}", &edited[..start], &edited[added + 7..]);
         prop_assert_eq!(rest, text);
-        prop_assert_eq!(items(&edited, &KEYS).len(), list.len() + 1);
+        prop_assert_eq!(list_items(&edited, &KEYS).len(), list.len() + 1);
     }
 }

@@ -52,7 +52,7 @@ mod generated {
 }
 
 /// The version of the device plugin API, which a plugin states in `Register` and `GetInfo`.
-pub const VERSION: &str = "v1beta1";
+pub const DEVICE_PLUGIN_API_VERSION: &str = "v1beta1";
 
 /// The value of `Device.health` for a device that may be allocated.
 pub const HEALTHY: &str = "Healthy";

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use command_line::{LogOptions, NodeOptions, ProgramInRoot, parse_absolute_path, seconds};
+use command_line::{LogOptions, NodeOptions, ProgramInRoot, parse_absolute_path, parse_seconds};
 use device_class::name::ClassName;
 use host_inventory::host_program;
 use release_lock::ReleaseName;
@@ -104,11 +104,11 @@ pub struct Run {
     pub(crate) take_over: bool,
 
     /// Grace period: report a missing device as unhealthy this long before removing it
-    #[arg(long = "forget", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    #[arg(long = "forget", value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     pub(crate) grace_period: Duration,
 
     /// Timeout of a registration
-    #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = parse_seconds)]
     pub(crate) register_timeout: Duration,
 
     /// Name of the release in the cluster; a second release on this node is refused

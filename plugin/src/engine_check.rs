@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail, ensure};
 use kubelet_api::connect;
 use kubelet_api::cri::runtime_service_client::RuntimeServiceClient;
 use kubelet_api::cri::{StatusRequest, VersionRequest, VersionResponse};
-use runtime_config::{Engine, Liveness};
+use runtime_config::{Engine, LoadCheck};
 use serde_json::Value;
 use tonic::Code;
 
@@ -58,10 +58,12 @@ pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Re
 
 /// Returns the default socket paths of the engines that run pods.
 fn default_socket_paths(host_root: &Path) -> Vec<PathBuf> {
-    let liveness_checks = Engine::ALL.iter().map(|engine| engine.facts().liveness);
-    let socket_paths = liveness_checks.filter_map(|liveness| match liveness {
-        Liveness::Socket(path) => Some(host_root.join(path.trim_start_matches('/'))),
-        Liveness::NoDaemon | Liveness::DockerApi => None,
+    let load_checks = Engine::ALL
+        .iter()
+        .map(|engine| engine.properties().load_check);
+    let socket_paths = load_checks.filter_map(|load_check| match load_check {
+        LoadCheck::Socket(path) => Some(host_root.join(path.trim_start_matches('/'))),
+        LoadCheck::NoDaemon | LoadCheck::DockerApi => None,
     });
     let mut socket_paths: Vec<PathBuf> = socket_paths.collect();
     socket_paths.dedup();

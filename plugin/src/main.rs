@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use command_line::{FAILURE, print, print_json};
+use command_line::{FAILURE, print_json, print_lines};
 use device_class::config::Config;
 use host_inventory::host_program;
 use plugin::Listing;
 use plugin::cli::{Cli, Command, List, Run};
 
 fn main() -> ExitCode {
-    let cli: Cli = command_line::parse();
+    let cli: Cli = command_line::parse_command_line();
     let reports_json = matches!(&cli.command, Some(Command::List(list)) if list.json);
     let result = match cli.command {
         None => run(cli.run),
@@ -29,12 +29,12 @@ fn main() -> ExitCode {
                 &program.arguments,
             );
             let message = format!("cannot run {}: {error}", program.program.display());
-            command_line::warn("boathook-plugin", &message);
+            command_line::print_warning("boathook-plugin", &message);
             Ok(ExitCode::from(host_program::NOT_EXECUTED_STATUS))
         }
     };
     result.unwrap_or_else(|error| {
-        command_line::report("boathook-plugin", &format!("{error:#}"), reports_json);
+        command_line::report_failure("boathook-plugin", &format!("{error:#}"), reports_json);
         ExitCode::from(FAILURE)
     })
 }
@@ -49,20 +49,20 @@ fn list(options: &List) -> anyhow::Result<ExitCode> {
     if options.json {
         print_json(&listing.to_json())?
     } else {
-        print(&listing.to_table())?
+        print_lines(&listing.to_table())?
     }
     for warning in &listing.warnings {
-        command_line::warn("boathook-plugin", warning);
+        command_line::print_warning("boathook-plugin", warning);
     }
     for problem in &listing.problems {
-        command_line::warn("boathook-plugin", &format!("left out: {problem}"));
+        command_line::print_warning("boathook-plugin", &format!("left out: {problem}"));
     }
     Ok(ExitCode::from(u8::from(!listing.problems.is_empty())))
 }
 
 fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<ExitCode> {
     let engines = block_on(plugin::check_engine(host_root, socket))?;
-    print(&format!(
+    print_lines(&format!(
         "CDI annotations work with {}\n",
         engines.join(", ")
     ))?;
@@ -75,9 +75,12 @@ fn open_devices(directory: &Path) -> anyhow::Result<ExitCode> {
     for device in devices {
         let path = device.path.display();
         match device.open_error {
-            None => print(&format!("{path} works\n"))?,
+            None => print_lines(&format!("{path} works\n"))?,
             Some(error) => {
-                command_line::warn("boathook-plugin", &format!("cannot open {path}: {error}"));
+                command_line::print_warning(
+                    "boathook-plugin",
+                    &format!("cannot open {path}: {error}"),
+                );
                 code = ExitCode::from(FAILURE);
             }
         }

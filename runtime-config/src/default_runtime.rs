@@ -8,8 +8,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::engine_properties::{Engine, OCI_RUNTIME_NAMES};
 use crate::error::Error;
-use crate::facts::{Engine, OCI_RUNTIME_NAMES};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
 

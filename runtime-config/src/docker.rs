@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::daemon_options::{Daemon, DaemonOption};
 use crate::default_runtime::DefaultRuntime;
+use crate::engine_properties::{HANDLER, PROGRAM_DIRECTORIES};
 use crate::error::Error;
-use crate::facts::{HANDLER, PROGRAM_DIRECTORIES};
 use crate::host::HostRoot;
 use crate::json_text;
 use crate::key_case;
@@ -152,7 +152,7 @@ pub(crate) fn plan_files(
     let (mark, text) = get_config_text(snapshot);
     json_text::check_object(path, text)?;
     for name in options.names() {
-        if json_text::find(text, &["runtimes", name]).is_some() {
+        if json_text::find_value(text, &["runtimes", name]).is_some() {
             let line = json_text::find_line_of_value(text, &["runtimes", name]);
             return Err(Error::new_name_conflict(path, line, name));
         }
@@ -165,9 +165,9 @@ pub(crate) fn plan_files(
         text = add_runtime(path, &text, name, &entry)?;
     }
     if options.set_default {
-        let top_object = json_text::find(&text, &[]).unwrap_or_default();
+        let top_object = json_text::find_value(&text, &[]).unwrap_or_default();
         let value = json_text::quote(HANDLER);
-        text = json_text::set(&text, top_object, "default-runtime", &value);
+        text = json_text::set_member(&text, top_object, "default-runtime", &value);
     }
     json_text::check_object(path, &text)?;
     Ok(vec![(path.into(), mark.to_owned() + &text)])
@@ -176,11 +176,11 @@ pub(crate) fn plan_files(
 /// Returns the JSON text with the arguments of the present default runtime, which an entry for
 /// `boathook-runtime` needs if it replaces the default runtime. Otherwise the text is empty.
 fn format_inherited_arguments(text: &str, options: &Options) -> String {
-    let default_runtime = json_text::find(text, &["default-runtime"]);
+    let default_runtime = json_text::find_value(text, &["default-runtime"]);
     let name = default_runtime.and_then(|value| serde_json::from_str::<String>(&text[value]).ok());
     let arguments = name
         .filter(|_| options.set_default)
-        .and_then(|name| json_text::find(text, &["runtimes", &name, "runtimeArgs"]))
+        .and_then(|name| json_text::find_value(text, &["runtimes", &name, "runtimeArgs"]))
         .map(|list| &text[list])
         .filter(|list| {
             !list
@@ -213,17 +213,17 @@ pub(crate) fn has_same_json(text: &str, other_text: &str) -> bool {
 
 /// Adds an entry for the runtime `name` to the daemon.json `text`. `entry` is a JSON object.
 fn add_runtime(path: &Path, text: &str, name: &str, entry: &str) -> Result<String, Error> {
-    let top_object = json_text::find(text, &[]).unwrap_or_default();
-    let Some(runtimes) = json_text::find(text, &["runtimes"]) else {
+    let top_object = json_text::find_value(text, &[]).unwrap_or_default();
+    let Some(runtimes) = json_text::find_value(text, &["runtimes"]) else {
         let object = format!("{{\n        {}: {entry}\n    }}", json_text::quote(name));
-        return Ok(json_text::set(text, top_object, "runtimes", &object));
+        return Ok(json_text::set_member(text, top_object, "runtimes", &object));
     };
     if !text[runtimes.clone()].starts_with('{') {
         let line = json_text::find_line_of_value(text, &["runtimes"]);
         let problem = "\"runtimes\" is not an object; make it one, or take it out";
         return Err(Error::new_at_line(path, line, problem));
     }
-    Ok(json_text::set(text, runtimes, name, entry))
+    Ok(json_text::set_member(text, runtimes, name, entry))
 }
 
 /// Returns the path and the text of a daemon.json that makes a running dockerd drop Boathook's
@@ -238,9 +238,9 @@ pub(crate) fn plan_release_file(snapshot: &Snapshot) -> Result<(PathBuf, String)
         ("runtimes", "{}"),
         ("default-runtime", BUILT_IN_RUNTIME_JSON),
     ] {
-        if json_text::find(&text, &[key]).is_none() {
-            let top_object = json_text::find(&text, &[]).unwrap_or_default();
-            text = json_text::set(&text, top_object, key, value);
+        if json_text::find_value(&text, &[key]).is_none() {
+            let top_object = json_text::find_value(&text, &[]).unwrap_or_default();
+            text = json_text::set_member(&text, top_object, key, value);
         }
     }
     Ok((path.into(), mark.to_owned() + &text))
@@ -304,17 +304,18 @@ fn remove_from_object(text: &str, old_text: &str, recorded_file: Option<&Recorde
     }
     let mut text = text.to_owned();
     for name in names {
-        if let Some(runtimes) = json_text::find(&text, &["runtimes"]) {
-            text = json_text::remove(&text, runtimes, &name);
+        if let Some(runtimes) = json_text::find_value(&text, &["runtimes"]) {
+            text = json_text::remove_member(&text, runtimes, &name);
         }
     }
-    let default_runtime = json_text::find(&text, &["default-runtime"]);
-    let old_default = json_text::find(old_text, &["default-runtime"]).map(|value| &old_text[value]);
-    match (default_runtime, json_text::find(&text, &[])) {
+    let default_runtime = json_text::find_value(&text, &["default-runtime"]);
+    let old_default =
+        json_text::find_value(old_text, &["default-runtime"]).map(|value| &old_text[value]);
+    match (default_runtime, json_text::find_value(&text, &[])) {
         (Some(value), Some(top_object)) if text[value.clone()] == json_text::quote(HANDLER) => {
             match old_default {
-                Some(value) => json_text::set(&text, top_object, "default-runtime", value),
-                None => json_text::remove(&text, top_object, "default-runtime"),
+                Some(value) => json_text::set_member(&text, top_object, "default-runtime", value),
+                None => json_text::remove_member(&text, top_object, "default-runtime"),
             }
         }
         _ => text,

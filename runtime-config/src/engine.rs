@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use crate::containerd::{self, Layout};
 use crate::default_runtime::DefaultRuntime;
+use crate::engine_properties::{Engine, LoadCheck, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES};
 use crate::error::Error;
-use crate::facts::{Engine, Liveness, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES};
 use crate::host::HostRoot;
 use crate::options::Options;
 use crate::record::InstallationRecord;
@@ -39,22 +39,28 @@ impl Engine {
     /// program, or the socket of its daemon. A configuration directory proves nothing, because it
     /// may be left over from an engine that was removed.
     pub fn detect(self, host: &HostRoot) -> Option<PathBuf> {
-        let facts = self.facts();
-        let dirs = PROGRAM_DIRECTORIES.iter().chain(facts.extra_program_dirs);
-        let programs =
-            dirs.flat_map(|dir| facts.programs.iter().map(|name| Path::new(dir).join(name)));
+        let properties = self.properties();
+        let dirs = PROGRAM_DIRECTORIES
+            .iter()
+            .chain(properties.extra_program_dirs);
+        let programs = dirs.flat_map(|dir| {
+            properties
+                .programs
+                .iter()
+                .map(|name| Path::new(dir).join(name))
+        });
         // A socket path that two engines have in common does not identify either of them.
         let other_engines = Self::ALL.into_iter().filter(|engine| *engine != self);
         let is_socket_ambiguous = other_engines
-            .map(Self::facts)
-            .any(|engine| engine.liveness == facts.liveness);
+            .map(Self::properties)
+            .any(|engine| engine.load_check == properties.load_check);
         let program = programs.into_iter().find(|path| host.exists(path));
-        program.or_else(|| match facts.liveness {
-            Liveness::Socket(path) if !is_socket_ambiguous => {
+        program.or_else(|| match properties.load_check {
+            LoadCheck::Socket(path) if !is_socket_ambiguous => {
                 Some(PathBuf::from(path)).filter(|path| host.exists(path))
             }
-            Liveness::DockerApi => docker::find_daemon_socket(host),
-            Liveness::Socket(_) | Liveness::NoDaemon => None,
+            LoadCheck::DockerApi => docker::find_daemon_socket(host),
+            LoadCheck::Socket(_) | LoadCheck::NoDaemon => None,
         })
     }
 

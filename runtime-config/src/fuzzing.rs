@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::change::Change;
-use crate::facts::Engine;
+use crate::engine_properties::Engine;
 use crate::options::Options;
 use crate::plan::Plan;
 use crate::snapshot::Snapshot;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-pub(crate) use json_text::{find, members, quote, remove, set};
+pub(crate) use json_text::{find_value, list_members, quote, remove_member, set_member};
 
 use crate::error::Error;
 use crate::toml_text::find_line_number;
@@ -23,7 +23,7 @@ pub(crate) fn check_object(path: &Path, text: &str) -> Result<(), Error> {
 
 /// Returns the number of the line, counted from 1, at which the value to which `keys` lead begins.
 pub(crate) fn find_line_of_value(text: &str, keys: &[&str]) -> usize {
-    find_line_number(text, find(text, keys).map_or(0, |value| value.start))
+    find_line_number(text, find_value(text, keys).map_or(0, |value| value.start))
 }
 
 #[cfg(test)]

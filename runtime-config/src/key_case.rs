@@ -67,7 +67,7 @@ pub(crate) fn check_toml(
 /// ignored, or if a key of `settings` occurs twice. Go's encoding/json merges the objects of equal
 /// keys, and this crate reads only one of the objects.
 pub(crate) fn check_json(path: &Path, text: &str, settings: &[&'static str]) -> Result<(), Error> {
-    let top_object = json_text::find(text, &[]).unwrap_or_default();
+    let top_object = json_text::find_value(text, &[]).unwrap_or_default();
     let unclear_key = settings
         .iter()
         .find_map(|setting| find_in_object(text, top_object.clone(), setting));
@@ -95,7 +95,7 @@ fn find_in_table(item: &Item, setting: &'static str) -> Option<UnclearKey> {
 fn find_in_object(text: &str, object: Range<usize>, setting: &'static str) -> Option<UnclearKey> {
     let (documented_key, inner_setting) = split_first_key(setting)?;
     let mut is_seen = false;
-    for (found_key, value) in json_text::members(text, object) {
+    for (found_key, value) in json_text::list_members(text, object) {
         let is_exact = found_key == documented_key;
         if documented_key == ANY_KEY || is_exact && !is_seen {
             is_seen = true;

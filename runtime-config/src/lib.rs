@@ -39,9 +39,9 @@ mod docker;
 mod drop_in;
 #[cfg(feature = "configure")]
 mod engine;
+mod engine_properties;
 #[cfg(feature = "configure")]
 mod error;
-mod facts;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 #[cfg(feature = "configure")]
@@ -81,12 +81,13 @@ pub use default_runtime::{ReplacedRuntime, find_common_runtime};
 #[cfg(feature = "configure")]
 #[cfg(feature = "configure")]
 pub use docker::{find_docker_config_path, find_docker_snap};
+pub use engine_properties::{
+    ANNOTATIONS, Engine, EngineProperties, HANDLER, HOOK_ENV, HOOK_TIMEOUT_SECONDS,
+    INSTALLED_HOOK_PATH, LoadCheck, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES, Reload,
+    program_directories,
+};
 #[cfg(feature = "configure")]
 pub use error::Error;
-pub use facts::{
-    ANNOTATIONS, Engine, EngineFacts, HANDLER, HOOK_ENV, HOOK_TIMEOUT_SECONDS, INSTALLED_HOOK_PATH,
-    Liveness, OCI_RUNTIME_NAMES, PROGRAM_DIRECTORIES, Reload, program_directories,
-};
 #[cfg(feature = "configure")]
 pub use host::{HostEntry, HostRoot};
 #[cfg(feature = "configure")]

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use crate::engine_properties::{HOOK_ENV, HOOK_TIMEOUT_SECONDS};
 use crate::error::Error;
-use crate::facts::{HOOK_ENV, HOOK_TIMEOUT_SECONDS};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{get_item, parse_document, quote};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::facts::HANDLER;
+use crate::engine_properties::HANDLER;
 
 /// The settings that an installation writes into an engine's configuration.
 #[derive(Debug, Clone)]

@@ -8,8 +8,8 @@ use toml_edit::{Item, TableLike};
 
 use crate::default_runtime::{DefaultRuntime, refuse_later_setting};
 use crate::drop_in::{self, HEADER};
+use crate::engine_properties::HANDLER;
 use crate::error::Error;
-use crate::facts::HANDLER;
 use crate::host::HostRoot;
 use crate::key_case;
 use crate::oci_hook;

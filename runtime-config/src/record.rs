@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine_properties::Engine;
 use crate::error::Error;
-use crate::facts::Engine;
 use crate::host::HostRoot;
 
 /// The files that an installation changed, with their texts before and after.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::daemon_options::DaemonOption;
+use crate::engine_properties::PROGRAM_DIRECTORIES;
 use crate::error::Error;
-use crate::facts::PROGRAM_DIRECTORIES;
 use crate::host::HostRoot;
 
 /// The text of every file that an engine's plan depends on, read once.

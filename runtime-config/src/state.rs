@@ -11,8 +11,8 @@ use rooted_path::read_regular_text;
 
 use crate::docker;
 use crate::docker::Runtimes;
+use crate::engine_properties::{Engine, HANDLER, LoadCheck, Reload};
 use crate::error::Error;
-use crate::facts::{Engine, HANDLER, Liveness, Reload};
 use crate::host::HostRoot;
 use crate::processes::find_processes;
 use crate::record::InstallationRecord;
@@ -43,14 +43,14 @@ pub enum LoadState {
 /// daemon has not read the configuration. Docker can reload without a new socket, so its API is
 /// queried.
 pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRecord) -> LoadState {
-    match engine.facts().liveness {
-        Liveness::NoDaemon => LoadState::Loaded,
-        Liveness::DockerApi => match Runtimes::from_daemon(host) {
+    match engine.properties().load_check {
+        LoadCheck::NoDaemon => LoadState::Loaded,
+        LoadCheck::DockerApi => match Runtimes::from_daemon(host) {
             None => LoadState::NotRunning,
             Some(runtimes) if docker::is_loaded(&runtimes, record) => LoadState::Loaded,
             Some(_) => LoadState::NotLoaded,
         },
-        Liveness::Socket(socket) => {
+        LoadCheck::Socket(socket) => {
             let socket = find_daemon_socket(host, engine, socket);
             let Some(start_time) = socket.and_then(|socket| get_change_time(host, &socket)) else {
                 return LoadState::NotRunning;
@@ -70,10 +70,10 @@ pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRec
 
 /// Returns whether the engine's daemon is running. An engine without a daemon never runs.
 pub fn is_running(host: &HostRoot, engine: Engine) -> bool {
-    match engine.facts().liveness {
-        Liveness::NoDaemon => false,
-        Liveness::DockerApi => Runtimes::from_daemon(host).is_some(),
-        Liveness::Socket(socket) => find_daemon_socket(host, engine, socket).is_some(),
+    match engine.properties().load_check {
+        LoadCheck::NoDaemon => false,
+        LoadCheck::DockerApi => Runtimes::from_daemon(host).is_some(),
+        LoadCheck::Socket(socket) => find_daemon_socket(host, engine, socket).is_some(),
     }
 }
 
@@ -119,7 +119,7 @@ pub enum RuntimeUse {
 /// Returns the use that a running Docker can make of Boathook's runtime. Docker ignores absent keys
 /// at a reload, so it keeps a runtime that was removed from its configuration until a restart.
 pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
-    if engine.facts().liveness != Liveness::DockerApi {
+    if engine.properties().load_check != LoadCheck::DockerApi {
         return RuntimeUse::Nothing;
     }
     match Runtimes::from_daemon(host) {
@@ -158,7 +158,7 @@ pub fn wait_for_reload(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result
 /// Fails if systemctl fails, or if the host has no systemd and the engine has no signal for it.
 pub fn reload_engine(engine: Engine) -> Result<String, Error> {
     let has_systemd = Path::new("/run/systemd/system").is_dir();
-    match engine.facts().reload {
+    match engine.properties().reload {
         Reload::NotNeeded => Ok(format!("{engine} reads its configuration at each start")),
         Reload::Restart(units) if has_systemd => run_systemctl("try-restart", units),
         Reload::Hangup { unit, .. } if has_systemd => run_systemctl("reload", &[unit]),

@@ -63,7 +63,7 @@ struct Run {
 impl Cli {
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
-            Command::Crds => Ok(command_line::print(&definitions_yaml()?)?),
+            Command::Crds => Ok(command_line::print_lines(&definitions_yaml()?)?),
             Command::Run(run) => {
                 run.log.start();
                 process::serve_until_signal(serve(run))

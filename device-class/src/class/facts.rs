@@ -93,7 +93,7 @@ impl FactsProgram {
 
     /// Returns the keys and values of the facts in the output, in the order of the output.
     /// `attributes` are those that were filled into the program's arguments.
-    pub fn facts(&self, output: &str, attributes: &Attributes) -> Vec<(String, String)> {
+    pub fn parse_facts(&self, output: &str, attributes: &Attributes) -> Vec<(String, String)> {
         let mut facts = Vec::new();
         let mut attributes = attributes.clone();
         for line in output.lines() {

@@ -126,13 +126,13 @@ pub struct ClassSpec {
     /// Whether the plugin advertises the class, unless `enabled` in `[class.NAME]` of config.toml
     /// overrides it. Default `true`. Classes that divide the same hardware in another way have
     /// `false`.
-    #[serde(default = "default_true")]
-    pub enabled: bool,
+    #[serde(default = "default_true", rename = "enabled")]
+    pub is_enabled: bool,
     /// Whether `boathook follow` gives a device to its running containers again after it was
     /// unplugged and plugged in. The id of the device must stay the same although its device number
     /// changes. `follow` in `[class.NAME]` of config.toml overrides this key. Default `false`.
-    #[serde(default)]
-    pub follow: bool,
+    #[serde(default, rename = "follow")]
+    pub is_followed: bool,
     /// With `follow`: whether programs in the container that wait for messages of the kernel or of
     /// udev get a message when the device comes or goes, as programs on the host do. `announce` in
     /// `[class.NAME]` of config.toml overrides it. Default `false`.

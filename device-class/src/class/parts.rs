@@ -105,15 +105,17 @@ pub struct Parts {
     /// Whether all parts of this table are made in one operation, by the steps of any one of them,
     /// and removed in one operation. Parts of other tables of the same device cannot exist at the
     /// same time, and those tables must set this key too.
-    #[serde(default)]
-    pub together: bool,
+    #[serde(default, rename = "together")]
+    pub is_grouped: bool,
     /// The steps that make the part, one after another: programs, each with absolute path and
     /// arguments, by template; or tables with `file` and `write`. A step with an empty argument or
     /// text is left out.
-    pub make: Vec<PartStep>,
+    #[serde(rename = "make")]
+    pub creation_steps: Vec<PartStep>,
     /// The steps that remove the part. They are also done if a step of `make` failed. Each step is
     /// done even if the previous one failed.
-    pub remove: Vec<PartStep>,
+    #[serde(rename = "remove")]
+    pub removal_steps: Vec<PartStep>,
     /// The time limit of each step in seconds. After it, a program and all processes of its group
     /// are killed, and a write is no longer waited for. Default 30.
     #[serde(default = "default_timeout")]
@@ -184,7 +186,7 @@ pub(crate) fn parse_placements(
 impl Parts {
     /// Returns the templates that may use `placement`: those of the steps, and `equals` of `found`.
     pub(super) fn placement_templates(&self) -> impl Iterator<Item = &Template> {
-        let steps = self.make.iter().chain(&self.remove);
+        let steps = self.creation_steps.iter().chain(&self.removal_steps);
         let steps = steps.flat_map(|step| match step {
             PartStep::Run(command) => command.iter().collect::<Vec<_>>(),
             PartStep::Write(step) => vec![step.file.template(), &step.write],
@@ -233,7 +235,10 @@ impl Parts {
         for (name, amount) in amounts.filter(|(_, amount)| is_fixed(amount)) {
             parse_number(name, &amount.to_string())?;
         }
-        for (key, steps) in [("make", &self.make), ("remove", &self.remove)] {
+        for (key, steps) in [
+            ("make", &self.creation_steps),
+            ("remove", &self.removal_steps),
+        ] {
             if steps.is_empty() || !steps.iter().all(PartStep::is_allowed) {
                 return Err(format!(
                     "`{key}` is a list of programs, each a list that begins with an absolute \
@@ -246,7 +251,7 @@ impl Parts {
 
     /// Returns the programs that make and remove the part.
     pub fn programs(&self) -> impl Iterator<Item = &Template> {
-        let steps = self.make.iter().chain(&self.remove);
+        let steps = self.creation_steps.iter().chain(&self.removal_steps);
         steps.filter_map(|step| match step {
             PartStep::Run(command) => command.first(),
             PartStep::Write(_) => None,

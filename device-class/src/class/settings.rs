@@ -33,10 +33,12 @@ pub struct ClassConfig {
     /// Directories with programs of the driver. They are searched before those of the class.
     pub program_directories: Vec<PathTemplate>,
     /// Whether the class is offered on this host.
-    pub enabled: Option<bool>,
+    #[serde(rename = "enabled")]
+    pub is_enabled: Option<bool>,
     /// Whether `boathook follow` keeps the devices of running containers up to date. Overrides the
     /// class file.
-    pub follow: Option<bool>,
+    #[serde(rename = "follow")]
+    pub is_followed: Option<bool>,
     /// Whether programs in a container get a message when a followed device comes or goes.
     /// Overrides the class file.
     pub announce: Option<bool>,
@@ -84,7 +86,8 @@ pub struct ClassConfig {
     #[serde(rename = "only")]
     pub allowed_devices: Option<Vec<DeviceFilter>>,
     /// The devices that this host does not offer.
-    pub except: Vec<DeviceFilter>,
+    #[serde(rename = "except")]
+    pub hidden_devices: Vec<DeviceFilter>,
     /// Capabilities that no container gets. A request that names one of them is refused.
     pub forbid: BTreeSet<CapabilityName>,
     /// Pods that get the devices of this class that they request, without an allocation.

@@ -33,8 +33,8 @@ pub struct Source {
     pub part_of: Option<Template>,
     /// With `part_of`: whether a request may still name the whole device. Such a request gets the
     /// device without its parts.
-    #[serde(default)]
-    pub keeps_whole: bool,
+    #[serde(default, rename = "keeps_whole")]
+    pub can_request_whole_device: bool,
     /// Whether the match must be a symbolic link, or must not be one.
     pub symlink: Option<SymlinkRule>,
     /// The attributes of each candidate, read in this order.

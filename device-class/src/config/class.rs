@@ -103,10 +103,10 @@ impl ClassConfig {
                 }
             }
         }
-        spec.enabled = self.enabled.unwrap_or(spec.enabled);
-        spec.follow = self.follow.unwrap_or(spec.follow);
-        spec.announce = self.announce.unwrap_or(spec.announce && spec.follow);
-        spec.late = self.late.unwrap_or(spec.late && spec.follow);
+        spec.is_enabled = self.is_enabled.unwrap_or(spec.is_enabled);
+        spec.is_followed = self.is_followed.unwrap_or(spec.is_followed);
+        spec.announce = self.announce.unwrap_or(spec.announce && spec.is_followed);
+        spec.late = self.late.unwrap_or(spec.late && spec.is_followed);
         if let Some(root) = &self.driver_root {
             spec.driver_root = Some(root.clone());
         }

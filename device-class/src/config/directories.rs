@@ -19,16 +19,18 @@ pub const DIRECTORIES_PATH: &str = "/var/lib/boathook.toml";
 #[serde(deny_unknown_fields)]
 pub struct InstalledDirectories {
     /// The directory with the programs, the classes and the records of the installation.
-    pub programs: PathBuf,
+    #[serde(rename = "programs")]
+    pub programs_dir: PathBuf,
     /// The directory with config.toml and the administrator's class files.
-    pub configuration: PathBuf,
+    #[serde(rename = "configuration")]
+    pub config_dir: PathBuf,
 }
 
 impl Default for InstalledDirectories {
     fn default() -> Self {
         Self {
-            programs: "/opt/boathook".into(),
-            configuration: "/etc/boathook".into(),
+            programs_dir: "/opt/boathook".into(),
+            config_dir: "/etc/boathook".into(),
         }
     }
 }
@@ -62,47 +64,47 @@ impl InstalledDirectories {
     }
 
     /// Returns the path of the symbolic link to the version in use.
-    pub fn current(&self) -> PathBuf {
-        self.programs.join("current")
+    pub fn current_link_path(&self) -> PathBuf {
+        self.programs_dir.join("current")
     }
 
     /// Returns the path by which engines call a program of the version in use.
-    pub fn program(&self, name: &str) -> PathBuf {
-        self.programs.join("current/bin").join(name)
+    pub fn program_path(&self, name: &str) -> PathBuf {
+        self.programs_dir.join("current/bin").join(name)
     }
 
     /// Returns the path by which engines call the hook.
-    pub fn hook(&self) -> PathBuf {
-        self.program("boathook-hook")
+    pub fn hook_path(&self) -> PathBuf {
+        self.program_path("boathook-hook")
     }
 
     /// Returns the directory with the installation records, which a removal needs.
-    pub fn state(&self) -> PathBuf {
-        self.programs.join("state")
+    pub fn state_dir(&self) -> PathBuf {
+        self.programs_dir.join("state")
     }
 
     /// Returns the path of the copy of the configuration with which Boathook was installed. A
     /// comparison with the configuration in use shows whether an administrator has changed it.
     pub fn installed_config_path(&self) -> PathBuf {
-        self.programs.join("state/config.toml")
+        self.programs_dir.join("state/config.toml")
     }
 
     /// Returns the path of the configuration in use.
-    pub fn config(&self) -> PathBuf {
-        self.configuration.join("config.toml")
+    pub fn config_path(&self) -> PathBuf {
+        self.config_dir.join("config.toml")
     }
 
     /// Returns the directory of the administrator's class files.
-    pub fn own_classes(&self) -> PathBuf {
-        self.configuration.join("classes.d")
+    pub fn own_classes_dir(&self) -> PathBuf {
+        self.config_dir.join("classes.d")
     }
 
     /// Returns the default of `classes` in config.toml: the directories of class files.
-    pub fn classes(&self) -> [PathBuf; 3] {
+    pub fn class_dirs(&self) -> [PathBuf; 3] {
         [
-            self.programs.join("current/classes.d"),
+            self.programs_dir.join("current/classes.d"),
             "/usr/share/boathook/classes.d".into(),
-            self.own_classes(),
+            self.own_classes_dir(),
         ]
     }
 }
@@ -196,8 +198,8 @@ mod tests {
         fs::write(&file, text).unwrap();
         let found = find().unwrap();
         let hook = "/home/kubernetes/bin/boathook/current/bin/boathook-hook";
-        assert_eq!(found.hook(), Path::new(hook));
-        assert_eq!(found.config(), Path::new("/data/boathook/config.toml"));
+        assert_eq!(found.hook_path(), Path::new(hook));
+        assert_eq!(found.config_path(), Path::new("/data/boathook/config.toml"));
         for mistake in ["programs = \"/a/boathook\"\n", "x = 1\n", "programs"] {
             fs::write(&file, mistake).unwrap();
             assert!(find().is_err(), "{mistake}");

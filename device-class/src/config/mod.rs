@@ -114,7 +114,7 @@ impl Default for Trust {
 impl Default for Config {
     fn default() -> Self {
         Config {
-            classes: InstalledDirectories::default().classes().into(),
+            classes: InstalledDirectories::default().class_dirs().into(),
             host_root: "/".into(),
             log_level: LogLevel::default(),
             class: BTreeMap::new(),
@@ -198,7 +198,7 @@ impl Config {
             ConfigText::Found { file, text } => {
                 let config = Self::parse(&file, &text)?;
                 let default_directories = InstalledDirectories::default();
-                if config.classes != default_directories.classes() {
+                if config.classes != default_directories.class_dirs() {
                     return Ok(config);
                 }
                 let directories = InstalledDirectories::find(root)?;
@@ -208,7 +208,7 @@ impl Config {
                 Self::parse_for(&directories, &file, &text)
             }
             ConfigText::Absent(directories) => Ok(Self {
-                classes: directories.classes().into(),
+                classes: directories.class_dirs().into(),
                 ..Self::default()
             }),
         }
@@ -247,7 +247,7 @@ impl Config {
         let mut config = Self::parse(path, text)?;
         let key: ClassesKey = strict_toml::parse(path, text)?;
         if key.classes.is_none() {
-            config.classes = directories.classes().into();
+            config.classes = directories.class_dirs().into();
         }
         Ok(config)
     }
@@ -341,7 +341,7 @@ impl ConfigText {
     /// so that the hook starts without this look-up on a host with the default directories.
     fn read(root: &Path, path: Option<&Path>) -> Result<Self, FileError> {
         if let Some(file) = path {
-            let text = read_trusted_text(file, ownership::open(file))?;
+            let text = read_trusted_text(file, ownership::open_trusted_file(file))?;
             let file = file.to_owned();
             return Ok(Self::Found { file, text });
         }
@@ -350,7 +350,7 @@ impl ConfigText {
             return Ok(Self::Found { file, text });
         }
         let directories = InstalledDirectories::find(root)?;
-        let file = path_below_root(root, &directories.config());
+        let file = path_below_root(root, &directories.config_path());
         match read_optional_text(&file)? {
             Some(text) => Ok(Self::Found { file, text }),
             None => Ok(Self::Absent(directories)),
@@ -369,7 +369,7 @@ fn path_below_root(root: &Path, path: &Path) -> PathBuf {
 fn read_optional_text(file: &Path) -> Result<Option<String>, FileError> {
     let is_missing =
         || fs::metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-    match ownership::open(file) {
+    match ownership::open_trusted_file(file) {
         Err(error) if error.is_absent() || is_missing() => Ok(None),
         result => read_trusted_text(file, result).map(Some),
     }
@@ -408,8 +408,10 @@ mod tests {
     fn a_file_without_classes_has_those_of_the_installed_directories() {
         let (moved, usual) = (moved_host(), tempfile::tempdir().unwrap());
         let file = moved.path().join("site.toml");
-        let of_moved = InstalledDirectories::find(moved.path()).unwrap().classes();
-        let of_usual = InstalledDirectories::default().classes();
+        let of_moved = InstalledDirectories::find(moved.path())
+            .unwrap()
+            .class_dirs();
+        let of_usual = InstalledDirectories::default().class_dirs();
         assert_ne!(of_moved, of_usual);
         let own = [PathBuf::from("/own")];
         let named = format!("classes = {of_usual:?}\n");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{MAX_DEVICES, search};
 use crate::class::{AttributeSource, ExpectedContent, Origin, Pattern, Text};
-use crate::facts::Facts;
+use crate::facts::DriverFacts;
 use crate::formula;
 use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::excerpt;
@@ -66,7 +66,7 @@ pub(super) fn read(
     sources: &[AttributeSource],
     base_path: Option<&Path>,
     mut attributes: Attributes,
-    facts: &Facts,
+    facts: &DriverFacts,
     files: &mut FileReader<'_>,
 ) -> Result<Attributes, ReadError> {
     for source in sources {
@@ -111,7 +111,7 @@ fn read_source(
     source: &AttributeSource,
     base_path: Option<&Path>,
     attributes: &Attributes,
-    facts: &Facts,
+    facts: &DriverFacts,
     files: &mut FileReader<'_>,
 ) -> Result<Attributes, ReadError> {
     let host = files.host;
@@ -186,7 +186,7 @@ fn read_text(
     text: &Text,
     base_path: Option<&Path>,
     attributes: &Attributes,
-    facts: &Facts,
+    facts: &DriverFacts,
     files: &mut FileReader<'_>,
 ) -> Result<(PathBuf, String), ReadError> {
     match text {
@@ -211,7 +211,7 @@ fn read_text(
         Text::Fact(key) => {
             let key = key.fill(attributes)?;
             let missing_fact = || ReadError::Other(format!("there is no fact `{key}`"));
-            let value = facts.first(&key).ok_or_else(missing_fact)?;
+            let value = facts.first_value(&key).ok_or_else(missing_fact)?;
             Ok((key.clone().into(), value.to_owned()))
         }
         Text::File { file, key } => {

@@ -14,7 +14,7 @@ use super::{
     StateFile, attributes, files, find_host_program, health, links, mask, nodes, paths, sharing,
 };
 use crate::class::{DeviceClass, HealthCheck, HealthTest, Source};
-use crate::facts::Facts;
+use crate::facts::DriverFacts;
 use crate::host::{HostView, MAX_ATTRIBUTE_BYTES};
 use crate::name::{DeviceId, ResourceName, is_reserved_name};
 use crate::template::{Attributes, Template};
@@ -46,7 +46,7 @@ pub(super) fn from_candidate(
     class: &DeviceClass,
     source: &Source,
     candidate: &Candidate,
-    facts: &Facts,
+    facts: &DriverFacts,
     host: &dyn HostView,
 ) -> Result<Device, DeviceError> {
     let spec = &class.spec.device;
@@ -62,8 +62,11 @@ pub(super) fn from_candidate(
     }
     let net_interfaces = spec.netdev.as_ref().map(|netdev| {
         let search = NetInterfaceSearch::new(netdev, attributes);
-        let on_host = search.find(host)?;
-        Ok::<_, DeviceError>(DeviceNetInterfaces { search, on_host })
+        let host_interfaces = search.find(host)?;
+        Ok::<_, DeviceError>(DeviceNetInterfaces {
+            search,
+            host_interfaces,
+        })
     });
     let net_interfaces = net_interfaces.transpose()?;
     let driver_root = DriverRoot::from_host(host);
@@ -84,11 +87,11 @@ pub(super) fn from_candidate(
     let directories =
         directories.map(|spec| files::find_directory(spec, attributes, false, driver_root));
     let directories = directories.collect::<Result<Vec<_>, _>>()?;
-    let mut shown = Vec::new();
+    let mut unmasked_entries = Vec::new();
     for unmask in spec.unmask.iter().chain(&source.unmask) {
         let captures = paths::capture_attributes(unmask.for_each.as_ref(), attributes, host)?;
         for attributes in captures.iter() {
-            shown.push(mask::find_unmasked_entry(unmask, attributes, host)?);
+            unmasked_entries.push(mask::find_unmasked_entry(unmask, attributes, host)?);
         }
     }
     let (health, readings, whole_device_fault) = {
@@ -140,7 +143,7 @@ pub(super) fn from_candidate(
     let bus = bus.and_then(|path| host.canonical(Path::new(&path)).ok());
     Ok(Device {
         id: to_id(&id)?,
-        keeps_whole: source.keeps_whole,
+        can_request_whole_device: source.can_request_whole_device,
         part_of: whole.map(|whole| to_id(&whole)).transpose()?,
         resource: ResourceName::try_from(resource)?,
         naming: find_naming(class, source, attributes, facts),
@@ -157,7 +160,7 @@ pub(super) fn from_candidate(
         net_interfaces,
         files,
         directories,
-        shown,
+        unmasked_entries,
         env: inserted(env.collect::<Result<Vec<_>, DeviceError>>()?),
         state,
         attributes: attributes.clone(),

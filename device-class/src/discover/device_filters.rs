@@ -14,7 +14,7 @@ pub(super) fn take_hidden(
     settings: &ClassConfig,
     host: &dyn HostView,
 ) -> Vec<Device> {
-    if settings.allowed_devices.is_none() && settings.except.is_empty() {
+    if settings.allowed_devices.is_none() && settings.hidden_devices.is_empty() {
         return Vec::new();
     }
     let device_index = FilterIndex::new(devices, host);
@@ -25,7 +25,7 @@ pub(super) fn take_hidden(
             .into_iter()
             .for_each(|index| is_hidden[index] = false);
     }
-    for filter in &settings.except {
+    for filter in &settings.hidden_devices {
         device_index
             .find(filter)
             .into_iter()
@@ -50,8 +50,11 @@ pub(super) fn warn_about_unmatched_filters(
         .iter()
         .flatten()
         .map(|filter| ("only", filter));
-    let hidden_filters = settings.except.iter().map(|filter| ("except", filter));
-    let has_filter = settings.allowed_devices.is_some() || !settings.except.is_empty();
+    let hidden_filters = settings
+        .hidden_devices
+        .iter()
+        .map(|filter| ("except", filter));
+    let has_filter = settings.allowed_devices.is_some() || !settings.hidden_devices.is_empty();
     let count: usize = devices.iter().map(|devices| devices.len()).sum();
     if count == 0 || !has_filter {
         return Vec::new();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{Device, scan_with_facts};
 use crate::class::{AttributeSource, DeviceClass, LinkPeers, Origin, Text};
-use crate::facts::Facts;
+use crate::facts::DriverFacts;
 use crate::host::HostView;
 use crate::template::Template;
 
@@ -20,8 +20,8 @@ use crate::template::Template;
 /// the device is kept, because the number that a program gave to the device may now be the
 /// number of another device.
 pub fn keep_earlier_facts(
-    new_facts: &mut Facts,
-    earlier_facts: Facts,
+    new_facts: &mut DriverFacts,
+    earlier_facts: DriverFacts,
     class: &DeviceClass,
     host: &dyn HostView,
     has_failure: bool,
@@ -29,16 +29,16 @@ pub fn keep_earlier_facts(
 ) {
     let (attribute_keys, link_keys) = list_device_keys(class);
     let inventory = scan_with_facts(class, host, Some(&earlier_facts));
-    let devices = inventory.devices.iter().chain(&inventory.divided);
-    let devices: Vec<&Device> = devices.chain(&inventory.replaced).collect();
+    let devices = inventory.devices.iter().chain(&inventory.divided_devices);
+    let devices: Vec<&Device> = devices.chain(&inventory.parts_only_devices).collect();
     let mut kept_keys = BTreeSet::new();
     for device in &devices {
         let fill = |key: &&Template| key.fill(&device.attributes).ok();
         let keys: BTreeSet<String> = attribute_keys.iter().filter_map(fill).collect();
-        let is_new = |key: &String| new_facts.first(key).is_some();
+        let is_new = |key: &String| new_facts.first_value(key).is_some();
         let has_changed = |key: &String| {
-            let earlier_value = earlier_facts.first(key);
-            is_new(key) && earlier_value.is_some() && earlier_value != new_facts.first(key)
+            let earlier_value = earlier_facts.first_value(key);
+            is_new(key) && earlier_value.is_some() && earlier_value != new_facts.first_value(key)
         };
         let keeps_facts = if has_failure {
             !keys.iter().any(has_changed)

@@ -224,7 +224,7 @@ fn to_found_file(path: PathBuf, file: Presence<FileSource>) -> FoundFile {
     FoundFile {
         container: path.clone(),
         path,
-        binary: false,
+        is_program: false,
         file,
     }
 }

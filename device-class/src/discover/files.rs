@@ -36,7 +36,7 @@ pub(super) fn find_file(
         // A path whose look-up fails counts as existing, because the file may be there. It is then
         // selected, and the failure is reported.
         let may_exist = |path: &&PathBuf| {
-            let host_file = driver_root.view.place(path);
+            let host_file = driver_root.view.find_trusted_file(path);
             matches!(host_file, Ok(Some(_)) | Err(OwnershipError::Open { .. }))
         };
         // Some hosts install a wrapper script under the name of a program. The script calls the
@@ -55,7 +55,7 @@ pub(super) fn find_file(
     Ok(FoundFile {
         path,
         container,
-        binary: is_program,
+        is_program,
         file,
     })
 }

@@ -76,12 +76,12 @@ impl FoundNode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeForm {
     /// The node of the host is bind-mounted into the container.
-    Bound,
+    BindMount,
     /// A node with the device number of the host's node is created in the container, with another
     /// mode or group.
-    Own(NodePermissions),
+    NodeCopy(NodePermissions),
     /// A node is created in the container, because the host has none although the driver is loaded.
-    Made(CreatedNode),
+    CreatedNode(CreatedNode),
 }
 
 /// A node that does not exist on the host, although its driver is loaded.
@@ -91,7 +91,7 @@ pub struct CreatedNode {
     pub driver: String,
     /// Permission bits and group of the node in the container.
     #[serde(flatten)]
-    pub own: NodePermissions,
+    pub permissions: NodePermissions,
     /// The advice for an administrator who creates the node on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
@@ -163,7 +163,7 @@ pub struct FoundFile {
     pub path: PathBuf,
     pub container: PathBuf,
     /// Whether the file is a program that the container runs.
-    pub binary: bool,
+    pub is_program: bool,
     pub file: Presence<FileSource>,
 }
 

@@ -5,7 +5,7 @@ use super::attributes::FileReader;
 use super::edits::{self, EditSelection};
 use super::{Inventory, attributes, search, source};
 use crate::class::{DeviceClass, UnclaimedHardware};
-use crate::facts::Facts;
+use crate::facts::DriverFacts;
 use crate::host::HostView;
 use crate::template::Attributes;
 
@@ -27,7 +27,7 @@ pub fn describe_lacks<'a>(
     let mut reports = describe_unclaimed_hardware(class, host);
     if !inventory.devices.is_empty() {
         let attributes = &inventory.host_attributes;
-        reports.extend(find_missing_nodes(class, selection, attributes, host));
+        reports.extend(describe_missing_nodes(class, selection, attributes, host));
     }
     reports
 }
@@ -45,7 +45,7 @@ fn find_unclaimed_by_table(table: &UnclaimedHardware, host: &dyn HostView) -> Ve
     let mut reports = Vec::new();
     for path_match in matches.unwrap_or_default() {
         let reader = &mut FileReader::new(host);
-        let (base_path, facts) = (Some(path_match.path.as_path()), Facts::default());
+        let (base_path, facts) = (Some(path_match.path.as_path()), DriverFacts::default());
         let Ok(attributes) = attributes::read(
             &table.attributes,
             base_path,
@@ -65,7 +65,7 @@ fn find_unclaimed_by_table(table: &UnclaimedHardware, host: &dyn HostView) -> Ve
 
 /// Returns a line for each optional device node with `needed_for` that is missing on the host
 /// although a container with this selection needs it.
-pub fn find_missing_nodes<'a>(
+pub fn describe_missing_nodes<'a>(
     class: &'a DeviceClass,
     selection: impl Into<EditSelection<'a>>,
     attributes: &Attributes,

@@ -39,7 +39,7 @@ enum CheckState {
 impl HealthHistory {
     /// Returns the earliest time at which the changed outcome of a check may have lasted long
     /// enough to change the health of a device. The caller should scan again at this time.
-    pub fn next_due(&self) -> Option<Instant> {
+    pub fn next_due_time(&self) -> Option<Instant> {
         let due_times = self.0.values().filter_map(|state| match state {
             CheckState::Steady { due_time, .. } => *due_time,
             _ => None,
@@ -50,14 +50,14 @@ impl HealthHistory {
     /// Sets the health of the devices of the scan at `now` from this scan and the earlier ones. The
     /// history of devices that are not in this scan is deleted. The health of a new device depends
     /// on this scan alone.
-    pub fn judge(&mut self, devices: &mut [Device], now: Instant) {
-        self.judge_with(devices, now, &[]);
+    pub fn update_health(&mut self, devices: &mut [Device], now: Instant) {
+        self.update_health_with_log(devices, now, &[]);
     }
 
-    /// Sets the health of devices as [`HealthHistory::judge`] does, and also from records of the
+    /// Sets the health of devices as [`HealthHistory::update_health`] does, and also from records of the
     /// kernel's log. `log` has the records since the previous scan. For the first scan it has all
     /// records that the kernel still has.
-    pub fn judge_with<'d>(
+    pub fn update_health_with_log<'d>(
         &mut self,
         devices: impl IntoIterator<Item = &'d mut Device>,
         now: Instant,
@@ -115,8 +115,8 @@ fn evaluate_reading(
 ) -> (CheckState, Option<String>) {
     let source = &reading.source;
     match rule {
-        // Nothing is evaluated here: `judge_with` searches the kernel's log, and the caller of
-        // `judge_with` runs the programs.
+        // Nothing is evaluated here: `update_health_with_log` searches the kernel's log, and the caller of
+        // `update_health_with_log` runs the programs.
         HistoryRule::NoLoggedFault { .. } | HistoryRule::Program { .. } => {
             (CheckState::LoggedFault(None), None)
         }
@@ -190,7 +190,7 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use super::super::look;
+    use super::super::scan_devices;
     use super::*;
     use crate::class::DeviceClass;
     use crate::host::RecordedHost;
@@ -222,8 +222,8 @@ mod tests {
                 .iter()
                 .map(|line| KernelLine::parse(line.as_bytes()).unwrap())
                 .collect();
-            let mut found = look(&class, &host).devices;
-            memory.judge_with(&mut found, Instant::now(), &lines);
+            let mut found = scan_devices(&class, &host).devices;
+            memory.update_health_with_log(&mut found, Instant::now(), &lines);
             found.iter().map(|chip| chip.health.is_healthy()).collect()
         };
         let both: &[&str] = &["chip0", "chip1"];
@@ -287,8 +287,8 @@ mod tests {
             let mut host = RecordedHost::default();
             host.add_file("/sys/chip0/link", link);
             host.add_file("/sys/chip0/power", power);
-            let mut found = look(&class, &host).devices;
-            memory.judge(&mut found, start + Duration::from_secs(seconds));
+            let mut found = scan_devices(&class, &host).devices;
+            memory.update_health(&mut found, start + Duration::from_secs(seconds));
             let health = &found[0].health;
             assert_eq!(health.is_healthy(), healthy, "at {seconds}: {health}");
         }

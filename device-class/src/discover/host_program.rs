@@ -22,7 +22,7 @@ pub struct HostProgram {
 /// returned.
 pub fn find_host_program(class: &DeviceClass, path: &Path, host: &dyn HostView) -> HostProgram {
     let is_program = |path: &Path| {
-        let host_file = host.place(path);
+        let host_file = host.find_trusted_file(path);
         host_file.is_ok_and(|host_file| {
             host_file.is_some_and(|host_file| host_file.entry == Entry::File)
         })
@@ -42,8 +42,8 @@ pub fn find_host_program(class: &DeviceClass, path: &Path, host: &dyn HostView) 
     let candidates: Vec<PathBuf> = candidates.filter(|path| is_program(path)).collect();
     // A script may be a wrapper that works only in the environment of the driver's container, so a
     // program that is not a script is preferred.
-    let binary = candidates.iter().find(|path| !host.is_script(path));
-    let Some(program_path) = binary.or(candidates.first()) else {
+    let native_program = candidates.iter().find(|path| !host.is_script(path));
+    let Some(program_path) = native_program.or(candidates.first()) else {
         return program_at_path;
     };
     let mut library_path = fill_directories(&class.spec.library_directories);

@@ -50,6 +50,6 @@ pub(super) fn mark_inaccessible_devices(inventory: &mut Inventory, host: &dyn Ho
 /// create.
 fn find_missing_node(device: &Device) -> Option<&Path> {
     let mut nodes = device.nodes.iter();
-    let node = nodes.find(|node| matches!(node.form, NodeForm::Made(_)))?;
+    let node = nodes.find(|node| matches!(node.form, NodeForm::CreatedNode(_)))?;
     Some(&node.host)
 }

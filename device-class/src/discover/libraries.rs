@@ -101,7 +101,7 @@ impl LibrarySearch<'_> {
     /// Returns the path of a library for a message: with symbolic links resolved, so that the file
     /// name ends with the version. If the look-up fails, `path` is returned.
     fn resolve_for_message(&self, path: &Path) -> PathBuf {
-        let host_file = self.driver_root.view.place(path).ok().flatten();
+        let host_file = self.driver_root.view.find_trusted_file(path).ok().flatten();
         host_file.map_or_else(
             || path.to_owned(),
             |host_file| self.driver_root.to_host_path(host_file.path),
@@ -216,7 +216,7 @@ fn find_version(
 ) -> Result<Result<Option<PathBuf>, OwnershipError>, DeviceError> {
     let mut ownership_error = None;
     for path in paths {
-        let file = match driver_root.view.place(path) {
+        let file = match driver_root.view.find_trusted_file(path) {
             Ok(Some(host_file)) => driver_root.to_host_path(host_file.path),
             Ok(None) => continue,
             Err(OwnershipError::Open { error, .. }) if is_loop(&error) => continue,

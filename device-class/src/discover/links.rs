@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{DeviceError, attributes, paths};
 use crate::class::{DeviceSpec, LinkPeers};
-use crate::facts::Facts;
+use crate::facts::DriverFacts;
 use crate::host::HostView;
 use crate::template::Attributes;
 
@@ -84,7 +84,7 @@ pub(super) fn find_connections(
     spec: &DeviceSpec,
     bus: Option<PathBuf>,
     attributes: &Attributes,
-    facts: &Facts,
+    facts: &DriverFacts,
     host: &dyn HostView,
 ) -> Result<Connections, DeviceError> {
     let Some(links) = &spec.links else {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::driver_root::DriverRoot;
 use super::edits::{self, EditSelection};
 use super::node_paths::{NodePaths, PathTarget};
-use super::{DeviceError, FoundEdits, Inventory, devices};
+use super::{DeviceError, FoundEdits, Inventory, find_devices};
 use crate::class::{DeviceClass, PathTemplateError};
 use crate::host::HostView;
 use crate::name::ClassName;
@@ -47,12 +47,12 @@ pub enum LookUpError {
 /// Finds the devices of a class, and the edits that a container gets in addition. Nodes are
 /// looked up on the host; libraries and files are looked up in the driver root, which differs
 /// from the host's root if the configuration or the class names one.
-pub fn look_up(
+pub fn look_up_class(
     class: &DeviceClass,
     selection: EditSelection<'_>,
     host: &dyn HostView,
 ) -> Result<FoundClass, LookUpError> {
-    let mut inventory = devices(class, host);
+    let mut inventory = find_devices(class, host);
     inventory.paths = look_up_device_paths(&inventory, selection.paths, host);
     // If the driver is not loaded, its attributes are unknown, and the paths of its files cannot
     // be filled in.
@@ -97,7 +97,7 @@ fn look_up_device_paths(
     if paths.is_empty() {
         return Vec::new();
     }
-    let requestable_devices = inventory.devices.iter().chain(&inventory.divided);
+    let requestable_devices = inventory.devices.iter().chain(&inventory.divided_devices);
     let nodes = NodePaths::new(requestable_devices, host);
     let paths = paths.iter();
     paths.map(|path| (path.clone(), nodes.find(path))).collect()
@@ -112,7 +112,7 @@ pub fn look_up_nodes(
     paths: &[PathBuf],
     host: &dyn HostView,
 ) -> Result<FoundClass, LookUpError> {
-    let mut inventory = devices(class, host);
+    let mut inventory = find_devices(class, host);
     inventory.paths = look_up_device_paths(&inventory, paths, host);
     let mut edits = FoundEdits::default();
     if inventory.missing_driver_message.is_none() {
@@ -133,9 +133,9 @@ pub fn look_up_nodes(
 /// Returns the reason why the hook would refuse each container with a device of the class and its
 /// default capabilities, for example a missing library. Returns `None` if every required node,
 /// library and file can be used, or if the host has no device of the class.
-pub fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
+pub fn find_refusal_reason(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let capabilities = class.spec.request.capabilities_by_default();
-    match look_up(class, (&capabilities).into(), host) {
+    match look_up_class(class, (&capabilities).into(), host) {
         Ok(found_class) if found_class.inventory.devices.is_empty() => None,
         Ok(found_class) => found_class
             .edits
@@ -152,7 +152,7 @@ fn open_root<'a>(
     path: &Path,
 ) -> io::Result<(Box<dyn HostView + 'a>, PathBuf)> {
     let view = host.driver_root(path)?;
-    let host_file = host.place(path).map_err(io::Error::other)?;
+    let host_file = host.find_trusted_file(path).map_err(io::Error::other)?;
     Ok((
         view,
         host_file.map_or_else(|| path.into(), |host_file| host_file.path),

@@ -50,25 +50,25 @@ pub use found::{
     FoundMask, FoundNode, FoundText, ImageLibraries, NodeForm, NodePermissions, Presence,
     UnmaskedEntry,
 };
-pub use hardware_reports::{describe_lacks, describe_unclaimed_hardware, find_missing_nodes};
+pub use hardware_reports::{describe_lacks, describe_missing_nodes, describe_unclaimed_hardware};
 pub use health::{Health, HistoryRule, Reading, is_unhealthy_by_facts, list_byte_checks};
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use host_program::{HostProgram, find_host_program};
 pub use kernel_log::KernelLine;
 pub use links::Connections;
-pub use look_up::{FoundClass, LookUpError, look_up, look_up_nodes, missing};
+pub use look_up::{FoundClass, LookUpError, find_refusal_reason, look_up_class, look_up_nodes};
 pub use mask::has_only_links;
 pub use names::{DeviceNames, NameKind};
 pub use naming::Naming;
 pub use net_devices::{NetInterface, NetInterfaceSearch};
 pub use node_paths::{PathTarget, as_path};
-pub use parts::{Divisible, PossiblePart, Step, divisible};
+pub use parts::{Divisible, PossiblePart, Step, list_divisible_devices};
 pub use source::RefusedCandidates;
 
 use self::attributes::FileReader;
 use crate::class::{DeviceClass, Source};
-use crate::facts::Facts;
+use crate::facts::DriverFacts;
 use crate::host::HostView;
 use crate::name::{DeviceId, EnvName, ResourceName, excerpt};
 use crate::pattern::PathPattern;
@@ -85,17 +85,17 @@ pub struct Inventory {
     pub devices: Vec<Device>,
     /// Devices that are divided into parts and therefore not offered. A request may still name such
     /// a device and gets the whole device, without its parts.
-    pub divided: Vec<Device>,
+    pub divided_devices: Vec<Device>,
     /// Devices that are divided into parts, and that no request may name: only the parts are
     /// given to containers.
-    pub replaced: Vec<Device>,
+    pub parts_only_devices: Vec<Device>,
     /// Warnings for people, one line each: what the scan left out, and why.
     pub warnings: Vec<String>,
     /// Matches of `[[discover]]` that do not meet a condition of `require` and are therefore not
     /// devices.
-    pub refused: RefusedCandidates,
+    pub refused_candidates: RefusedCandidates,
     /// The ids of the devices that `only` or `except` of config.toml hides.
-    pub hidden: Vec<DeviceId>,
+    pub hidden_ids: Vec<DeviceId>,
     /// The paths by which a request names devices, each with the result of its look-up.
     pub paths: Vec<(PathBuf, PathTarget)>,
     /// The attributes that are the same for all devices of the class on this host.
@@ -182,7 +182,7 @@ pub struct Device {
     /// addition to its parts.
     pub part_of: Option<DeviceId>,
     /// Whether a request may name the whole device of which this device is a part.
-    pub keeps_whole: bool,
+    pub can_request_whole_device: bool,
     /// Further names of the device that a request may use.
     pub aliases: Vec<String>,
     /// The number of containers that may have the device at once. Each of them gets one id of
@@ -211,7 +211,7 @@ pub struct Device {
     /// Directories that a container gets with the device.
     pub directories: Vec<FoundDirectory>,
     /// Entries of masked directories that a container with the device can see.
-    pub shown: Vec<UnmaskedEntry>,
+    pub unmasked_entries: Vec<UnmaskedEntry>,
     /// The environment variables that a container gets with the device.
     pub env: BTreeMap<EnvName, String>,
     /// The file with the state that `[prepare]` of the class changes; `None` without `[prepare]`.
@@ -225,7 +225,7 @@ pub struct Device {
 pub struct DeviceNetInterfaces {
     pub search: NetInterfaceSearch,
     /// The interfaces that are in the host's network namespace now.
-    pub on_host: Vec<NetInterface>,
+    pub host_interfaces: Vec<NetInterface>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,23 +237,30 @@ pub struct StateFile {
 
 /// Finds the devices of a class, with their health as one scan shows it. A device that cannot
 /// be read is left out with a warning, because hardware can disappear during the scan.
-pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
-    let mut inventory = look(class, host);
-    let divided = inventory.divided.iter_mut().chain(&mut inventory.replaced);
-    let devices = inventory.devices.iter_mut().chain(divided);
-    HealthHistory::default().judge_with(devices, Instant::now(), &[]);
+pub fn find_devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
+    let mut inventory = scan_devices(class, host);
+    let divided_devices = inventory
+        .divided_devices
+        .iter_mut()
+        .chain(&mut inventory.parts_only_devices);
+    let devices = inventory.devices.iter_mut().chain(divided_devices);
+    HealthHistory::default().update_health_with_log(devices, Instant::now(), &[]);
     inventory
 }
 
 /// Finds the devices of a class for a caller that scans repeatedly. The caller passes the
 /// devices to its [`HealthHistory`], which evaluates the checks that compare several scans.
-pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
+pub fn scan_devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     scan_with_facts(class, host, None)
 }
 
-/// Finds the devices of a class as [`look`] does. With `facts`, these driver facts are used instead
+/// Finds the devices of a class as [`scan_devices`] does. With `facts`, these driver facts are used instead
 /// of those in the file on the host.
-fn scan_with_facts(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) -> Inventory {
+fn scan_with_facts(
+    class: &DeviceClass,
+    host: &dyn HostView,
+    facts: Option<&DriverFacts>,
+) -> Inventory {
     let mut inventory = Inventory::default();
     let no_attributes = Attributes::new();
     if let Some(driver_path) = &class.spec.driver_path
@@ -264,7 +271,7 @@ fn scan_with_facts(class: &DeviceClass, host: &dyn HostView, facts: Option<&Fact
     }
     let facts = match facts {
         Some(facts) => facts.clone(),
-        None => Facts::read(class, host, &mut inventory.warnings),
+        None => DriverFacts::read(class, host, &mut inventory.warnings),
     };
     let reader = &mut FileReader::new(host);
     match attributes::read(&class.spec.attributes, None, no_attributes, &facts, reader) {
@@ -303,19 +310,24 @@ fn scan_with_facts(class: &DeviceClass, host: &dyn HostView, facts: Option<&Fact
     }
     order::leave_out_duplicates(&mut inventory);
     inaccessible_devices::mark_inaccessible_devices(&mut inventory, host);
-    (inventory.divided, inventory.replaced) = order::take_divided(&mut inventory.devices);
+    (inventory.divided_devices, inventory.parts_only_devices) =
+        order::take_divided(&mut inventory.devices);
     let settings = &class.settings;
     let device_lists = [
         &inventory.devices[..],
-        &inventory.divided,
-        &inventory.replaced,
+        &inventory.divided_devices,
+        &inventory.parts_only_devices,
     ];
     let warnings = device_filters::warn_about_unmatched_filters(settings, &device_lists, host);
     inventory.warnings.extend(warnings);
-    let hidden = device_filters::take_hidden(&mut inventory.devices, settings, host).into_iter();
-    inventory.hidden = hidden.map(|device| device.id).collect();
-    for divided in [&mut inventory.divided, &mut inventory.replaced] {
-        device_filters::take_hidden(divided, settings, host);
+    let hidden_devices =
+        device_filters::take_hidden(&mut inventory.devices, settings, host).into_iter();
+    inventory.hidden_ids = hidden_devices.map(|device| device.id).collect();
+    for divided_devices in [
+        &mut inventory.divided_devices,
+        &mut inventory.parts_only_devices,
+    ] {
+        device_filters::take_hidden(divided_devices, settings, host);
     }
     if let Some(sharing) = &class.spec.sharing {
         sharing::combine_devices(sharing, &mut inventory);
@@ -325,7 +337,7 @@ fn scan_with_facts(class: &DeviceClass, host: &dyn HostView, facts: Option<&Fact
 
 /// Returns whether at least one path of the host matches a pattern. If the search fails, the result
 /// is `false`.
-pub fn matches(pattern: &PathPattern, host: &dyn HostView) -> bool {
+pub fn has_matching_path(pattern: &PathPattern, host: &dyn HostView) -> bool {
     search::has_match(pattern, &Attributes::new(), host)
 }
 
@@ -334,12 +346,12 @@ pub fn matches(pattern: &PathPattern, host: &dyn HostView) -> bool {
 fn add_devices(
     class: &DeviceClass,
     source: &Source,
-    facts: &Facts,
+    facts: &DriverFacts,
     host: &dyn HostView,
     inventory: &mut Inventory,
 ) {
     let attributes = &inventory.host_attributes;
-    let (warnings, refused) = (&mut inventory.warnings, &mut inventory.refused);
+    let (warnings, refused) = (&mut inventory.warnings, &mut inventory.refused_candidates);
     let candidates = source::find_candidates(source, attributes, facts, host, warnings, refused);
     for candidate in candidates {
         match device::from_candidate(class, source, &candidate, facts, host) {

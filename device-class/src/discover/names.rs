@@ -24,7 +24,7 @@ struct NamePositions {
 }
 
 /// A kind of name of a device. If a text is the id of one device and the index of another one, the
-/// kind that comes first in [`NameKind::IN_ORDER`] is used. The index comes after id and alias,
+/// kind that comes first in [`NameKind::LOOKUP_ORDER`] is used. The index comes after id and alias,
 /// because it can change when another device is added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
@@ -37,7 +37,7 @@ pub enum NameKind {
 
 impl NameKind {
     /// All kinds, in the order in which a text is compared with them.
-    pub const IN_ORDER: [Self; 4] = [Self::Id, Self::Alias, Self::Index, Self::Replica];
+    pub const LOOKUP_ORDER: [Self; 4] = [Self::Id, Self::Alias, Self::Index, Self::Replica];
 }
 
 impl<'a> DeviceNames<'a> {
@@ -68,7 +68,7 @@ impl<'a> DeviceNames<'a> {
     /// Returns the positions of the devices that a text names. The list is empty if no device
     /// has this name.
     pub fn find(&self, name: &str) -> Vec<usize> {
-        let mut results = NameKind::IN_ORDER
+        let mut results = NameKind::LOOKUP_ORDER
             .into_iter()
             .map(|kind| self.find_by_kind(name, kind));
         results
@@ -141,7 +141,7 @@ mod tests {
             discover = [{ count = 1 }]\ndevice = { id = 'dev' }\nsharing = { replicas = 2 }\n";
         let name = "b".to_owned().try_into().unwrap();
         let class = DeviceClass::parse(name, Path::new("b.toml"), class).unwrap();
-        let first = discover::devices(&class, &RecordedHost::parse("").unwrap()).devices;
+        let first = discover::find_devices(&class, &RecordedHost::parse("").unwrap()).devices;
         let devices = names.iter().map(|(id, aliases, index)| Device {
             id: (*id).to_owned().try_into().unwrap(),
             aliases: aliases.iter().map(|alias| (*alias).to_owned()).collect(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::class::{AttributeSource, DeviceClass, Origin, Source, Text};
-use crate::facts::Facts;
+use crate::facts::DriverFacts;
 use crate::name::AttributeName;
 use crate::template::{Attributes, Template};
 
@@ -26,7 +26,7 @@ pub(super) fn find_naming(
     class: &DeviceClass,
     source: &Source,
     attributes: &Attributes,
-    facts: &Facts,
+    facts: &DriverFacts,
 ) -> Naming {
     if class.spec.facts.is_empty() || !class.settings.uses_facts() {
         return Naming::Files;
@@ -35,7 +35,7 @@ pub(super) fn find_naming(
     let mut filled_keys = keys.iter().filter_map(|key| key.fill(attributes).ok());
     if keys.is_empty() {
         Naming::Files
-    } else if filled_keys.any(|key| facts.first(&key).is_some()) {
+    } else if filled_keys.any(|key| facts.first_value(&key).is_some()) {
         Naming::Facts
     } else {
         Naming::Defaults

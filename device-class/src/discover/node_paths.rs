@@ -60,7 +60,7 @@ impl<'a> NodePaths<'a> {
         };
         for device in devices {
             for node in &device.nodes {
-                let host_file = host.place(&node.host).ok().flatten();
+                let host_file = host.find_trusted_file(&node.host).ok().flatten();
                 let node_paths = [
                     Some(node.host.clone()),
                     host_file.map(|host_file| host_file.path),
@@ -95,7 +95,7 @@ impl<'a> NodePaths<'a> {
                 )),
             },
             Presence::Optional => PathTarget::Absent("the host does not have it".into()),
-            Presence::Unusable(reason) if matches!(self.host.place(path), Ok(None)) => {
+            Presence::Unusable(reason) if matches!(self.host.find_trusted_file(path), Ok(None)) => {
                 PathTarget::Absent(reason)
             }
             Presence::Unusable(reason) => PathTarget::Nothing(reason),

@@ -39,7 +39,7 @@ fn find_node(
         fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
     for template in &spec.prefer {
         let preferred_path = template.fill(attributes)?;
-        let may_exist = match host.place(&preferred_path) {
+        let may_exist = match host.find_trusted_file(&preferred_path) {
             Ok(host_file) => matches!(
                 host_file.map(|host_file| host_file.entry),
                 Some(Entry::Device(_))
@@ -60,10 +60,10 @@ fn find_node(
     let mut number = look_up_number(&path, is_optional || spec.optional, host);
     let mut group_error = None;
     let mut form = match NodePermissions::from_node(spec, host) {
-        Ok(own) => own.map_or(NodeForm::Bound, NodeForm::Own),
+        Ok(own) => own.map_or(NodeForm::BindMount, NodeForm::NodeCopy),
         Err(error) => {
             group_error = Some(error);
-            NodeForm::Bound
+            NodeForm::BindMount
         }
     };
     if !matches!(number, Presence::Found(_)) {
@@ -81,9 +81,9 @@ fn find_node(
             match NodePermissions::from_make(spec, make, host) {
                 Ok(own) => {
                     group_error = None;
-                    form = NodeForm::Made(CreatedNode {
+                    form = NodeForm::CreatedNode(CreatedNode {
                         driver: driver.name.clone(),
-                        own,
+                        permissions: own,
                         advice: advice.clone(),
                     });
                 }
@@ -127,7 +127,7 @@ pub(super) fn find_optional_node(path: PathBuf, host: &dyn HostView) -> FoundNod
         links: Vec::new(),
         capability: None,
         access: Access::default(),
-        form: NodeForm::Bound,
+        form: NodeForm::BindMount,
         lack: None,
     }
 }

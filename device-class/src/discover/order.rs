@@ -73,13 +73,14 @@ pub(super) fn number_devices(devices: &mut [Device]) {
 /// and those that no request may name.
 pub(super) fn take_divided(devices: &mut Vec<Device>) -> (Vec<Device>, Vec<Device>) {
     let parts = devices.iter();
-    let divided_ids = parts.filter_map(|part| Some((part.part_of.clone()?, part.keeps_whole)));
-    let keeps_whole_by_id: BTreeMap<DeviceId, bool> = inserted(divided_ids);
+    let divided_ids =
+        parts.filter_map(|part| Some((part.part_of.clone()?, part.can_request_whole_device)));
+    let requestable_by_id: BTreeMap<DeviceId, bool> = inserted(divided_ids);
     let is_divided = |device: &mut Device| {
-        device.part_of.is_none() && keeps_whole_by_id.contains_key(&device.id)
+        device.part_of.is_none() && requestable_by_id.contains_key(&device.id)
     };
-    let divided = devices.extract_if(.., is_divided);
-    divided.partition(|device| keeps_whole_by_id.get(&device.id) == Some(&true))
+    let divided_devices = devices.extract_if(.., is_divided);
+    divided_devices.partition(|device| requestable_by_id.get(&device.id) == Some(&true))
 }
 
 /// Removes each device that has the id of an earlier device, and adds a warning. A request could

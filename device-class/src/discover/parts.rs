@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::attributes::{self, FileReader};
 use super::{Device, Inventory, find_host_program, source};
 use crate::class::{self, DeviceClass, MAX_COUNTERS, PartStep, Parts, WriteStep};
-use crate::facts::Facts;
+use crate::facts::DriverFacts;
 use crate::host::HostView;
 use crate::name::{AttributeName, DeviceId, excerpt};
 use crate::template::{Attributes, Template};
@@ -29,16 +29,16 @@ pub struct PossiblePart {
     pub profile: String,
     pub slots: Range<u16>,
     /// The amount of each counter of the whole device that the part uses up.
-    pub takes: BTreeMap<String, u64>,
+    pub consumed_counters: BTreeMap<String, u64>,
     /// The id of the part as a device; `None` if the part does not exist now.
-    pub made: Option<DeviceId>,
+    pub existing_id: Option<DeviceId>,
     /// Whether all parts of the profile are created and removed in one operation, and not one by
     /// one.
-    pub together: bool,
+    pub is_grouped: bool,
     /// The steps that create the part, in order.
-    pub make: Vec<Step>,
+    pub creation_steps: Vec<Step>,
     /// The steps that remove the part, in order.
-    pub remove: Vec<Step>,
+    pub removal_steps: Vec<Step>,
     /// The time limit of each step.
     pub timeout: Duration,
 }
@@ -80,7 +80,7 @@ impl<E: std::error::Error> From<E> for DivisionError {
 
 /// Returns the devices of the inventory that can be divided or are divided already, and a list of
 /// warnings: one for each device that cannot be divided as the class file describes.
-pub fn divisible(
+pub fn list_divisible_devices(
     class: &DeviceClass,
     inventory: &Inventory,
     host: &dyn HostView,
@@ -90,13 +90,13 @@ pub fn divisible(
         return (divisible_devices, warnings);
     }
     // Warnings about the facts are dropped, because the inventory has the same warnings.
-    let facts = Facts::read(class, host, &mut Vec::new());
+    let facts = DriverFacts::read(class, host, &mut Vec::new());
     let whole_devices = inventory
         .devices
         .iter()
         .filter(|device| device.part_of.is_none())
-        .chain(&inventory.divided)
-        .chain(&inventory.replaced)
+        .chain(&inventory.divided_devices)
+        .chain(&inventory.parts_only_devices)
         .filter(|whole_device| whole_device.replicas.is_none());
     for whole_device in whole_devices {
         match compute_divisible_device(class, whole_device, inventory, &facts, host) {
@@ -116,7 +116,7 @@ fn compute_divisible_device(
     class: &DeviceClass,
     whole_device: &Device,
     inventory: &Inventory,
-    facts: &Facts,
+    facts: &DriverFacts,
     host: &dyn HostView,
 ) -> Result<Divisible, DivisionError> {
     let existing_parts = inventory
@@ -145,7 +145,7 @@ fn compute_divisible_device(
     let is_described = |device: &&Device| {
         parts
             .iter()
-            .any(|part| part.made.as_ref() == Some(&device.id))
+            .any(|part| part.existing_id.as_ref() == Some(&device.id))
     };
     match existing_parts.clone().find(|device| !is_described(device)) {
         Some(undescribed_part) if !parts.is_empty() => {
@@ -174,7 +174,7 @@ fn compute_divisible_device(
     let slots = parts.iter().map(|part| part.slots.end).max().unwrap_or(0);
     counters.extend((0..slots).map(|slot| (slot_counter_name(slot), 1)));
     counters.extend(exclusion_counters);
-    let used_counters = parts.iter().flat_map(|part| &part.takes);
+    let used_counters = parts.iter().flat_map(|part| &part.consumed_counters);
     for (name, amount) in used_counters.filter(|_| !class_has_counters) {
         let counter_total: &mut u64 = counters.entry(name.clone()).or_default();
         *counter_total = (*counter_total).max(*amount);
@@ -198,7 +198,7 @@ fn compute_divisible_device(
 fn list_profile_attributes(
     spec: &Parts,
     whole_device: &Device,
-    facts: &Facts,
+    facts: &DriverFacts,
 ) -> Result<Vec<Attributes>, DivisionError> {
     let clone_device_attributes = || whole_device.attributes.clone();
     let Some(key) = &spec.each_fact else {
@@ -221,7 +221,7 @@ fn list_parts_of_profile<'a>(
     attributes: Attributes,
     existing_parts: impl Iterator<Item = &'a Device> + Clone,
     counters: &mut BTreeMap<String, u64>,
-    facts: &Facts,
+    facts: &DriverFacts,
     host: &dyn HostView,
 ) -> Result<Vec<PossiblePart>, DivisionError> {
     let (common_sources, placement_sources) = spec.split_attributes();
@@ -274,19 +274,19 @@ fn list_parts_of_profile<'a>(
             let value = spec.found.value.fill(&device.attributes);
             value.is_ok_and(|value| value == expected)
         };
-        let mut takes = consumed_counters.clone();
-        takes.extend(slots.clone().map(|slot| (slot_counter_name(slot), 1)));
+        let mut part_counters = consumed_counters.clone();
+        part_counters.extend(slots.clone().map(|slot| (slot_counter_name(slot), 1)));
         Ok(PossiblePart {
             profile: profile.clone(),
             slots,
-            takes,
-            made: existing_parts
+            consumed_counters: part_counters,
+            existing_id: existing_parts
                 .clone()
                 .find(is_this_part)
                 .map(|device| device.id.clone()),
-            together: spec.together,
-            make: find_steps(class, &spec.make, &attributes, host)?,
-            remove: find_steps(class, &spec.remove, &attributes, host)?,
+            is_grouped: spec.is_grouped,
+            creation_steps: find_steps(class, &spec.creation_steps, &attributes, host)?,
+            removal_steps: find_steps(class, &spec.removal_steps, &attributes, host)?,
             timeout: spec.timeout.get(),
         })
     };
@@ -339,7 +339,7 @@ fn find_steps(
 fn add_exclusion_counters(
     profiles: &mut [Vec<PossiblePart>],
 ) -> Result<BTreeMap<String, u64>, DivisionError> {
-    let mut together_flags = profiles.iter().flatten().map(|part| part.together);
+    let mut together_flags = profiles.iter().flatten().map(|part| part.is_grouped);
     match (
         profiles.len(),
         together_flags.clone().all(|is_together| is_together),
@@ -368,7 +368,7 @@ fn add_exclusion_counters(
                         (true, false) => continue,
                         (false, _) => 1,
                     };
-                    part.takes.insert(name.clone(), amount);
+                    part.consumed_counters.insert(name.clone(), amount);
                 }
             }
             counters.insert(name, part_count);

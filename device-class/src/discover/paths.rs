@@ -64,7 +64,7 @@ pub(super) fn look_up_path<T>(
     convert: impl FnOnce(HostFile) -> Option<T>,
 ) -> Presence<T> {
     let path_text = path.display();
-    match host.place(path) {
+    match host.find_trusted_file(path) {
         Ok(Some(host_file)) => {
             let HostFile {
                 entry,

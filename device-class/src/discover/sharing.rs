@@ -126,12 +126,12 @@ fn new_combined_device(id: DeviceId, first_member: &Device) -> Device {
         id,
         index: None,
         part_of: None,
-        keeps_whole: false,
+        can_request_whole_device: false,
         aliases: Vec::new(),
         nodes: Vec::new(),
         files: Vec::new(),
         directories: Vec::new(),
-        shown: Vec::new(),
+        unmasked_entries: Vec::new(),
         net_interfaces: None,
         readings: Vec::new(),
         whole_device_fault: None,
@@ -156,7 +156,10 @@ fn add_member(combined_device: &mut Device, member: Device) {
     add_missing_values(&mut combined_device.nodes, member.nodes);
     add_missing_values(&mut combined_device.files, member.files);
     add_missing_values(&mut combined_device.directories, member.directories);
-    add_missing_values(&mut combined_device.shown, member.shown);
+    add_missing_values(
+        &mut combined_device.unmasked_entries,
+        member.unmasked_entries,
+    );
 }
 
 /// Adds the values that the list does not have yet.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::attributes::{self, FileReader, ReadError};
 use super::{MAX_DEVICES, search};
 use crate::class::{Condition, Expectation, Source, SymlinkRule};
-use crate::facts::Facts;
+use crate::facts::DriverFacts;
 use crate::host::HostView;
 use crate::name::{AttributeName, excerpt};
 use crate::template::Attributes;
@@ -55,7 +55,7 @@ impl RefusedCandidates {
 pub(super) fn find_candidates(
     source: &Source,
     host_attributes: &Attributes,
-    facts: &Facts,
+    facts: &DriverFacts,
     host: &dyn HostView,
     warnings: &mut Vec<String>,
     refused_candidates: &mut RefusedCandidates,
@@ -136,7 +136,7 @@ fn list_virtual_devices(count: u16, host_attributes: &Attributes) -> Vec<Candida
 fn read_candidate<'s>(
     source: &'s Source,
     candidate: &mut Candidate,
-    facts: &Facts,
+    facts: &DriverFacts,
     host: &dyn HostView,
 ) -> Result<Option<&'s Condition>, ReadError> {
     let mut untested_conditions: Vec<&'s Condition> = source.require.iter().collect();

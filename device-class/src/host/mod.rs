@@ -67,8 +67,8 @@ pub trait HostView {
     ///
     /// # Errors
     /// Users other than root can decide which file is at the path, or the file cannot be opened.
-    fn place(&self, path: &Path) -> Result<Option<HostFile>, OwnershipError> {
-        let to_error = |error| OwnershipError::open(path, error);
+    fn find_trusted_file(&self, path: &Path) -> Result<Option<HostFile>, OwnershipError> {
+        let to_error = |error| OwnershipError::from_open_error(path, error);
         let Some(entry) = self.entry(path).map_err(to_error)? else {
             return Ok(None);
         };
@@ -147,7 +147,7 @@ pub enum Programs {
     Bits32,
 }
 
-/// A file of the host that a container may get, as [`HostView::place`] returns it.
+/// A file of the host that a container may get, as [`HostView::find_trusted_file`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFile {
     pub entry: Entry,

@@ -33,7 +33,7 @@ pub struct RealHost {
     ld_cache: OnceCell<Option<LdCache>>,
     /// The file tree below `root`, with the ownership checks for files that containers get.
     tree: Tree,
-    /// The cached results of [`HostView::place`]. A class file may name a library several times,
+    /// The cached results of [`HostView::find_trusted_file`]. A class file may name a library several times,
     /// for example by its soname and by a pattern.
     found_files: RefCell<HashMap<PathBuf, Option<HostFile>>>,
 }
@@ -156,7 +156,7 @@ impl HostView for RealHost {
         }
     }
 
-    fn place(&self, path: &Path) -> Result<Option<HostFile>, OwnershipError> {
+    fn find_trusted_file(&self, path: &Path) -> Result<Option<HostFile>, OwnershipError> {
         if let Some(file) = self.found_files.borrow().get(path) {
             return Ok(file.clone());
         }
@@ -167,7 +167,8 @@ impl HostView for RealHost {
                 let path_in_root = self.path_in_root(&tree_file.path);
                 Some(HostFile {
                     entry: entry_from_stat(&tree_file.stat),
-                    path: path_in_root.map_err(|error| OwnershipError::open(path, error))?,
+                    path: path_in_root
+                        .map_err(|error| OwnershipError::from_open_error(path, error))?,
                     can_others_replace: tree_file.can_others_replace,
                 })
             }
@@ -236,7 +237,7 @@ impl HostView for RealHost {
     }
 
     fn check_root_only(&self, path: &Path) -> Result<(), OwnershipError> {
-        ownership::program(&self.root, path).map(|_| ())
+        ownership::resolve_trusted_program(&self.root, path).map(|_| ())
     }
 
     /// Returns the time since the boot from the kernel's clock, because /proc/uptime may be

@@ -164,9 +164,9 @@ impl HostView for Recording<'_> {
         self.view.check_root_only(path)
     }
 
-    fn place(&self, path: &Path) -> Result<Option<HostFile>, OwnershipError> {
+    fn find_trusted_file(&self, path: &Path) -> Result<Option<HostFile>, OwnershipError> {
         self.record_path(path);
-        self.view.place(path)
+        self.view.find_trusted_file(path)
     }
 
     /// Looks up a group, and records only the line of this group, without its members.

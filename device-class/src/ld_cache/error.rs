@@ -1,13 +1,13 @@
 //! The errors for a loader's cache that cannot be read or written.
 
-use super::{MAX_ENTRIES, MAX_SIZE};
+use super::{MAX_CACHE_BYTES, MAX_ENTRIES};
 
 /// The reason why a loader's cache cannot be read or written. The message does not name the
 /// file, so the caller adds the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LdCacheError {
-    /// The file is, or would become, longer than [`MAX_SIZE`].
-    #[error("loader cache of {0} bytes is over the limit of {MAX_SIZE}")]
+    /// The file is, or would become, longer than [`MAX_CACHE_BYTES`].
+    #[error("loader cache of {0} bytes is over the limit of {MAX_CACHE_BYTES}")]
     TooLarge(usize),
     /// The file begins with neither of the two magic strings.
     #[error("not a loader cache: the magic string is missing; rebuild it with ldconfig")]

@@ -48,7 +48,7 @@ pub use order::soname_cmp;
 /// The maximum size of a cache in bytes. The cache of a full desktop distribution has about 300 kB.
 /// This is also the limit for the strings of all entries together: entries may share a string, so
 /// that the parsed form of a small file could otherwise need much memory.
-pub const MAX_SIZE: usize = 2 << 20;
+pub const MAX_CACHE_BYTES: usize = 2 << 20;
 
 /// The maximum number of entries of a cache. A full desktop distribution has a few thousand.
 pub const MAX_ENTRIES: usize = 1 << 14;

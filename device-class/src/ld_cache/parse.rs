@@ -3,8 +3,8 @@
 use std::ffi::CStr;
 
 use super::{
-    ENTRY_SIZE, Entry, Flags, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_ENTRIES,
-    MAX_NAME_BYTES, MAX_PATH_BYTES, MAX_SIZE, extension, work,
+    ENTRY_SIZE, Entry, Flags, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_CACHE_BYTES,
+    MAX_ENTRIES, MAX_NAME_BYTES, MAX_PATH_BYTES, extension, work,
 };
 
 /// The magic string of the older format, which may precede the newer one in a file. The older
@@ -61,7 +61,7 @@ impl LdCache {
     /// See [`LdCacheError`]. The result has at most [`MAX_ENTRIES`] entries, whose strings have
     /// at most [`MAX_SIZE`] bytes together.
     pub fn parse(file: &[u8]) -> Result<Self, LdCacheError> {
-        if file.len() > MAX_SIZE {
+        if file.len() > MAX_CACHE_BYTES {
             return Err(LdCacheError::TooLarge(file.len()));
         }
         let start = find_header(file)?;
@@ -126,7 +126,7 @@ fn parse_entries(image: Image<'_>) -> Result<Vec<Entry>, LdCacheError> {
         .map(|entry_bytes| {
             let entry = parse_entry(image, entry_bytes)?;
             string_bytes += entry.soname.count_bytes() + entry.path.count_bytes() + 2;
-            if string_bytes > MAX_SIZE {
+            if string_bytes > MAX_CACHE_BYTES {
                 return Err(LdCacheError::TooLarge(string_bytes));
             }
             Ok(entry)

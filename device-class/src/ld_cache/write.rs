@@ -1,7 +1,9 @@
 //! Converts a loader's cache to the bytes of its file.
 
 use super::extension::{self, to_u32};
-use super::{ENTRY_SIZE, Entry, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_ENTRIES, MAX_SIZE};
+use super::{
+    ENTRY_SIZE, Entry, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_CACHE_BYTES, MAX_ENTRIES,
+};
 
 const BYTE_ORDER_LITTLE: u8 = 2;
 
@@ -36,7 +38,7 @@ impl LdCache {
         let extension_start = strings.end().next_multiple_of(4);
         let extensions = extension::to_bytes(self.generator.as_deref(), &hwcaps, extension_start)?;
         let size = extension_start + extensions.len();
-        if size > MAX_SIZE {
+        if size > MAX_CACHE_BYTES {
             return Err(LdCacheError::TooLarge(size));
         }
 
@@ -102,7 +104,7 @@ impl StringTable {
     /// Adds a string, which includes its NUL, and returns its offset in the file.
     fn push(&mut self, string: &[u8]) -> Result<u32, LdCacheError> {
         let offset = self.end();
-        if offset + string.len() > MAX_SIZE {
+        if offset + string.len() > MAX_CACHE_BYTES {
             return Err(LdCacheError::TooLarge(offset + string.len()));
         }
         self.bytes.extend_from_slice(string);

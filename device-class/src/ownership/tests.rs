@@ -20,7 +20,9 @@ fn tree() -> tempfile::TempDir {
 
 /// Returns the fault of `path` in the tree, without the tree's own path.
 fn fault(tree: &tempfile::TempDir, path: &str) -> Option<String> {
-    let error = open(&tree.path().join(path)).err()?.to_string();
+    let error = open_trusted_file(&tree.path().join(path))
+        .err()?
+        .to_string();
     Some(error.replace(&tree.path().display().to_string(), ""))
 }
 
@@ -172,11 +174,11 @@ fn a_program_is_found_inside_its_root() {
     symlink("/d/f", tree.path().join("d/absolute")).unwrap();
     symlink("../../../d/f", tree.path().join("d/upwards")).unwrap();
     for path in ["/d/f", "/d/absolute", "/d/upwards"] {
-        let found = program(tree.path(), Path::new(path)).unwrap();
+        let found = resolve_trusted_program(tree.path(), Path::new(path)).unwrap();
         assert_eq!(found, tree.path().join("d/f"), "{path}");
     }
     fs::set_permissions(tree.path().join("d"), Permissions::from_mode(0o777)).unwrap();
-    assert!(program(tree.path(), Path::new("/d/f")).is_err());
+    assert!(resolve_trusted_program(tree.path(), Path::new("/d/f")).is_err());
 }
 
 /// A class may name many paths in a directory that only other distributions have.

@@ -52,7 +52,7 @@ impl DirectoryLookup {
     fn into_result(self) -> Result<Arc<LocatedFile>, OwnershipError> {
         match self {
             Self::Found(directory) => Ok(directory),
-            Self::Missing(path) => Err(OwnershipError::open(&path, nix::Error::ENOENT)),
+            Self::Missing(path) => Err(OwnershipError::from_open_error(&path, nix::Error::ENOENT)),
         }
     }
 }
@@ -76,7 +76,7 @@ impl TreeFile {
     /// # Errors
     /// The file cannot be opened, or was replaced after it was found.
     pub fn open(&self) -> Result<Handle, OwnershipError> {
-        let to_error = |error| OwnershipError::open(&self.path, error);
+        let to_error = |error| OwnershipError::from_open_error(&self.path, error);
         let file = match (&self.parent, self.path.file_name()) {
             (Some(parent), Some(name)) => {
                 openat(&parent.handle, name, HANDLE_NOFOLLOW_FLAGS, Mode::empty())
@@ -89,7 +89,7 @@ impl TreeFile {
             Ok(handle)
         } else {
             let error = io::Error::other("it was replaced while it was in use");
-            Err(OwnershipError::open(&self.path, error))
+            Err(OwnershipError::from_open_error(&self.path, error))
         }
     }
 }
@@ -148,7 +148,7 @@ impl Tree {
         }
         let path = parent.path.join(name);
         let stat = fstatat(&parent.handle, name, AtFlags::AT_SYMLINK_NOFOLLOW)
-            .map_err(|error| OwnershipError::open(&path, error))?;
+            .map_err(|error| OwnershipError::from_open_error(&path, error))?;
         let can_others_replace = !can_only_root_change(&parent.handle);
         if FileKind::from_stat(&stat) != FileKind::Symlink {
             return Ok(TreeFile {
@@ -168,10 +168,10 @@ impl Tree {
         }
         *link_count += 1;
         if *link_count > MAX_LINKS {
-            return Err(OwnershipError::open(&path, nix::Error::ELOOP));
+            return Err(OwnershipError::from_open_error(&path, nix::Error::ELOOP));
         }
-        let target =
-            readlinkat(&parent.handle, name).map_err(|error| OwnershipError::open(&path, error))?;
+        let target = readlinkat(&parent.handle, name)
+            .map_err(|error| OwnershipError::from_open_error(&path, error))?;
         self.follow(&self.path_in_tree(&parent.path).join(target), link_count)
     }
 
@@ -216,7 +216,7 @@ impl Tree {
         }
         let root_dir = RootDir::open(&self.root, Resolver::Walk);
         let handle = root_dir.and_then(|dir| dir.into_handle(&self.root));
-        let handle = handle.map_err(|error| OwnershipError::open(&self.root, error))?;
+        let handle = handle.map_err(|error| OwnershipError::from_open_error(&self.root, error))?;
         let path = self.root.clone();
         Ok(Arc::new(LocatedFile { handle, path }))
     }

@@ -20,7 +20,7 @@ fn adapted(class: &str, config: &str) -> Result<DeviceClass, String> {
 }
 
 fn inventory(class: &str, case: &str, config: &str) -> Inventory {
-    discover::devices(&adapted(class, config).unwrap(), &shipped::host(case))
+    discover::find_devices(&adapted(class, config).unwrap(), &shipped::host(case))
 }
 
 /// As with the vendors' plugins, which fail on a node whose devices differ and have one name
@@ -46,7 +46,7 @@ fn devices_that_differ_do_not_share_a_name() {
         let recording = shipped::recorded(&format!("{class}/{case}")) + additional;
         let host = RecordedHost::parse(&recording).unwrap();
         let adapted = adapted(class, config).unwrap();
-        let mut found = discover::devices(&adapted, &host);
+        let mut found = discover::find_devices(&adapted, &host);
         found.refuse_mixed_devices(&adapted);
         for device in &found.devices {
             let health = device.health.to_string();
@@ -82,7 +82,7 @@ fn devices_are_hidden_by_name_or_attribute() {
             .map(|device| (device.id.as_str(), device.index.as_deref().unwrap()))
             .collect();
         assert_eq!(devices, wanted, "{table}");
-        assert_eq!(found.hidden.len(), 2 - wanted.len(), "{table}");
+        assert_eq!(found.hidden_ids.len(), 2 - wanted.len(), "{table}");
         // Nobody is called 9.
         let warned = found.warnings.iter().any(|w| w.contains("`except`"));
         assert_eq!(warned, table.contains('9'), "{table}: {:?}", found.warnings);
@@ -167,8 +167,8 @@ fn devices_are_hidden_by_what_a_request_would_name() {
         ("except = ['2-9']", vec!["usb-1-3", "usb-2-1"], false),
         ("except = ['3-0']", vec![], true),
     ] {
-        let found = discover::devices(&adapted(table).unwrap(), &host);
-        let ids: Vec<&str> = found.hidden.iter().map(|id| id.as_str()).collect();
+        let found = discover::find_devices(&adapted(table).unwrap(), &host);
+        let ids: Vec<&str> = found.hidden_ids.iter().map(|id| id.as_str()).collect();
         assert_eq!(ids, hidden, "{table}");
         assert_eq!(
             !found.warnings.is_empty(),
@@ -230,11 +230,11 @@ fn nodes_are_under_the_root_that_the_administrator_names() {
     let host = moved.replace("195 nvidia", "195 other");
     let host = RecordedHost::parse(&host).unwrap();
     let class = adapted("nvidia-gpu", "").unwrap();
-    let found = discover::devices(&class, &host);
+    let found = discover::find_devices(&class, &host);
     assert!(!found.devices[0].health.is_healthy(), "there is no /dev");
     let config = "[class.nvidia-gpu]\ndev_root = '/run/nvidia/driver'";
     let class = adapted("nvidia-gpu", config).unwrap();
-    let found = discover::devices(&class, &host);
+    let found = discover::find_devices(&class, &host);
     let device = &found.devices[0];
     assert!(device.health.is_healthy(), "{}", device.health);
     let node = &device.nodes[0];
@@ -249,7 +249,7 @@ fn nodes_are_under_the_root_that_the_administrator_names() {
         "[class.coral-edgetpu]\ndev_root = '/chips'",
     )
     .unwrap();
-    let found = discover::devices(&class, &host);
+    let found = discover::find_devices(&class, &host);
     let nodes = found.devices.iter().flat_map(|device| &device.nodes);
     let nodes: Vec<_> = nodes
         .map(|node| (node.host.as_path(), node.container.as_path()))
@@ -266,9 +266,9 @@ fn nodes_are_under_the_root_that_the_administrator_names() {
 #[test]
 fn nodes_have_the_mode_and_group_that_the_administrator_sets() {
     let own = |form: &NodeForm| match form {
-        NodeForm::Bound => None,
-        NodeForm::Own(own) => Some((own.mode, own.gid)),
-        NodeForm::Made(made) => Some((made.own.mode, made.own.gid)),
+        NodeForm::BindMount => None,
+        NodeForm::NodeCopy(own) => Some((own.mode, own.gid)),
+        NodeForm::CreatedNode(made) => Some((made.permissions.mode, made.permissions.gid)),
     };
     for (case, config, wanted) in [
         ("amd-gpu/xgmi", "", None),
@@ -290,7 +290,7 @@ fn nodes_have_the_mode_and_group_that_the_administrator_sets() {
         let class = adapted(name, &format!("[class.{name}]\n{config}")).unwrap();
         let host = shipped::host(case);
         let capabilities = class.spec.request.capabilities_by_default();
-        let found = discover::look_up(&class, (&capabilities).into(), &host).unwrap();
+        let found = discover::look_up_class(&class, (&capabilities).into(), &host).unwrap();
         let devices = found.inventory.devices.iter();
         let nodes = devices.flat_map(|device| &device.nodes);
         let nodes: Vec<_> = nodes.chain(&found.edits.nodes).collect();
@@ -316,7 +316,7 @@ fn further_directories_are_mounted_if_they_are_roots() {
         let table = format!("{{ path = '{path}', container_path = '/tmp/daemon' }}");
         let config = format!("[class.dummy-npu]\ndirectories = [{table}]");
         let class = adapted("dummy-npu", &config).unwrap();
-        let found = discover::look_up(&class, (&BTreeSet::new()).into(), &host).unwrap();
+        let found = discover::look_up_class(&class, (&BTreeSet::new()).into(), &host).unwrap();
         let [directory] = <[_; 1]>::try_from(found.edits.directories).unwrap();
         (directory.container, directory.directory)
     };

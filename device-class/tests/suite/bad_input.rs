@@ -47,7 +47,7 @@ fn an_attribute_that_is_no_plain_text_is_named() {
         (b"a\x07b", "serial is not plain text: a\\u{7}b"),
         (&[b'x'; 100_000], "serial is not plain text: xxxxx"),
     ] {
-        let found = discover::devices(&class(CHIPS), &serials(&[b"good", serial]));
+        let found = discover::find_devices(&class(CHIPS), &serials(&[b"good", serial]));
         assert_eq!(ids(&found), ["chip-good"]);
         let expected = format!("/sys/chips/chip1: /sys/chips/chip1/{warning}");
         assert!(
@@ -65,7 +65,7 @@ fn an_attribute_that_can_not_be_read_is_named() {
         link /sys/chips/chip1/serial loop\nlink /sys/chips/chip1/loop serial\n\
         dir /sys/chips/chip2/serial\ndir /sys/chips/chip3\n";
     let host = RecordedHost::parse(host).unwrap();
-    let found = discover::devices(&class(CHIPS), &host);
+    let found = discover::find_devices(&class(CHIPS), &host);
     assert_eq!(ids(&found), ["chip-good"]);
     for (at, words) in [
         "Too many levels of symbolic links",
@@ -145,7 +145,7 @@ fn a_device_that_vanishes_or_hides_is_left_out() {
         (io::ErrorKind::TimedOut, "serial cannot be read: timed out"),
     ] {
         let host = Faulty(serials(&[b"a", b"b", b"c"]), "/sys/chips/chip1", error);
-        let found = discover::devices(&class(CHIPS), &host);
+        let found = discover::find_devices(&class(CHIPS), &host);
         assert_eq!(ids(&found), ["chip-a", "chip-c"]);
         let warning = format!("/sys/chips/chip1: /sys/chips/chip1/{words}");
         assert_eq!(found.warnings, [warning]);
@@ -164,7 +164,7 @@ fn odd_ids_stay_apart_and_fit() {
         b"dup",
         b"dup",
     ]);
-    let found = discover::devices(&class(CHIPS), &host);
+    let found = discover::find_devices(&class(CHIPS), &host);
     let ids = ids(&found);
     assert_eq!(ids.len(), 6, "{ids:?}");
     assert_eq!(ids[2], "chip-a-b");
@@ -183,7 +183,7 @@ fn odd_ids_stay_apart_and_fit() {
 #[test]
 fn an_id_leaves_room_for_replicas() {
     let text = CHIPS.replace("device =", "sharing = { replicas = 65535 }\ndevice =");
-    let found = discover::devices(&class(&text), &serials(&[&[b'x'; 58]]));
+    let found = discover::find_devices(&class(&text), &serials(&[&[b'x'; 58]]));
     let ids = found.devices[0].offered_ids();
     assert_eq!(ids.len(), 65535);
     assert!(ids.iter().all(|id| id.as_str().len() <= 63));
@@ -195,7 +195,7 @@ fn an_id_leaves_room_for_replicas() {
 fn devices_above_nine_are_found_and_in_order() {
     let names: Vec<Vec<u8>> = (0..=100).map(|n: u32| n.to_string().into_bytes()).collect();
     let serial: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    let found = discover::devices(&class(CHIPS), &serials(&serial));
+    let found = discover::find_devices(&class(CHIPS), &serials(&serial));
     let indices: Vec<_> = found
         .devices
         .iter()
@@ -216,7 +216,7 @@ fn no_numa_node_is_none() {
     ] {
         let mut host = serials(&[b"a"]);
         host.add_file("/sys/chips/chip0/numa_node", text);
-        let found = discover::devices(&class(CHIPS), &host);
+        let found = discover::find_devices(&class(CHIPS), &host);
         assert_eq!(found.devices[0].numa, wanted, "{text:?}");
     }
 }
@@ -224,7 +224,7 @@ fn no_numa_node_is_none() {
 #[test]
 fn different_devices_of_a_node_have_different_resources() {
     let text = CHIPS.replace("example.com/chip\"", "example.com/chip-{serial}\"");
-    let found = discover::devices(
+    let found = discover::find_devices(
         &class(&text),
         &serials(&[b"small", b"big", b"no such/name"]),
     );
@@ -250,7 +250,7 @@ fn a_glob_that_matches_too_much_is_bounded() {
         .map(|n: u32| n.to_string().into_bytes())
         .collect();
     let serial: Vec<&[u8]> = numbers.iter().map(Vec::as_slice).collect();
-    let found = discover::devices(&class(CHIPS), &serials(&serial));
+    let found = discover::find_devices(&class(CHIPS), &serials(&serial));
     assert_eq!(found.devices.len(), MAX_DEVICES);
     assert_eq!(found.warnings.len(), 1);
     assert!(

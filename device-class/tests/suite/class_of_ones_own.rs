@@ -11,7 +11,7 @@ fn found(keys: &str, host: &str) -> Inventory {
         "version = 1\nresource = 'example.com/card'\nrequest = {{ env = 'CARDS' }}\n{keys}"
     );
     let class = parse("card", &text).unwrap();
-    discover::devices(&class, &RecordedHost::parse(host).unwrap())
+    discover::find_devices(&class, &RecordedHost::parse(host).unwrap())
 }
 
 fn ids(inventory: &Inventory) -> Vec<&str> {
@@ -71,7 +71,7 @@ fn what_require_refuses_is_named_with_its_value() {
         );
         let host = "file /sys/card0/vendor\n| 0x1bad\nfile /sys/card1/vendor\n| 0x1bad\n\
                     char /dev/card0 240:0\n";
-        let refused = found(&class, host).refused;
+        let refused = found(&class, host).refused_candidates;
         assert_eq!(refused.count, 2, "{condition}");
         let first = format!("/sys/card0: {reason}");
         assert_eq!(refused.first.len(), 2, "{condition}");

@@ -41,7 +41,7 @@ fn the_chips_of_a_card_are_one_device_which_is_as_healthy_as_its_last() {
         (3, "A3", "hot"),
         (4, "A3", "OK"),
     ];
-    let found = discover::devices(&class, &host(&chips));
+    let found = discover::find_devices(&class, &host(&chips));
     let cards = found.devices.iter().map(|card| {
         let nodes = card.nodes.iter().map(|node| node.host.to_str().unwrap());
         let nodes: Vec<&str> = nodes.collect();
@@ -71,7 +71,7 @@ fn the_chips_of_a_card_are_one_device_which_is_as_healthy_as_its_last() {
 fn all_devices_of_a_resource_are_one_without_those_that_are_unhealthy() {
     let class = class("combine = true").unwrap();
     let chips = [(0, "B7", "OK"), (1, "A3", "hot")];
-    let found = discover::devices(&class, &host(&chips));
+    let found = discover::find_devices(&class, &host(&chips));
     assert_eq!(found.devices.len(), 1);
     let card = &found.devices[0];
     assert_eq!((card.id.as_str(), card.nodes.len()), ("card", 1));

@@ -35,7 +35,7 @@ fn properties_of_the_device_tree_are_read_as_strings() {
         ("disabled\0", false),
         ("okay\0disabled\0", false),
     ] {
-        let found = discover::devices(&class, &host(status));
+        let found = discover::find_devices(&class, &host(status));
         let [device] = &found.devices[..] else {
             panic!("{found:?}");
         };
@@ -59,7 +59,7 @@ fn a_node_is_no_link_to_itself() {
         ("", "tty-none"),
     ] {
         let host = RecordedHost::parse(&(text.to_owned() + more)).unwrap();
-        let found = discover::devices(&class, &host).devices;
+        let found = discover::find_devices(&class, &host).devices;
         let ids: Vec<&str> = found.iter().map(|device| device.id.as_str()).collect();
         assert_eq!(ids, [id]);
     }

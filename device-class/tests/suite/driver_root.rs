@@ -91,7 +91,7 @@ fn the_class_or_the_configuration_names_the_root() {
         (CLASS, "driver_root = '/opt/chip'", "/opt/chip"),
     ] {
         let class = class(class_text, config);
-        let found = discover::look_up(&class, (&BTreeSet::new()).into(), &host).unwrap();
+        let found = discover::look_up_class(&class, (&BTreeSet::new()).into(), &host).unwrap();
         files_are_the_drivers_and_nodes_the_hosts(&found, root);
     }
 }
@@ -101,10 +101,10 @@ fn a_recording_has_the_files_of_the_drivers_root() {
     let host = RecordedHost::parse(HOST).unwrap();
     let class = class(CLASS, "");
     let recording = Recording::new(&host);
-    discover::look_up(&class, (&BTreeSet::new()).into(), &recording).unwrap();
+    discover::look_up_class(&class, (&BTreeSet::new()).into(), &recording).unwrap();
     let written = recording.to_string();
     let again = RecordedHost::parse(&written).unwrap();
-    let found = discover::look_up(&class, (&BTreeSet::new()).into(), &again);
+    let found = discover::look_up_class(&class, (&BTreeSet::new()).into(), &again);
     let found = found.unwrap_or_else(|error| panic!("{error}\n{written}"));
     files_are_the_drivers_and_nodes_the_hosts(&found, "/opt/chip");
 }
@@ -113,7 +113,7 @@ fn a_recording_has_the_files_of_the_drivers_root() {
 fn a_root_that_is_missing_is_named() {
     let host = RecordedHost::parse(HOST).unwrap();
     let class = class(CLASS, "driver_root = '/opt/other'");
-    let error = discover::look_up(&class, (&BTreeSet::new()).into(), &host);
+    let error = discover::look_up_class(&class, (&BTreeSet::new()).into(), &host);
     assert_eq!(
         error.unwrap_err().to_string(),
         "class chip: driver_root /opt/other cannot be opened: entity not found"

@@ -324,7 +324,7 @@ fn a_second_resource_of_the_same_hardware_is_a_few_lines() {
     let devices = |file: &Path| {
         let class = ClassSource::read(file, &[root().join("classes")]).unwrap();
         let class = config.class(&class).unwrap();
-        let found = discover::devices(&class, &host).devices;
+        let found = discover::find_devices(&class, &host).devices;
         let names = found
             .iter()
             .map(|device| format!("{} {}", device.resource, device.id));

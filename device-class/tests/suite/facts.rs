@@ -8,7 +8,7 @@ use device_class::DeviceClass;
 use device_class::class::FactsProgram;
 use device_class::config::Config;
 use device_class::discover::{self, Naming};
-use device_class::facts::Facts;
+use device_class::facts::DriverFacts;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
@@ -27,14 +27,14 @@ fn program<'c>(class: &'c DeviceClass, arguments: &str) -> &'c FactsProgram {
     class.spec.facts.iter().find(is_it).unwrap()
 }
 
-fn printed(class: &DeviceClass, arguments: &str, file: &str) -> Facts {
+fn printed(class: &DeviceClass, arguments: &str, file: &str) -> DriverFacts {
     let output = read(&format!("nvidia-gpu/nvidia-smi/{file}"));
-    Facts::from_pairs(program(class, arguments).facts(&output, &Attributes::new()))
+    DriverFacts::from_pairs(program(class, arguments).parse_facts(&output, &Attributes::new()))
 }
 
 /// Reads the facts of another class from a recorded output: keys and values.
 fn read_facts(class: &DeviceClass, arguments: &str, file: &str) -> Vec<(String, String)> {
-    program(class, arguments).facts(&read(file), &Attributes::new())
+    program(class, arguments).parse_facts(&read(file), &Attributes::new())
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn the_xml_of_several_branches_is_read() {
             ("0000:17:00.0 fb_memory_usage MiB", Some("143771")),
             ("0000:17:00.0 bar1_memory_usage MiB", Some("262144")),
         ] {
-            assert_eq!(facts.first(key), wanted, "{file}: {key}");
+            assert_eq!(facts.first_value(key), wanted, "{file}: {key}");
         }
     }
 }
@@ -74,17 +74,24 @@ fn lists_of_instances_architectures_and_links_are_read() {
         ("0+ profile", "1g.18gb.me"),
         ("1 whole profile", "3g.71gb"),
     ] {
-        assert_eq!(list.first(&format!("{GPU} {key}")), Some(wanted), "{key}");
+        assert_eq!(
+            list.first_value(&format!("{GPU} {key}")),
+            Some(wanted),
+            "{key}"
+        );
     }
-    assert_eq!(list.first(&format!("{GPU} 1+ profile")), None);
+    assert_eq!(list.first_value(&format!("{GPU} 1+ profile")), None);
     let old = printed(&class, "-L", "list-460.txt");
     let wanted = format!("MIG-{GPU}/7/0");
-    assert_eq!(old.first(&format!("{GPU} 0 uuid")), Some(wanted.as_str()));
+    assert_eq!(
+        old.first_value(&format!("{GPU} 0 uuid")),
+        Some(wanted.as_str())
+    );
     // The branch 470, which has no such option.
     let unknown = "Field \"compute_cap\" is not a valid field to query.\n\n";
     assert!(program(&class, "--query-gpu").cannot_tell(unknown));
     let arch = printed(&class, "--query-gpu", "arch.csv");
-    assert_eq!(arch.first("0000:ca:00.0 arch"), Some("9.0"));
+    assert_eq!(arch.first_value("0000:ca:00.0 arch"), Some("9.0"));
     // As printed on a virtual machine with one H200.
     assert!(program(&class, "nvlink").cannot_tell("\n"));
     let links = printed(&class, "nvlink", "nvlink.txt");
@@ -109,17 +116,21 @@ fn chips_and_templates_of_npu_smi_are_read() {
             "9f:00.0",
         ),
     ] {
-        let facts = Facts::from_pairs(read_facts(
+        let facts = DriverFacts::from_pairs(read_facts(
             &class,
             "info",
             &format!("ascend-npu/npu-smi/{file}"),
         ));
-        assert_eq!(facts.first("version"), Some(version), "{file}");
-        assert_eq!(facts.first(&format!("{chip} model")), Some(model), "{file}");
+        assert_eq!(facts.first_value("version"), Some(version), "{file}");
+        assert_eq!(
+            facts.first_value(&format!("{chip} model")),
+            Some(model),
+            "{file}"
+        );
         let address = format!("0000:{address}");
         let bdf = facts.values(&format!("{chip} bdf"));
         assert_eq!(bdf, [address], "{file}");
-        assert_eq!(facts.first("device 4711 model"), None, "a process");
+        assert_eq!(facts.first_value("device 4711 model"), None, "a process");
     }
     for (file, chips) in [
         ("map-23.txt", ["0 0", "1 0"]),
@@ -127,7 +138,7 @@ fn chips_and_templates_of_npu_smi_are_read() {
     ] {
         let facts = read_facts(&class, "info -m", &format!("ascend-npu/npu-smi/{file}"));
         assert_eq!(
-            Facts::from_pairs(facts.clone()).values("chips"),
+            DriverFacts::from_pairs(facts.clone()).values("chips"),
             chips,
             "{file}"
         );
@@ -144,7 +155,7 @@ fn chips_and_templates_of_npu_smi_are_read() {
         ("vnpu-23.txt", Some("vir10_3c_16g")),
         ("vnpu-none.txt", None),
     ] {
-        let facts = Facts::from_pairs(read_facts(
+        let facts = DriverFacts::from_pairs(read_facts(
             &class,
             "info -t info-vnpu -i {1}",
             &format!("ascend-npu/npu-smi/{file}"),
@@ -152,10 +163,10 @@ fn chips_and_templates_of_npu_smi_are_read() {
         assert!(
             !facts.is_empty() && !parts.cannot_tell(&read(&format!("ascend-npu/npu-smi/{file}")))
         );
-        assert_eq!(facts.first("117 template"), template, "{file}");
+        assert_eq!(facts.first_value("117 template"), template, "{file}");
     }
     let vm = "The vnpu is not in docker mode, does not support querying info-vnpu.\n";
-    assert!(parts.cannot_tell(vm) && parts.facts(vm, &Attributes::new()).is_empty());
+    assert!(parts.cannot_tell(vm) && parts.parse_facts(vm, &Attributes::new()).is_empty());
 }
 
 /// With them the resource is the vendor's; the administrator's list, which this host has
@@ -166,7 +177,7 @@ fn parts_of_an_npu_are_named_by_their_template() {
         + "file /proc/uptime\n| 5000.25 1.0\nfile /run/boathook/facts/ascend-npu\n\
            | boathook uptime\t4900\n| 116 template\tvir05_1c_8g\n\
            | 117 template\tvir10_3c_16g_nm\n| card 0 model\t910B4\n";
-    let found = discover::devices(&class("ascend-npu"), &RecordedHost::parse(&host).unwrap());
+    let found = discover::find_devices(&class("ascend-npu"), &RecordedHost::parse(&host).unwrap());
     let resources = found.devices.iter().map(|one| one.resource.to_string());
     let wanted =
         ["", "-2c", "-10c.3cpu.16g.ndvpp", ""].map(|sort| format!("huawei.com/Ascend910{sort}"));
@@ -177,16 +188,16 @@ fn parts_of_an_npu_are_named_by_their_template() {
 fn serial_numbers_of_hl_smi_are_read() {
     let class = class("gaudi");
     let output = read_facts(&class, "-Q", "gaudi/hl-smi/list-1.17.csv");
-    let facts = Facts::from_pairs(output.clone());
-    assert_eq!(facts.first("version"), Some("1.17.0-28a11ca"));
-    assert_eq!(facts.first("0000:19:00.0 module"), Some("2"));
+    let facts = DriverFacts::from_pairs(output.clone());
+    assert_eq!(facts.first_value("version"), Some("1.17.0-28a11ca"));
+    assert_eq!(facts.first_value("0000:19:00.0 module"), Some("2"));
     let mut host = read("gaudi/host.txt")
         + "file /proc/uptime\n| 5000.25 1.0\nfile /run/boathook/facts/gaudi\n\
            | boathook uptime\t4900\n";
     for (key, value) in output {
         host += &format!("| {key}\t{value}\n");
     }
-    let found = discover::devices(&class, &RecordedHost::parse(&host).unwrap());
+    let found = discover::find_devices(&class, &RecordedHost::parse(&host).unwrap());
     let serial = "AM50016189".to_owned();
     assert!(found.devices[0].aliases.contains(&serial), "{found:?}");
     for garbage in [
@@ -198,7 +209,7 @@ fn serial_numbers_of_hl_smi_are_read() {
     ] {
         assert!(
             program(&class, "-Q")
-                .facts(garbage, &Attributes::new())
+                .parse_facts(garbage, &Attributes::new())
                 .is_empty(),
             "{garbage}"
         );
@@ -214,7 +225,7 @@ fn facts_that_nobody_has_asked_for_are_missed() {
     let noted = |host: &str, config: &str| {
         let config = Config::parse(Path::new("config.toml"), config).unwrap();
         let class = config.with_settings(class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
-        Facts::describe_absence(&class.unwrap(), &RecordedHost::parse(host).unwrap())
+        DriverFacts::describe_absence(&class.unwrap(), &RecordedHost::parse(host).unwrap())
     };
     let note = "what /usr/bin/nvidia-smi reports is not known yet: run `boathook facts nvidia-gpu`";
     assert_eq!(noted(&absent, "").as_deref(), Some(note));
@@ -240,8 +251,9 @@ fn garbage_and_hostile_names_are_no_facts() {
         (long.as_str(), 0),
         (many.as_str(), 1),
     ] {
-        let facts = Facts::from_pairs(program(&class, "-L").facts(output, &Attributes::new()));
-        let text = facts.text(&RecordedHost::default(), &[]);
+        let facts =
+            DriverFacts::from_pairs(program(&class, "-L").parse_facts(output, &Attributes::new()));
+        let text = facts.to_file_text(&RecordedHost::default(), &[]);
         assert_eq!(text.lines().count() - 2, wanted, "{output:.40}");
         assert!(!text.contains('\u{1b}'), "{output:?}");
     }
@@ -252,7 +264,7 @@ fn devices(host: &str, config: &str) -> (Vec<String>, Vec<String>) {
     let class = config
         .with_settings(class("nvidia-gpu"), Path::new("nvidia-gpu.toml"))
         .unwrap();
-    let found = discover::devices(&class, &RecordedHost::parse(host).unwrap());
+    let found = discover::find_devices(&class, &RecordedHost::parse(host).unwrap());
     let devices = found.devices.iter();
     let devices = devices.map(|one| format!("{} {}", one.resource, one.id));
     (devices.collect(), found.warnings)
@@ -291,12 +303,12 @@ fn old_facts_and_those_that_are_turned_off_are_not_used() {
 fn devices_after(host: &str, new: &[(&str, &str)], failed: bool) -> Vec<String> {
     let class = class("nvidia-gpu");
     let recorded = RecordedHost::parse(host).unwrap();
-    let (earlier, _) = Facts::read_facts_of_this_boot(&class, &recorded);
+    let (earlier, _) = DriverFacts::read_facts_of_this_boot(&class, &recorded);
     let pairs = new.iter();
     let pairs = pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    let mut facts = Facts::from_pairs(pairs);
+    let mut facts = DriverFacts::from_pairs(pairs);
     discover::keep_earlier_facts(&mut facts, earlier, &class, &recorded, failed, |_| false);
-    let text: String = facts.text(&recorded, &[]);
+    let text: String = facts.to_file_text(&recorded, &[]);
     let text: String = text.lines().map(|line| format!("| {line}\n")).collect();
     let start = host.find("file /run/boathook/facts").unwrap();
     let end = host[start + 1..].find("\nfile ").unwrap() + start + 2;
@@ -349,12 +361,12 @@ fn an_instance_that_has_changed_does_not_keep_a_name() {
     );
     let class = class("nvidia-gpu");
     let recorded = RecordedHost::parse(&gone).unwrap();
-    let (earlier, _) = Facts::read_facts_of_this_boot(&class, &recorded);
-    let mut facts = Facts::default();
+    let (earlier, _) = DriverFacts::read_facts_of_this_boot(&class, &recorded);
+    let mut facts = DriverFacts::default();
     discover::keep_earlier_facts(&mut facts, earlier, &class, &recorded, true, |_| false);
-    assert_eq!(facts.first("0000:17:00.0 11 0 device"), None);
-    assert_eq!(facts.first(&format!("{GPU} 0 uuid")), None);
-    assert_eq!(facts.first("0000:17:00.0 1 0 device"), Some("1"));
+    assert_eq!(facts.first_value("0000:17:00.0 11 0 device"), None);
+    assert_eq!(facts.first_value(&format!("{GPU} 0 uuid")), None);
+    assert_eq!(facts.first_value("0000:17:00.0 1 0 device"), Some("1"));
 }
 
 /// NVML's count of GPUs leaves out those that the driver excludes.
@@ -362,7 +374,7 @@ fn an_instance_that_has_changed_does_not_keep_a_name() {
 fn an_excluded_gpu_is_none_and_shifts_no_index() {
     let host = read("nvidia-gpu/mig-facts/host.txt");
     let class = class("nvidia-gpu");
-    let found = discover::devices(&class, &RecordedHost::parse(&host).unwrap());
+    let found = discover::find_devices(&class, &RecordedHost::parse(&host).unwrap());
     let last = found.devices.last().unwrap();
     assert_eq!(last.id.as_str(), "GPU-b0f66a81-7f0c-4a6e-a7d9-5a3c9a1d2f77");
     assert_eq!(last.index.as_deref(), Some("1"));
@@ -373,7 +385,7 @@ fn an_excluded_gpu_is_none_and_shifts_no_index() {
         last.health
     );
     let included = host.replace("Excluded:\t Yes", "Excluded:\t No");
-    let found = discover::devices(&class, &RecordedHost::parse(&included).unwrap());
+    let found = discover::find_devices(&class, &RecordedHost::parse(&included).unwrap());
     assert_eq!(found.devices[0].index.as_deref(), Some("0"));
     assert_eq!(found.devices.len(), 4);
 }
@@ -417,7 +429,7 @@ fn devices_whose_names_depend_on_facts_are_marked() {
         ("gaudi", "gaudi", [2, 0, 0]),
     ] {
         let host = RecordedHost::parse(&recorded(recording)).unwrap();
-        let devices = discover::look(&class(name), &host).devices;
+        let devices = discover::scan_devices(&class(name), &host).devices;
         let count = |naming| devices.iter().filter(|one| one.naming == naming).count();
         let counts = [Naming::Files, Naming::Facts, Naming::Defaults].map(count);
         assert_eq!(counts, wanted, "{recording}");
@@ -425,6 +437,6 @@ fn devices_whose_names_depend_on_facts_are_marked() {
     let config = "[class.metax-gpu]\nfacts = false\n";
     let config = Config::parse(Path::new("config.toml"), config).unwrap();
     let class = config.class(&source("metax-gpu")).unwrap();
-    let devices = discover::look(&class, &host("metax-gpu")).devices;
+    let devices = discover::scan_devices(&class, &host("metax-gpu")).devices;
     assert!(devices.iter().all(|one| one.naming == Naming::Files));
 }

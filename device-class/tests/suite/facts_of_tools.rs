@@ -12,7 +12,7 @@
 use device_class::DeviceClass;
 use device_class::class::FactsProgram;
 use device_class::discover;
-use device_class::facts::Facts;
+use device_class::facts::DriverFacts;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
@@ -33,7 +33,7 @@ fn read_facts(class: &DeviceClass, command: &str, file: &str) -> Vec<(String, St
     let program = program(class, command);
     let output = read(file);
     assert!(!program.cannot_tell(&output), "{command}: {file}");
-    program.facts(&output, &Attributes::new())
+    program.parse_facts(&output, &Attributes::new())
 }
 
 /// A command, its output, and the keys and values in it.
@@ -79,7 +79,7 @@ fn nodes_and_numbers_of_xpu_smi_are_read() {
 fn numbers_and_serial_numbers_of_hy_smi_are_read() {
     let class = class("hygon-dcu");
     let command = "/opt/hyhal/bin/hy-smi --showbus --showserial";
-    let found = Facts::from_pairs(read_facts(&class, command, "hygon-dcu/hy-smi/bus.txt"));
+    let found = DriverFacts::from_pairs(read_facts(&class, command, "hygon-dcu/hy-smi/bus.txt"));
     for (key, wanted) in [
         ("0000:05:00.0 number", Some("0")),
         ("0000:2b:00.0 number", Some("1")),
@@ -87,11 +87,11 @@ fn numbers_and_serial_numbers_of_hy_smi_are_read() {
         ("0 serial", Some("TPXS300002100601")),
         ("1 serial", None),
     ] {
-        assert_eq!(found.first(key), wanted, "{key}");
+        assert_eq!(found.first_value(key), wanted, "{key}");
     }
     // As older versions have it.
     let old = "DCU[1]\t\t: PCI Bus: 0000:33:00.0\nDCU[1]\t\t: Serial Number: TCUM640016050701\n";
-    let found = program(&class, command).facts(old, &Attributes::new());
+    let found = program(&class, command).parse_facts(old, &Attributes::new());
     let wanted = [
         ("0000:33:00.0 number", "1"),
         ("1 serial", "TCUM640016050701"),
@@ -120,7 +120,7 @@ fn uuids_of_mx_smi_are_ids() {
     for (key, value) in found {
         host += &format!("| {key}\t{value}\n");
     }
-    let found = discover::devices(&class, &RecordedHost::parse(&host).unwrap());
+    let found = discover::find_devices(&class, &RecordedHost::parse(&host).unwrap());
     let ids = found.devices.iter().map(|one| one.id.as_str());
     // The second one has no facts.
     assert_eq!(ids.collect::<Vec<_>>(), [uuid, "0000:8d:00.0"]);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use device_class::DeviceClass;
 use device_class::class::FactsProgram;
 use device_class::discover::{self, Device, HealthHistory, KernelLine};
-use device_class::facts::Facts;
+use device_class::facts::DriverFacts;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
@@ -31,8 +31,8 @@ fn gpus_that_the_driver_has_not_started_are_unhealthy_and_have_ids_of_their_own(
         Some(at) => format!("{}{unknown}\n", &line[..at]),
         None => format!("{line}\n"),
     });
-    let found = discover::devices(&class("nvidia-gpu"), &parse(&lines.collect::<String>()));
-    let whole = discover::devices(&class("nvidia-gpu"), &parse(&host));
+    let found = discover::find_devices(&class("nvidia-gpu"), &parse(&lines.collect::<String>()));
+    let whole = discover::find_devices(&class("nvidia-gpu"), &parse(&host));
     assert_eq!(found.devices.len(), whole.devices.len(), "{found:?}");
     assert!(found.warnings.is_empty(), "{:?}", found.warnings);
     for device in &found.devices {
@@ -72,7 +72,7 @@ fn shares_of_a_gpu_that_cannot_be_used_are_unhealthy() {
             "fabric is not ready",
         ),
     ] {
-        let found = discover::devices(&class, &parse(&host));
+        let found = discover::find_devices(&class, &parse(&host));
         let ill = found.devices.iter().filter(|one| !one.health.is_healthy());
         let reasons: Vec<String> = ill.map(reason).collect();
         assert!(
@@ -97,7 +97,7 @@ fn a_gpu_with_an_instance_without_a_compute_instance_is_not_a_whole_gpu() {
     let host = read("nvidia-gpu/h200/host.txt");
     let class = class("nvidia-gpu");
     let count = |host: &str| {
-        let found = discover::devices(&class, &parse(host));
+        let found = discover::find_devices(&class, &parse(host));
         let healthy = found.devices.iter().filter(|one| one.health.is_healthy());
         (found.devices.len(), healthy.count())
     };
@@ -125,14 +125,14 @@ fn a_gpu_whose_fabric_is_not_ready_is_unhealthy() {
              \t\t</mig_mode>\n\t\t<fabric>\n\t\t\t<state>{state}</state>\n\
              \t\t\t<status>N/A</status>\n\t\t</fabric>\n\t</gpu>\n"
         );
-        let facts = Facts::from_pairs(program.facts(&printed, &Attributes::new()));
-        let text = facts.text(&parse("file /proc/uptime\n| 4900.25 1.0\n"), &[]);
+        let facts = DriverFacts::from_pairs(program.parse_facts(&printed, &Attributes::new()));
+        let text = facts.to_file_text(&parse("file /proc/uptime\n| 4900.25 1.0\n"), &[]);
         let text: String = text.lines().map(|line| format!("| {line}\n")).collect();
         let host = format!(
             "{}file /proc/uptime\n| 5000.25 1.0\nfile /run/boathook/facts/nvidia-gpu\n{text}",
             read("nvidia-gpu/mig/host.txt")
         );
-        let found = discover::devices(&class, &parse(&host));
+        let found = discover::find_devices(&class, &parse(&host));
         let gpu = found.devices.iter();
         let mut gpu = gpu.filter(|one| one.aliases.contains(&"0000:ca:00.0".to_owned()));
         let gpu = gpu.next().unwrap();
@@ -144,7 +144,9 @@ fn a_gpu_whose_fabric_is_not_ready_is_unhealthy() {
 fn xids_are_judged_by_their_words_where_the_number_is_not_enough() {
     let host = read("nvidia-gpu/h200/host.txt");
     let class = class("nvidia-gpu");
-    let first = discover::devices(&class, &parse(&host)).devices.remove(0);
+    let first = discover::find_devices(&class, &parse(&host))
+        .devices
+        .remove(0);
     let slot = first.aliases.iter().find(|name| name.starts_with("0000:"));
     let slot = slot.unwrap().strip_suffix(".0").unwrap().to_owned();
     let recovery = "154, GPU recovery action changed from";
@@ -197,8 +199,8 @@ fn xids_are_judged_by_their_words_where_the_number_is_not_enough() {
     for (text, healthy) in steps {
         let line = format!("4,1,5,-;NVRM: Xid (PCI:{slot}): {text}");
         let line = KernelLine::parse(line.as_bytes()).unwrap();
-        let mut found = discover::look(&class, &parse(&host)).devices;
-        memory.judge_with(&mut found, Instant::now(), &[line]);
+        let mut found = discover::scan_devices(&class, &parse(&host)).devices;
+        memory.update_health_with_log(&mut found, Instant::now(), &[line]);
         assert_eq!(found[0].health.is_healthy(), healthy, "{text}");
         assert!(found[1..].iter().all(|other| other.health.is_healthy()));
     }
@@ -255,7 +257,7 @@ fn a_driver_without_which_cuda_fails_is_missed() {
     let class = class("nvidia-gpu");
     let lacks = |host: &str| {
         let host = parse(host);
-        let inventory = discover::devices(&class, &host);
+        let inventory = discover::find_devices(&class, &host);
         let capabilities = class.spec.request.capabilities_by_default();
         discover::describe_lacks(&class, &capabilities, &inventory, &host)
     };
@@ -278,7 +280,7 @@ fn a_driver_without_which_cuda_fails_is_missed() {
     assert!(told[0].contains("nvidia-modprobe -u"), "{told:?}");
     // A container without that capability needs no such node.
     let utility = ["utility".to_owned().try_into().unwrap()].into();
-    let (host, inventory) = (parse(&host), discover::devices(&class, &parse(&host)));
+    let (host, inventory) = (parse(&host), discover::find_devices(&class, &parse(&host)));
     assert!(discover::describe_lacks(&class, &utility, &inventory, &host).is_empty());
 }
 

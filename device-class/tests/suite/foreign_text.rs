@@ -63,7 +63,7 @@ proptest! {
             text.splice(at..end, inserted.chars());
         }
         if let Ok(class) = parse("chips", &text.into_iter().collect::<String>()) {
-            discover::devices(&class, &RecordedHost::default());
+            discover::find_devices(&class, &RecordedHost::default());
         }
     }
 

@@ -73,9 +73,9 @@ fn fall_ill_and_recover(of_host: &str, index: &str, directory: &str, looks: &[[S
         // Written where the links of the recording lead.
         let path = Path::new(directory).join(file);
         host.add_file(host.canonical(&path).unwrap(), says.as_str());
-        let mut found = discover::devices(&class, &host).devices;
+        let mut found = discover::find_devices(&class, &host).devices;
         let since = Duration::from_secs(seconds.parse().unwrap());
-        memory.judge(&mut found, start + since);
+        memory.update_health(&mut found, start + since);
         let mut found = found.iter();
         let device = found.find(|device| device.index.as_deref() == Some(index));
         let health = device.unwrap().health.to_string();
@@ -136,8 +136,8 @@ fn devices_that_fall_off_the_bus_are_unhealthy() {
             (60, answer, true),
         ] {
             host.add_file(&config, bytes);
-            let mut found = discover::look(&class, &host).devices;
-            memory.judge(&mut found, start + Duration::from_secs(seconds));
+            let mut found = discover::scan_devices(&class, &host).devices;
+            memory.update_health(&mut found, start + Duration::from_secs(seconds));
             let found = found.iter().find(|found| {
                 let names = [found.id.as_str()];
                 let names = names
@@ -170,8 +170,8 @@ fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
         let mut memory = HealthHistory::default();
         let mut ill = |record: &str| -> Vec<String> {
             let lines = [KernelLine::parse(record.as_bytes()).unwrap()];
-            let mut found = discover::look(&class, &host).devices;
-            memory.judge_with(&mut found, Instant::now(), &lines);
+            let mut found = discover::scan_devices(&class, &host).devices;
+            memory.update_health_with_log(&mut found, Instant::now(), &lines);
             let ill = found.iter().filter(|found| !found.health.is_healthy());
             ill.map(|found| found.attributes[&"bdf".to_owned().try_into().unwrap()].clone())
                 .collect()
@@ -198,8 +198,8 @@ fn a_fault_of_an_instance_is_not_that_of_another() {
         let record =
             format!("4,1,2,-;NVRM: Xid (PCI:0000:17:00{place}): {number}, pid=7, a reason");
         let lines = [KernelLine::parse(record.as_bytes()).unwrap()];
-        let mut found = discover::look(&class, &host).devices;
-        HealthHistory::default().judge_with(&mut found, Instant::now(), &lines);
+        let mut found = discover::scan_devices(&class, &host).devices;
+        HealthHistory::default().update_health_with_log(&mut found, Instant::now(), &lines);
         let ill = found.iter().filter(|found| !found.health.is_healthy());
         let told = ill.filter(|found| found.health.to_string().contains("repaired"));
         told.map(|found| found.id.to_string()).collect()
@@ -222,10 +222,10 @@ fn a_partition_of_an_amd_gpu_is_given_while_kfd_has_it() {
     let (class, mut host) = (shipped::class("amd-gpu"), shipped::host("amd-gpu/mixed"));
     let listed = Path::new("/sys/class/kfd/kfd/topology/nodes/2/properties");
     let ids = |host: &RecordedHost| -> Vec<String> {
-        let found = discover::devices(&class, host).devices;
+        let found = discover::find_devices(&class, host).devices;
         found.iter().map(|found| found.id.to_string()).collect()
     };
-    let missing = |host: &RecordedHost| discover::missing(&class, host);
+    let missing = |host: &RecordedHost| discover::find_refusal_reason(&class, host);
     let ids_of = |slots: &[&str]| {
         slots
             .iter()
@@ -252,7 +252,7 @@ fn a_partition_of_an_amd_gpu_is_given_while_kfd_has_it() {
 fn an_rdma_card_comes_and_goes_with_its_port() {
     let (class, mut host) = (shipped::class("rdma-shared"), shipped::host("rdma-shared"));
     let nodes = |host: &RecordedHost| -> Vec<String> {
-        let found = discover::devices(&class, host).devices;
+        let found = discover::find_devices(&class, host).devices;
         let nodes = found.iter().flat_map(|found| &found.nodes);
         nodes.map(|node| node.host.display().to_string()).collect()
     };
@@ -270,7 +270,7 @@ fn an_rdma_card_comes_and_goes_with_its_port() {
         assert_eq!(nodes(&host), wanted, "{state}");
     }
     host.remove(Path::new("/dev/infiniband/rdma_cm"));
-    assert!(discover::devices(&class, &host).devices.is_empty());
+    assert!(discover::find_devices(&class, &host).devices.is_empty());
 }
 
 /// Each word of a configuration space is read from the device.
@@ -278,7 +278,7 @@ fn an_rdma_card_comes_and_goes_with_its_port() {
 fn of_a_configuration_space_only_what_is_compared_is_read() {
     let host = shipped::host("nvidia-gpu/h200-virtual");
     let recording = Recording::new(&host);
-    let _ = discover::devices(&shipped::class("nvidia-gpu"), &recording);
+    let _ = discover::find_devices(&shipped::class("nvidia-gpu"), &recording);
     let read = recording.to_string();
     assert!(read.contains("0000:00:06.0/config\n| (not\n"), "{read}");
 }

@@ -16,7 +16,7 @@ fn devices(class: &str, host: &str) -> Vec<Device> {
     let config = format!("[class.{class}]\nhealth_programs = true\n");
     let config = Config::parse(Path::new("config.toml"), &config).unwrap();
     let class = config.class(&shipped::source(class)).unwrap();
-    discover::look(&class, &RecordedHost::parse(host).unwrap()).devices
+    discover::scan_devices(&class, &RecordedHost::parse(host).unwrap()).devices
 }
 
 /// The class of Ascend's NPUs, with programs, on the recorded 910B, which has this PCI id
@@ -215,7 +215,7 @@ fn an_attribute_in_a_regular_expression_stands_for_itself() {
     let config = Config::parse(Path::new("c"), "[class.x]\nhealth_programs = true\n").unwrap();
     let class = config.with_settings(class, Path::new("x.toml")).unwrap();
     let host = RecordedHost::parse("char /dev/x.1 1:1\n").unwrap();
-    let found = discover::look(&class, &host).devices;
+    let found = discover::scan_devices(&class, &host).devices;
     let command = command(&found[0]);
     let fault = |text: &str| command.find_fault(ExitStatus::default(), text);
     assert_eq!(fault("xa1=sick\nx.1=ok\n"), None);

@@ -40,7 +40,7 @@ fn attributes(list: &[(&str, &str)]) -> Attributes {
 #[test]
 fn gpus_have_the_labels_of_the_vendors_labeller() {
     let class = class("nvidia-gpu");
-    let found = discover::devices(&class, &host("nvidia-gpu/h200"));
+    let found = discover::find_devices(&class, &host("nvidia-gpu/h200"));
     let labels = labels(&class, &found.devices[0].attributes);
     let shown = labels.iter().map(|(name, value)| format!("{name}={value}"));
     let wanted = [

@@ -46,7 +46,7 @@ fn found_in(tree: &str, nodes: &str, config: &str) -> FoundClass {
     let capabilities = ["utility", "compute", "compat32"];
     let capabilities = capabilities.map(|name| CapabilityName::try_from(name.to_owned()).unwrap());
     let capabilities = BTreeSet::from(capabilities);
-    discover::look_up(&class, (&capabilities).into(), &host).unwrap()
+    discover::look_up_class(&class, (&capabilities).into(), &host).unwrap()
 }
 
 /// Where the files of these names are found.
@@ -103,7 +103,12 @@ fn each_hosts_driver_is_found() {
             let other = format!("{programs}/nvidia-cuda-mps-control");
             assert_eq!(sources(&found, "nvidia-cuda"), [other]);
         }
-        let smi = found.edits.files.iter().find(|file| file.binary).unwrap();
+        let smi = found
+            .edits
+            .files
+            .iter()
+            .find(|file| file.is_program)
+            .unwrap();
         assert_eq!(smi.container, Path::new("/usr/bin/nvidia-smi"), "{layout}");
 
         let device = &found.inventory.devices[0];
@@ -242,10 +247,10 @@ fn no_class_requires_a_program() {
             let capabilities = class.spec.capabilities();
             let all = |text: &str| {
                 let host = RecordedHost::parse(text).unwrap();
-                let found = discover::look_up(&class, (&capabilities).into(), &host);
+                let found = discover::look_up_class(&class, (&capabilities).into(), &host);
                 found.unwrap().edits
             };
-            let programs = all(&text).files.into_iter().filter(|file| file.binary);
+            let programs = all(&text).files.into_iter().filter(|file| file.is_program);
             let programs: Vec<String> = programs
                 .map(|file| file.path.display().to_string())
                 .collect();
@@ -256,7 +261,7 @@ fn no_class_requires_a_program() {
             });
             let without: Vec<&str> = lines.collect();
             let found = all(&without.join("\n"));
-            let mut programs = found.files.iter().filter(|file| file.binary);
+            let mut programs = found.files.iter().filter(|file| file.is_program);
             assert!(
                 programs.all(|file| file.file.unusable_reason().is_none()),
                 "{}",

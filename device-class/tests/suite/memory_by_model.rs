@@ -28,7 +28,7 @@ fn gigabytes(model: &str, config: &Config) -> Option<u16> {
     let class = config
         .with_settings(class, "gpu-share.toml".as_ref())
         .unwrap();
-    let devices = discover::devices(&class, &host(&[model])).devices;
+    let devices = discover::find_devices(&class, &host(&[model])).devices;
     devices.first().and_then(|device| device.replicas)
 }
 
@@ -68,7 +68,7 @@ fn a_gpu_that_is_divided_by_mig_has_no_shares() {
     let gpus = |path: &str| {
         let mut host = host(&["NVIDIA A100-SXM4-80GB"]);
         host.add_file(path, "DeviceFileMinor: 30\n");
-        discover::devices(&shipped::class("gpu-share"), &host)
+        discover::find_devices(&shipped::class("gpu-share"), &host)
             .devices
             .len()
     };
@@ -81,7 +81,7 @@ fn a_gpu_that_is_divided_by_mig_has_no_shares() {
 #[test]
 fn a_model_without_a_known_memory_is_reported() {
     let host = host(&["NVIDIA X1", "NVIDIA L4"]);
-    let found = discover::devices(&shipped::class("gpu-share"), &host);
+    let found = discover::find_devices(&shipped::class("gpu-share"), &host);
     assert_eq!(found.devices.len(), 1);
     assert_eq!(
         found.warnings,

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use device_class::config::Config;
-use device_class::discover::{NetInterface, devices};
+use device_class::discover::{NetInterface, find_devices};
 use device_class::host::{RealHost, RecordedHost};
 
 use crate::shipped::root;
@@ -35,7 +35,7 @@ fn a_device_has_the_interfaces_below_its_place_on_the_bus() {
     let netdev = "netdev = { path = '/sys/bus/usb/devices/{port}/net/can{n:number}', name = \
                   'bus{n}' }";
     let host = RecordedHost::parse(HOST.trim_start()).unwrap();
-    let found = devices(&class("", netdev).unwrap(), &host);
+    let found = find_devices(&class("", netdev).unwrap(), &host);
     assert!(found.warnings.is_empty(), "{:?}", found.warnings);
     let interfaces = |index: usize| found.devices[index].net_interfaces.clone().unwrap();
     let moved = |name: &str, name_in_container: &str, index| NetInterface {
@@ -44,10 +44,10 @@ fn a_device_has_the_interfaces_below_its_place_on_the_bus() {
         index,
     };
     assert_eq!(
-        interfaces(0).on_host,
+        interfaces(0).host_interfaces,
         [moved("can0", "bus0", Some(7)), moved("can1", "bus1", None)]
     );
-    assert!(interfaces(1).on_host.is_empty());
+    assert!(interfaces(1).host_interfaces.is_empty());
     // A container has the interface of this device: it is a device nevertheless.
     assert!(
         found
@@ -63,7 +63,7 @@ fn a_device_has_the_interfaces_below_its_place_on_the_bus() {
 fn a_name_that_the_kernel_does_not_accept_leaves_the_device_out() {
     let netdev = "netdev = '/sys/bus/usb/devices/{port}/net/*'";
     let host = RecordedHost::parse(HOST.trim_start()).unwrap();
-    let found = devices(&class("", netdev).unwrap(), &host);
+    let found = find_devices(&class("", netdev).unwrap(), &host);
     let ids: Vec<_> = found.devices.iter().map(|it| it.id.as_str()).collect();
     assert_eq!(ids, ["bus-1-1", "bus-1-2"]);
     let warning = "`0123456789abcdef` is no name that a network interface can be moved by";
@@ -81,7 +81,7 @@ fn an_interface_whose_name_is_not_utf_8_is_named() {
     fs::create_dir_all(devices_on_bus.join("1-2/net/can0")).unwrap();
     let netdev = "netdev = '/sys/bus/usb/devices/{port}/net/*'";
     let host = RealHost::open(root.path()).unwrap();
-    let found = devices(&class("", netdev).unwrap(), &host);
+    let found = find_devices(&class("", netdev).unwrap(), &host);
     let ids: Vec<_> = found.devices.iter().map(|it| it.id.as_str()).collect();
     assert_eq!(ids, ["bus-1-2"]);
     let warning = "`dm\u{fffd}` is no name that a network interface can be moved by";
@@ -94,7 +94,7 @@ fn a_can_adapter_is_not_requested_by_the_name_of_its_interface() {
     let class = fs::read_to_string(root().join("classes/can.toml")).unwrap();
     let class = parse("can", &class).unwrap();
     let host = fs::read_to_string(root().join("testdata/can/host.txt")).unwrap();
-    let found = devices(&class, &RecordedHost::parse(&host).unwrap());
+    let found = find_devices(&class, &RecordedHost::parse(&host).unwrap());
     assert!(!found.devices.is_empty());
     let names = found.devices.iter().flat_map(|device| {
         let aliases = device.aliases.iter().map(|alias| alias.as_str());

@@ -24,7 +24,7 @@ fn class(keys: &str) -> Result<DeviceClass, String> {
 
 /// Returns the number of the group of the device's node, or the reason why the node cannot be used.
 fn group(class: &DeviceClass, host: &dyn HostView) -> String {
-    let found = discover::devices(class, host);
+    let found = discover::find_devices(class, host);
     let [device] = &found.devices[..] else {
         panic!("{:?}", found.warnings);
     };
@@ -33,9 +33,9 @@ fn group(class: &DeviceClass, host: &dyn HostView) -> String {
         return reason.to_owned();
     }
     match &device.nodes[0].form {
-        NodeForm::Bound => "bound".to_owned(),
-        NodeForm::Own(own) => own.gid.to_string(),
-        NodeForm::Made(made) => made.own.gid.to_string(),
+        NodeForm::BindMount => "bound".to_owned(),
+        NodeForm::NodeCopy(own) => own.gid.to_string(),
+        NodeForm::CreatedNode(made) => made.permissions.gid.to_string(),
     }
 }
 

@@ -96,8 +96,8 @@ fn divisible_as(class: &str, files: &[(&str, &str)]) -> (Vec<Divisible>, Vec<Str
     for (path, text) in files {
         host.add_file(path, *text);
     }
-    let inventory = discover::devices(&class, &host);
-    discover::divisible(&class, &inventory, &host)
+    let inventory = discover::find_devices(&class, &host);
+    discover::list_divisible_devices(&class, &inventory, &host)
 }
 
 const SPEED: (&str, &str) = ("/sys/disks/a/speed", "7\n");
@@ -115,7 +115,7 @@ fn a_device_and_its_parts_are_the_same_whichever_are_made() {
     assert_eq!(a.counters, counters);
     let named = |one: &Divisible| -> Vec<String> {
         let name = |part: &PossiblePart| {
-            let made = part.made.as_ref().map_or("none", |id| id.as_str());
+            let made = part.existing_id.as_ref().map_or("none", |id| id.as_str());
             format!("{} at {}: {made}", part.profile, part.placement())
         };
         one.parts.iter().map(name).collect()
@@ -128,9 +128,9 @@ fn a_device_and_its_parts_are_the_same_whichever_are_made() {
         library_path: Vec::new(),
     };
     let make = [run(&["/bin/mk", "a", "5"]), run(&["/bin/settle"])];
-    assert_eq!(part.make, make);
-    assert_eq!(part.remove, [run(&["/bin/rm", "a", "5", "half"])]);
-    let takes: Vec<_> = part.takes.keys().map(String::as_str).collect();
+    assert_eq!(part.creation_steps, make);
+    assert_eq!(part.removal_steps, [run(&["/bin/rm", "a", "5", "half"])]);
+    let takes: Vec<_> = part.consumed_counters.keys().map(String::as_str).collect();
     assert_eq!(takes, ["slot-4", "slot-5", "slot-6", "slot-7", "speed"]);
     let (divided, warnings) = divisible(&[SPEED, ("/sys/disks/a/p5/x", "")]);
     assert_eq!(warnings, [""; 0]);
@@ -209,12 +209,16 @@ fn parts_may_be_those_that_facts_name() {
     let [_, _, third, all] = &one.parts[..] else {
         panic!("{names:?}")
     };
-    assert_eq!(third.made.as_ref().unwrap().as_str(), "ap7");
+    assert_eq!(third.existing_id.as_ref().unwrap().as_str(), "ap7");
     let removed = Step::Write("/sys/disks/a/remove".into(), "7".to_owned());
-    assert_eq!(third.remove[1], removed);
+    assert_eq!(third.removal_steps[1], removed);
     // Where nothing is there is nothing to remove.
     assert_eq!(
-        (&all.made, all.remove.len(), all.takes["media"]),
+        (
+            &all.existing_id,
+            all.removal_steps.len(),
+            all.consumed_counters["media"]
+        ),
         (&None, 0, 2)
     );
     // A tool that says nonsense, or nothing.
@@ -261,7 +265,7 @@ fn what_concerns_the_whole_is_no_fault_of_parts() {
     let mut host = RecordedHost::default();
     host.add_file("/sys/disks/a/speed", "7");
     host.add_file("/sys/disks/a/ok", "1");
-    let found = discover::devices(&parse("disk", alone).unwrap(), &host);
+    let found = discover::find_devices(&parse("disk", alone).unwrap(), &host);
     assert!(!found.devices[0].health.is_healthy());
 }
 
@@ -271,7 +275,7 @@ fn parts_that_are_made_together_exclude_those_of_another_table() {
         |text: &str, count: usize| text.replacen("found =", "together = true\nfound =", count);
     let class = together(DISKS, 1);
     let (found, _) = divisible_as(&class, &[SPEED]);
-    assert!(found[0].parts.iter().all(|part| part.together));
+    assert!(found[0].parts.iter().all(|part| part.is_grouped));
     let (found, warnings) = divisible_as(&class, &[("/sys/disks/b/speed", "9")]);
     assert!(found.is_empty(), "{found:?}");
     let wanted = "[[parts]] with `together` and without are of the same device";
@@ -281,7 +285,9 @@ fn parts_that_are_made_together_exclude_those_of_another_table() {
     let one = &found[0];
     let fit = |chosen: &[&PossiblePart]| {
         one.counters.iter().all(|(name, amount)| {
-            let taken = chosen.iter().filter_map(|part| part.takes.get(name));
+            let taken = chosen
+                .iter()
+                .filter_map(|part| part.consumed_counters.get(name));
             taken.sum::<u64>() <= *amount
         })
     };

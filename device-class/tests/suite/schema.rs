@@ -72,7 +72,7 @@ fn table<'a>(schema: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn no_two_classes_speak_for_each_other() {
     let mut owners: BTreeMap<String, String> = BTreeMap::new();
-    for source in load::sources(&[root().join("classes")]).unwrap() {
+    for source in load::read_sources(&[root().join("classes")]).unwrap() {
         let class = source.parse().unwrap();
         for word in [
             class.spec.request.env.to_string(),
@@ -147,7 +147,7 @@ const TRIED: [(&str, &str); 11] = [
 
 #[test]
 fn the_catalogue_has_every_class() {
-    let classes = load::sources(&[root().join("classes")]).unwrap();
+    let classes = load::read_sources(&[root().join("classes")]).unwrap();
     let is_class = |name: &str| classes.iter().any(|class| class.name.as_str() == name);
     assert!(TRIED.iter().all(|(name, _)| is_class(name)));
     let mut text = String::from(
@@ -156,7 +156,7 @@ fn the_catalogue_has_every_class() {
     for class in &classes {
         let class = class.parse().unwrap();
         let (name, spec) = (&class.name, &class.spec);
-        let offered = if spec.enabled { "yes" } else { "" };
+        let offered = if spec.is_enabled { "yes" } else { "" };
         let tried = TRIED.iter().find(|(tried, _)| *tried == name.as_str());
         let tried = tried.map_or("documents", |(_, level)| level);
         let (what, resource, env) = (&spec.description, &spec.resource, &spec.request.env);
@@ -242,7 +242,7 @@ fn the_tutorial_works() {
     let class = parse("mychip", file).unwrap();
     let host = "char /dev/mychip0 240:0\nchar /dev/mychip1 240:1\nchar /dev/mychip12 240:12\n";
     let host = RecordedHost::parse(host).unwrap();
-    let found = device_class::discover::devices(&class, &host);
+    let found = device_class::discover::find_devices(&class, &host);
     let ids: Vec<_> = found.devices.iter().map(|d| d.id.as_str()).collect();
     assert_eq!(ids, ["mychip-0", "mychip-1", "mychip-12"]);
     assert!(found.warnings.is_empty());
@@ -279,7 +279,7 @@ char /dev/dri/renderD129 226:129
     let file = section.split("```").nth(1).unwrap().strip_prefix("toml\n");
     let class = parse("chip", file.unwrap()).unwrap();
     let host = RecordedHost::parse(HOST.trim_start()).unwrap();
-    let found = device_class::discover::devices(&class, &host);
+    let found = device_class::discover::find_devices(&class, &host);
     assert!(found.warnings.is_empty(), "{:?}", found.warnings);
     let [device] = &found.devices[..] else {
         panic!("{:?}", found.devices);

@@ -56,7 +56,7 @@ fn a_device_without_a_node_is_unhealthy_where_none_can_be_created() {
             text.push_str(&format!("char /dev/chip{node} 240:{node}\n"));
         }
         let host = RecordedHost::parse(&text).unwrap();
-        let inventory = discover::devices(&class, &host);
+        let inventory = discover::find_devices(&class, &host);
         let expected: Vec<String> = expected
             .split_whitespace()
             .map(|number| format!("chip-{number}"))
@@ -91,7 +91,7 @@ fn one_gpu_of_two_is_offered() {
     let class = shipped::class("nvidia-gpu");
     for (text, expected) in [(&host, 2), (&text, 1)] {
         let host = RecordedHost::parse(text).unwrap();
-        let inventory = discover::devices(&class, &host);
+        let inventory = discover::find_devices(&class, &host);
         assert_eq!(inventory.devices.len(), 2);
         assert_eq!(healthy(&inventory).len(), expected);
     }

@@ -11,7 +11,7 @@ use crate::shipped::root;
 /// Every class file says in its first comment where its facts are from.
 #[test]
 fn every_class_names_its_source() {
-    for source in load::sources(&[root().join("classes")]).unwrap() {
+    for source in load::read_sources(&[root().join("classes")]).unwrap() {
         let file = root().join(format!("classes/{}.toml", source.name));
         let text = std::fs::read_to_string(file).unwrap();
         let comment = text.lines().take_while(|line| line.starts_with('#'));
@@ -27,7 +27,7 @@ fn every_class_names_its_source() {
 /// A container that requests nothing does not pay for the parsing of a class.
 #[test]
 fn no_class_is_parsed_for_a_container_without_its_variable() {
-    for source in load::sources(&[root().join("classes")]).unwrap() {
+    for source in load::read_sources(&[root().join("classes")]).unwrap() {
         let is_usual = |name: &str| ["PATH", "HOME", "HOSTNAME", "TERM", "LANG"].contains(&name);
         assert!(!source.may_be_requested(is_usual), "{}", source.name);
     }
@@ -40,7 +40,7 @@ fn every_class_is_compared_with_its_vendors_stack() {
     let text = std::fs::read_to_string(file).unwrap();
     let headings = text.lines().filter_map(|line| line.strip_prefix("### "));
     let names: BTreeSet<&str> = headings.flat_map(|names| names.split(", ")).collect();
-    let sources = load::sources(&[root().join("classes")]).unwrap();
+    let sources = load::read_sources(&[root().join("classes")]).unwrap();
     let classes: BTreeSet<&str> = sources.iter().map(|source| source.name.as_str()).collect();
     let is_of = |heading: &str, class: &str| match heading.strip_suffix('*') {
         Some(start) => class.starts_with(start),
@@ -73,7 +73,7 @@ fn no_vendor_is_named_in_the_code() {
         "npu", "pci", "rdma", "serial", "sgx", "sound", "spi", "sriov", "tpm", "tun", "usb",
         "v4l2", "vfio", "vhost",
     ];
-    let sources = load::sources(&[root().join("classes")]).unwrap();
+    let sources = load::read_sources(&[root().join("classes")]).unwrap();
     let mut words: BTreeSet<String> = BTreeSet::new();
     for class in sources.iter().map(ClassSource::parse) {
         let class = class.unwrap();

@@ -40,7 +40,7 @@ impl<'a> ClaimedDevice<'a> {
             // The recorded id is not used, because it may belong to another part after the node has
             // restarted.
             Some(NamedDevice::Part(parent, part)) => {
-                (part.made.as_ref(), Some(&parent.divisible.whole.id))
+                (part.existing_id.as_ref(), Some(&parent.divisible.whole.id))
             }
             Some(NamedDevice::Device(device)) if recorded_id.is_none() => {
                 (Some(&device.id), device.part_of.as_ref())
@@ -89,7 +89,7 @@ impl<'a> ClaimedDevice<'a> {
                 Self::new(class, &device.device, Some(&device.id), Some(share))
             });
         let pending_parts = record
-            .making
+            .pending_devices
             .iter()
             .filter(move |device| is_of_class(&device.class));
         devices.chain(pending_parts.map(|device| Self::new(class, &device.device, None, None)))
@@ -123,7 +123,7 @@ fn had_device(previous_record: &Record, device: &AllocatedDevice<'_>) -> bool {
         .devices
         .iter()
         .filter(|recorded_device| !recorded_device.admin);
-    let mut pending_devices = previous_record.making.iter();
+    let mut pending_devices = previous_record.pending_devices.iter();
     devices.any(|recorded_device| {
         let is_same_name =
             recorded_device.class == *class && recorded_device.device == request.device;
@@ -171,7 +171,7 @@ pub(super) fn check_conflicts(
             return Err(PrepareError::InUse {
                 pool,
                 device: (*name).to_owned(),
-                holder: record.title(),
+                holder: record.qualified_name(),
                 uids: list_claim_uids(conflicting_records.iter().map(|(record, _)| *record)),
             });
         }
@@ -208,7 +208,7 @@ fn saturating_sum(counts: impl Iterator<Item = u64>) -> u64 {
 /// Returns the names of the first [`MAX_NAMED_CLAIMS`] claims, and a text with the number of the
 /// others.
 fn list_claim_titles<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<String> {
-    let mut titles: Vec<String> = records.map(Record::title).collect();
+    let mut titles: Vec<String> = records.map(Record::qualified_name).collect();
     titles.dedup();
     let omitted_count = titles.len().saturating_sub(MAX_NAMED_CLAIMS);
     titles.truncate(MAX_NAMED_CLAIMS);

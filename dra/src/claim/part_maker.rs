@@ -71,7 +71,7 @@ impl OtherClaims {
     /// being created for another claim.
     fn has_part(&self, class: &ClassName, name: &str, part_id: Option<&DeviceId>) -> bool {
         self.records.iter().any(|record| {
-            let mut pending_devices = record.making.iter();
+            let mut pending_devices = record.pending_devices.iter();
             let mut devices = record.devices.iter();
             pending_devices.any(|device| device.class == *class && device.device == name)
                 || devices.any(|device| {
@@ -144,13 +144,21 @@ impl PartMaker {
         let current_class = self.discover_devices(class)?;
         let (parent, part) = find_device_or_part(&current_class, name)?;
         match part {
-            Some(PossiblePart { made: Some(id), .. }) => {
+            Some(PossiblePart {
+                existing_id: Some(id),
+                ..
+            }) => {
                 let id = id.clone();
                 Ok((current_class, id))
             }
             Some(part) => {
-                let updated_class =
-                    self.free_capacity(&current_class, parent, name, &part.takes, other_claims)?;
+                let updated_class = self.free_capacity(
+                    &current_class,
+                    parent,
+                    name,
+                    &part.consumed_counters,
+                    other_claims,
+                )?;
                 self.create_with_retry(
                     updated_class.as_ref().unwrap_or(&current_class),
                     name,
@@ -184,11 +192,11 @@ impl PartMaker {
             .parts()
             .filter(|(part_name, _)| *part_name != name)
             .partition(|(part_name, part)| {
-                other_claims.has_part(class_name, part_name, part.made.as_ref())
+                other_claims.has_part(class_name, part_name, part.existing_id.as_ref())
             });
         let mut used_counters = needed_counters.clone();
         for (_, part) in claimed_parts {
-            add_amounts(&mut used_counters, &part.takes);
+            add_amounts(&mut used_counters, &part.consumed_counters);
         }
         let total_counters = &parent.divisible.counters;
         if !fits_within(&used_counters, total_counters) {
@@ -198,7 +206,7 @@ impl PartMaker {
         let mut updated_class: Option<ClassDevices> = None;
         for (part_name, unclaimed_part) in unclaimed_parts
             .into_iter()
-            .filter(|(_, part)| part.made.is_some())
+            .filter(|(_, part)| part.existing_id.is_some())
         {
             // The part was removed together with another part of its group (`together` in the class
             // file).
@@ -209,7 +217,7 @@ impl PartMaker {
                 continue;
             }
             let mut counters_with_part = used_counters.clone();
-            add_amounts(&mut counters_with_part, &unclaimed_part.takes);
+            add_amounts(&mut counters_with_part, &unclaimed_part.consumed_counters);
             if fits_within(&counters_with_part, total_counters) {
                 used_counters = counters_with_part;
                 continue;
@@ -221,13 +229,13 @@ impl PartMaker {
             // If the class file sets `together`, the steps that remove this part also remove the
             // other parts of its group.
             let is_removed_by_steps = |other: &&PossiblePart| {
-                other.made == unclaimed_part.made || unclaimed_part.together
+                other.existing_id == unclaimed_part.existing_id || unclaimed_part.is_grouped
             };
             let existing_parts = parent
                 .divisible
                 .parts
                 .iter()
-                .filter(|existing_part| existing_part.made.is_some());
+                .filter(|existing_part| existing_part.existing_id.is_some());
             for existing_part in existing_parts.filter(is_removed_by_steps) {
                 self.check_unused(class, existing_part, other_claims)
                     .map_err(to_error)?;
@@ -237,7 +245,7 @@ impl PartMaker {
             );
             let steps_result = run_steps(
                 &self.host_root,
-                &unclaimed_part.remove,
+                &unclaimed_part.removal_steps,
                 unclaimed_part.timeout,
                 false,
             );
@@ -266,7 +274,10 @@ impl PartMaker {
                 "the claim {uid} may have it, whose record cannot be read: {reason}"
             ));
         }
-        let device = part.made.as_ref().and_then(|id| class.find_by_id(id));
+        let device = part
+            .existing_id
+            .as_ref()
+            .and_then(|id| class.find_by_id(id));
         let read_result = Handle::current().block_on(self.allocations.read());
         let allocated_ids =
             read_result.map_err(|error| format!("a container may have it: {error}"))?;
@@ -292,11 +303,16 @@ impl PartMaker {
             let (_, Some(part)) = find_device_or_part(current_class, name)? else {
                 return Err(part_gone_error(class, name));
             };
-            let steps_result = run_steps(&self.host_root, &part.make, part.timeout, true);
+            let steps_result = run_steps(&self.host_root, &part.creation_steps, part.timeout, true);
             let (discovered, _) =
                 self.discover_until(class, &steps_result, |latest| part_exists(latest, name))?;
-            if let (_, Some(PossiblePart { made: Some(id), .. })) =
-                find_device_or_part(&discovered, name)?
+            if let (
+                _,
+                Some(PossiblePart {
+                    existing_id: Some(id),
+                    ..
+                }),
+            ) = find_device_or_part(&discovered, name)?
             {
                 let id = id.clone();
                 return Ok((discovered, id));
@@ -323,12 +339,12 @@ impl PartMaker {
         };
         for (other_name, other_part) in parent.parts().filter(|(other_name, _)| *other_name != name)
         {
-            let mut needed_counters = part.takes.clone();
-            add_amounts(&mut needed_counters, &other_part.takes);
+            let mut needed_counters = part.consumed_counters.clone();
+            add_amounts(&mut needed_counters, &other_part.consumed_counters);
             // Parts with the same removal steps are skipped, because the steps of their group have
             // already run.
-            let may_have_remains = other_part.made.is_none()
-                && other_part.remove != part.remove
+            let may_have_remains = other_part.existing_id.is_none()
+                && other_part.removal_steps != part.removal_steps
                 && !other_claims.has_part(&class.class.name, other_name, None);
             if may_have_remains && !fits_within(&needed_counters, &parent.divisible.counters) {
                 self.remove_remains(class, other_name);
@@ -360,11 +376,13 @@ impl PartMaker {
         };
         let mut parts = parent.divisible.parts.iter();
         let conflicts_with_part =
-            |other_part: &PossiblePart| part.together || other_part.overlaps(part);
-        if parts.any(|other_part| other_part.made.is_some() && conflicts_with_part(other_part)) {
+            |other_part: &PossiblePart| part.is_grouped || other_part.overlaps(part);
+        if parts
+            .any(|other_part| other_part.existing_id.is_some() && conflicts_with_part(other_part))
+        {
             StepsResult::Success
         } else {
-            run_steps(&self.host_root, &part.remove, part.timeout, false)
+            run_steps(&self.host_root, &part.removal_steps, part.timeout, false)
         }
     }
 }
@@ -388,7 +406,7 @@ fn find_device_or_part<'a>(
 
 fn part_exists(class: &ClassDevices, name: &str) -> bool {
     find_device_or_part(class, name)
-        .is_ok_and(|(_, part)| part.is_some_and(|part| part.made.is_some()))
+        .is_ok_and(|(_, part)| part.is_some_and(|part| part.existing_id.is_some()))
 }
 
 fn part_gone_error(class: &ClassDevices, name: &str) -> PartError {

@@ -133,7 +133,7 @@ fn run_program(
         return StepsResult::Success;
     };
     let (command_text, program) = (excerpt(&command.join(" ")), Path::new(program));
-    if let Err(error) = ownership::program(host_root, program) {
+    if let Err(error) = ownership::resolve_trusted_program(host_root, program) {
         return StepsResult::Failed(format!("`{command_text}` cannot be run: {error}"));
     }
     let mut program_command = host_program::build_command(host_root, program, arguments);

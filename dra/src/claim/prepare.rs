@@ -160,7 +160,7 @@ impl NodeClaims {
                 .iter()
                 .filter_map(|device| device.prepared_device.clone())
                 .collect(),
-            making: unready_devices
+            pending_devices: unready_devices
                 .iter()
                 .map(|device| device.to_pending_device())
                 .collect(),
@@ -206,7 +206,7 @@ impl NodeClaims {
                     *class = current_class;
                 }
             }
-            record.making.clear();
+            record.pending_devices.clear();
             store_lock = self.store.lock_records()?;
             self.store.write_record(&record)?;
         }
@@ -241,7 +241,7 @@ impl NodeClaims {
         let id = match named_device {
             NamedDevice::Part(_, part) => request
                 .has_admin_access
-                .then(|| part.made.clone())
+                .then(|| part.existing_id.clone())
                 .flatten(),
             NamedDevice::Device(device) => {
                 let is_divisible =
@@ -259,8 +259,11 @@ impl NodeClaims {
     /// Takes the locks of the classes whose parts must be created for a claim. The order of the
     /// locks is always the same, which avoids deadlocks.
     fn lock_classes(&self, record: &Record) -> Result<Vec<StoreLock>, StoreError> {
-        let classes: BTreeSet<&ClassName> =
-            record.making.iter().map(|device| &device.class).collect();
+        let classes: BTreeSet<&ClassName> = record
+            .pending_devices
+            .iter()
+            .map(|device| &device.class)
+            .collect();
         let locks = classes
             .into_iter()
             .map(|class| self.store.lock_class(class));
@@ -306,12 +309,12 @@ impl NodeClaims {
         // The record is read again after the classes were locked, because another call may have
         // prepared the claim in between.
         let mut class_locks = Vec::new();
-        if let Some(record) = read_record().filter(|record| !record.making.is_empty()) {
+        if let Some(record) = read_record().filter(|record| !record.pending_devices.is_empty()) {
             class_locks = self.lock_classes(&record)?;
             let interrupted_record = read_record().filter(|_| condition());
             for pending_device in interrupted_record
                 .into_iter()
-                .flat_map(|record| record.making)
+                .flat_map(|record| record.pending_devices)
             {
                 let class = inventory
                     .iter()
@@ -394,7 +397,10 @@ impl NodeClaims {
             .collect();
         // A claim whose preparation was interrupted is skipped. The kubelet repeats its call, which
         // writes the specification.
-        for record in records.iter().filter(|record| record.making.is_empty()) {
+        for record in records
+            .iter()
+            .filter(|record| record.pending_devices.is_empty())
+        {
             let result = specification::write_specification(
                 &self.cdi_directory,
                 self.description(),
@@ -403,7 +409,7 @@ impl NodeClaims {
             );
             if let Err(error) = result {
                 let error = anyhow::Error::from(error);
-                problems.push(format!("claim {}: {error:#}", record.title()));
+                problems.push(format!("claim {}: {error:#}", record.qualified_name()));
             }
         }
         for uid in specification::list_claims_with_files(&self.cdi_directory) {

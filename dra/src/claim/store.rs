@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use device_class::name::ClassName;
-use injection_plan::claim_record::{MAX_RECORD_BYTES, records_directory, uid_in_file_name};
+use injection_plan::claim_record::{MAX_RECORD_BYTES, parse_uid_of_file_name, records_directory};
 use nix::fcntl::{Flock, FlockArg};
 use rooted_path::{
     TEMPORARY_NAME_PREFIX, open_lock_file, open_own_file, read_own_text, replace_file,
@@ -117,7 +117,7 @@ impl ClaimStore {
         let mut uids = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(self.to_store_error())? {
             let name = entry.map_err(self.to_store_error())?.file_name();
-            let uid = uid_in_file_name(&name);
+            let uid = parse_uid_of_file_name(&name);
             uids.extend(uid.and_then(|uid| ClaimUid::try_from(uid.to_owned()).ok()));
         }
         Ok(uids)

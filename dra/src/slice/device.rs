@@ -87,7 +87,7 @@ pub(super) fn build_divisible_device(
         entries.extend(taints.map(|taints| SliceDevice {
             name: name.to_owned(),
             attributes: Some(attributes::build_part_attributes(class, parent, part)),
-            consumes_counters: build_consumption(&part.takes),
+            consumes_counters: build_consumption(&part.consumed_counters),
             taints,
             ..SliceDevice::default()
         }));

@@ -113,7 +113,7 @@ fn five_thousand_nodes_write_what_has_changed() {
     let name = "npu".to_owned().try_into().unwrap();
     let class = DeviceClass::parse(name, Path::new("npu.toml"), text).unwrap();
     let host = RealHost::open(Path::new("/")).unwrap();
-    let inventory = discover::devices(&class, &host);
+    let inventory = discover::find_devices(&class, &host);
     let edits = FoundEdits::default();
     let found = FoundClass { inventory, edits };
     let features = SliceFeatures {

@@ -212,7 +212,7 @@ fn open_directory(
         }),
         Err(error) => {
             if !error.means_no_directory() {
-                problems.push((path.to_owned(), crate::log::chain(&error)));
+                problems.push((path.to_owned(), crate::log::format_error_chain(&error)));
             }
             None
         }
@@ -238,7 +238,7 @@ impl NameWriter<'_, '_> {
                     ),
                 )
                 | Err(error @ ApplyError::Container(_)) => {
-                    let reason = crate::log::chain(&error);
+                    let reason = crate::log::format_error_chain(&error);
                     self.problems.push((directory.path.join(name), reason));
                 }
                 // Any other error may leave a mount with wrong attributes in the container. So the

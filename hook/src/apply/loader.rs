@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use device_class::discover::ImageLibraries;
-use device_class::ld_cache::{Abi, LdCache, MAX_SIZE, NewEntry};
+use device_class::ld_cache::{Abi, LdCache, MAX_CACHE_BYTES, NewEntry};
 use nix::sys::stat::Mode;
 
 use super::{ApplyError, image_libraries};
@@ -148,7 +148,7 @@ fn extend_ld_cache(
     search: &LibrarySearch<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
-    files.edit_file(LD_CACHE_PATH, MAX_SIZE, |bytes| {
+    files.edit_file(LD_CACHE_PATH, MAX_CACHE_BYTES, |bytes| {
         let existing_cache = match bytes.map(LdCache::parse) {
             None => None,
             Some(Ok(cache)) => Some(cache),

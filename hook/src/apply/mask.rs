@@ -161,7 +161,7 @@ pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
             && !has_only_links(path)
         {
             return Err(ApplyError::RemovableMask { path: path.clone() }
-                .with_user_labels(&step.user_labels));
+                .with_owner_labels(&step.owner_labels));
         }
     }
     Ok(())

@@ -47,10 +47,10 @@ pub(crate) use targets::{attach_steps, remove_outdated_masks};
 pub(crate) enum ApplyError {
     #[error(transparent)]
     Mount(#[from] mount::Error),
-    #[error("{user_labels}")]
+    #[error("{owner_labels}")]
     Step {
         /// The ids of the devices that need the step, or the class.
-        user_labels: String,
+        owner_labels: String,
         #[source]
         error: Box<ApplyError>,
     },
@@ -97,9 +97,9 @@ impl From<rooted_path::Error> for ApplyError {
 
 impl ApplyError {
     /// Wraps the error with the names of the devices or the class whose injection step failed.
-    fn with_user_labels(self, user_labels: &str) -> Self {
+    fn with_owner_labels(self, owner_labels: &str) -> Self {
         ApplyError::Step {
-            user_labels: user_labels.to_owned(),
+            owner_labels: owner_labels.to_owned(),
             error: Box::new(self),
         }
     }

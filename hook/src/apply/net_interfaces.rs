@@ -80,7 +80,7 @@ struct PlannedMove<'p> {
     interface: NetInterface,
     link: Link,
     /// The ids of the devices that have the interface, for messages.
-    user_labels: &'p str,
+    owner_labels: &'p str,
 }
 
 /// The moves of a plan's interfaces that are not in the container yet. They are prepared in the
@@ -101,7 +101,7 @@ impl<'p> NetInterfaceMoves<'p> {
     ) -> Result<Option<Self>, ApplyError> {
         let steps = plan.steps.iter().filter_map(|step| match &step.action {
             Action::NetInterfaces { interfaces, search } => {
-                Some((&*step.user_labels, interfaces, search))
+                Some((&*step.owner_labels, interfaces, search))
             }
             _ => None,
         });
@@ -116,9 +116,9 @@ impl<'p> NetInterfaceMoves<'p> {
         let socket = LinkSocket::open().map_err(to_host_error)?;
         let mut moves = Vec::new();
         let mut names = BTreeSet::new();
-        for (user_labels, interfaces, search) in steps {
+        for (owner_labels, interfaces, search) in steps {
             let with_labels =
-                |error: NetInterfaceError| ApplyError::from(error).with_user_labels(user_labels);
+                |error: NetInterfaceError| ApplyError::from(error).with_owner_labels(owner_labels);
             let mut host_links = find_links(&socket, interfaces).map_err(to_host_error)?;
             if host_links.is_empty() {
                 // The containers of a pod share a network namespace. An interface stays in it when
@@ -127,9 +127,11 @@ impl<'p> NetInterfaceMoves<'p> {
                     && has_interface_of_device(&namespace, search, host_root)
                         .map_err(with_labels)?;
                 if has_interface {
-                    log::info(|| format!("{user_labels}: the container has its network interface"));
+                    log::info(|| {
+                        format!("{owner_labels}: the container has its network interface")
+                    });
                     if let Err(error) = set_up_existing(&namespace, search, host_root) {
-                        log::warning(&format!("{user_labels}: {error}"));
+                        log::warning(&format!("{owner_labels}: {error}"));
                     }
                     continue;
                 }
@@ -137,12 +139,12 @@ impl<'p> NetInterfaceMoves<'p> {
             } else if !is_shared {
                 // An earlier start may have failed after it moved some of the interfaces.
                 if let Err(error) = set_up_existing(&namespace, search, host_root) {
-                    log::info(|| format!("{user_labels}: {error}"));
+                    log::info(|| format!("{owner_labels}: {error}"));
                 }
             }
             if is_shared {
                 log::info(|| {
-                    format!("{user_labels}: the container is in the host's network namespace")
+                    format!("{owner_labels}: the container is in the host's network namespace")
                 });
                 continue;
             }
@@ -156,7 +158,7 @@ impl<'p> NetInterfaceMoves<'p> {
                 moves.push(PlannedMove {
                     interface,
                     link,
-                    user_labels,
+                    owner_labels,
                 });
             }
         }
@@ -176,7 +178,7 @@ impl<'p> NetInterfaceMoves<'p> {
         for PlannedMove {
             interface,
             link,
-            user_labels,
+            owner_labels,
         } in &self.moves
         {
             let name = &interface.name_in_container;
@@ -192,15 +194,18 @@ impl<'p> NetInterfaceMoves<'p> {
                     errno,
                 },
             });
-            move_result.map_err(|error| ApplyError::from(error).with_user_labels(user_labels))?;
+            move_result.map_err(|error| ApplyError::from(error).with_owner_labels(owner_labels))?;
             if link.is_up
                 && let Err(error) = set_up_interface(&self.namespace, name)
             {
-                warnings.push(format!("{user_labels}: {}", log::chain(&error)));
+                warnings.push(format!(
+                    "{owner_labels}: {}",
+                    log::format_error_chain(&error)
+                ));
             }
             log::info(|| {
                 let host_name = &interface.name;
-                format!("{user_labels}: network interface {host_name} is the container's {name}")
+                format!("{owner_labels}: network interface {host_name} is the container's {name}")
             });
         }
         Ok(warnings)

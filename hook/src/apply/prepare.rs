@@ -50,7 +50,7 @@ pub(super) fn prepare_devices(plan: &InjectionPlan, root: &Path) -> Result<(), A
             let remaining_time = deadline.saturating_duration_since(Instant::now());
             let time_limit = Duration::from_secs(preparation.timeout_seconds).min(remaining_time);
             prepare_device(preparation, time_limit, root)
-                .map_err(|error| ApplyError::from(error).with_user_labels(&step.user_labels))?;
+                .map_err(|error| ApplyError::from(error).with_owner_labels(&step.owner_labels))?;
         }
     }
     Ok(())
@@ -65,7 +65,7 @@ fn prepare_device(
 ) -> Result<(), PrepareError> {
     let program = &preparation.program;
     let run_program = || {
-        let path = ownership::program(root, program).map_err(io::Error::other)?;
+        let path = ownership::resolve_trusted_program(root, program).map_err(io::Error::other)?;
         let mut command = Command::new(path);
         command.arg0(program).args(&preparation.arguments);
         run_command(command, time_limit)
@@ -162,7 +162,7 @@ mod tests {
     use injection_plan::plan::InjectionStep;
 
     use super::*;
-    use crate::log::chain;
+    use crate::log::format_error_chain;
 
     /// Creates the root of a host with a shell, a file and a program that changes it.
     fn host(script: &str) -> tempfile::TempDir {
@@ -194,7 +194,7 @@ mod tests {
         };
         let start = Instant::now();
         let result = prepare_device(&preparation, Duration::from_secs(timeout), host.path())
-            .map_err(|error| chain(&error));
+            .map_err(|error| format_error_chain(&error));
         (result, fs::read_to_string(file).unwrap(), start.elapsed())
     }
 
@@ -265,16 +265,18 @@ mod tests {
                     state_path: "/sys/id".into(),
                     requested_state: wanted.to_owned(),
                 }),
-                user_labels: "port-0".to_owned(),
-                users: Vec::new(),
+                owner_labels: "port-0".to_owned(),
+                owners: Vec::new(),
             }],
             ..InjectionPlan::default()
         };
         prepare_devices(&plan("/programmer", "old"), host.path()).unwrap();
         let error = prepare_devices(&plan("/programmer", "new"), host.path()).unwrap_err();
         let wanted = "port-0: /programmer exited 0, but /sys/id is `old`, not `new`";
-        assert_eq!(chain(&error), wanted);
-        let message = chain(&prepare_devices(&plan("/nowhere", "old"), host.path()).unwrap_err());
+        assert_eq!(format_error_chain(&error), wanted);
+        let message = format_error_chain(
+            &prepare_devices(&plan("/nowhere", "old"), host.path()).unwrap_err(),
+        );
         assert!(
             message.starts_with("port-0: /nowhere cannot be run: "),
             "{message}"

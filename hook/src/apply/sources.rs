@@ -6,7 +6,9 @@ use std::path::Path;
 
 use device_class::device::DeviceNumber;
 use device_class::discover::{CreatedNode, NodePermissions};
-use injection_plan::plan::{Action, BindMount, InjectionPlan, InjectionStep, SourceKind, StepUser};
+use injection_plan::plan::{
+    Action, BindMount, InjectionPlan, InjectionStep, SourceKind, StepOwner,
+};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid};
 
@@ -20,9 +22,9 @@ use crate::mount::{Depth, HostFile, KernelCalls, Source, SourceRoot};
 pub(crate) struct OpenedStep<'p> {
     pub(crate) action: OpenedAction<'p>,
     /// The names of the devices that need the step, or of their class, for messages.
-    pub(crate) user_labels: &'p str,
+    pub(crate) owner_labels: &'p str,
     /// The devices or the class that need the step.
-    pub(crate) users: &'p [StepUser],
+    pub(crate) owners: &'p [StepOwner],
 }
 
 /// An action of the plan with its opened source.
@@ -46,7 +48,7 @@ pub(crate) enum OpenedAction<'p> {
     MakeNode {
         path: &'p Path,
         number: DeviceNumber,
-        made_node: &'p CreatedNode,
+        created_node: &'p CreatedNode,
     },
     Link {
         path: &'p Path,
@@ -78,15 +80,17 @@ pub(super) fn open_sources<'p>(
     for step in &plan.steps {
         let opened_action = open_step(&step.action, host, calls);
         if let Some(action) =
-            opened_action.map_err(|error| error.with_user_labels(&step.user_labels))?
+            opened_action.map_err(|error| error.with_owner_labels(&step.owner_labels))?
         {
             let InjectionStep {
-                user_labels, users, ..
+                owner_labels,
+                owners,
+                ..
             } = step;
             opened_steps.push(OpenedStep {
                 action,
-                user_labels,
-                users,
+                owner_labels,
+                owners,
             });
         }
     }
@@ -118,11 +122,11 @@ fn open_step<'p>(
         Action::MakeNode {
             path,
             number,
-            made_node,
+            created_node,
         } => OpenedAction::MakeNode {
             path,
             number: *number,
-            made_node,
+            created_node,
         },
         Action::Link { path, target } => OpenedAction::Link { path, target },
         Action::Mask {
@@ -288,8 +292,8 @@ mod tests {
             let plan = InjectionPlan {
                 steps: vec![InjectionStep {
                     action,
-                    user_labels: "npu-0".into(),
-                    users: Vec::new(),
+                    owner_labels: "npu-0".into(),
+                    owners: Vec::new(),
                 }],
                 ..InjectionPlan::default()
             };
@@ -297,7 +301,7 @@ mod tests {
             let host = SourceRoot::open(Path::new("/"), calls.resolver()).unwrap();
             let error = match open_sources(&plan, &host, calls) {
                 Ok(_) => panic!("opened in spite of: {reason}"),
-                Err(error) => crate::log::chain(&error),
+                Err(error) => crate::log::format_error_chain(&error),
             };
             assert!(error.starts_with("npu-0: "), "{error}");
             assert!(error.contains(reason), "{error}");

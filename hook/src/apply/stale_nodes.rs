@@ -1,7 +1,7 @@
 //! Finds device nodes that the engine made with an earlier number of a device, because its CDI
 //! specification is older than the device's number. Another device may have the earlier number now.
 
-use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecNode, StepUser};
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecNode, StepOwner};
 
 use crate::cgroup::DeviceRule;
 use crate::oci::Bundle;
@@ -59,8 +59,8 @@ pub(crate) fn is_granted_by_cdi(
     bundle: &Bundle,
 ) -> bool {
     plan.grants.iter().any(|grant| {
-        let is_granted = |user: &StepUser| {
-            let device = user.device();
+        let is_granted = |owner: &StepOwner| {
+            let device = owner.device();
             device.is_some_and(|device| {
                 device.class == grant.class && grant.devices.contains(&device.id)
             })
@@ -69,6 +69,6 @@ pub(crate) fn is_granted_by_cdi(
             .cdi_grants
             .iter()
             .any(|cdi_grant| cdi_grant.class == grant.class)
-            && step.users.iter().any(is_granted)
+            && step.owners.iter().any(is_granted)
     })
 }

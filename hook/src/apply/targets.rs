@@ -31,7 +31,7 @@ pub(crate) fn attach_steps(
     let mut libraries = Vec::new();
     for OpenedStep {
         action,
-        user_labels,
+        owner_labels,
         ..
     } in steps
     {
@@ -56,12 +56,17 @@ pub(crate) fn attach_steps(
             OpenedAction::MakeNode {
                 path,
                 number,
-                made_node,
+                created_node,
             } => {
                 if root.can_make_devices() {
-                    make_device(path, number, to_device_access(made_node.own), &mut parents)
+                    make_device(
+                        path,
+                        number,
+                        to_device_access(created_node.permissions),
+                        &mut parents,
+                    )
                 } else {
-                    Err(not_on_host_error(path, made_node))
+                    Err(not_on_host_error(path, created_node))
                 }
             }
             OpenedAction::Link { path, target } => create_link(path, target, &mut parents),
@@ -88,7 +93,7 @@ pub(crate) fn attach_steps(
                 Ok(())
             }
         };
-        result.map_err(|error| error.with_user_labels(user_labels))?;
+        result.map_err(|error| error.with_owner_labels(owner_labels))?;
     }
     injected_dir.attach(root, &mut mounter, label)?;
     for search in loaders {
@@ -117,7 +122,7 @@ pub(crate) fn remove_outdated_masks(
     steps.iter().try_for_each(|step| match &step.action {
         OpenedAction::Mask(mask) => mask
             .remove_outdated_mask(root)
-            .map_err(|error| error.with_user_labels(step.user_labels)),
+            .map_err(|error| error.with_owner_labels(step.owner_labels)),
         _ => Ok(()),
     })
 }
@@ -135,7 +140,7 @@ fn choose_node_access(
         return Some(access);
     }
     warnings.push(format!(
-        "{}: the container has a user namespace and gets the host's node; to open it, its user \
+        "{}: the container has a owner namespace and gets the host's node; to open it, its owner \
          has to be in the host's group that owns it, not in {}",
         path.display(),
         access.gid
@@ -143,11 +148,11 @@ fn choose_node_access(
     None
 }
 
-fn not_on_host_error(path: &Path, made_node: &CreatedNode) -> ApplyError {
+fn not_on_host_error(path: &Path, created_node: &CreatedNode) -> ApplyError {
     ApplyError::NodeNotOnHost {
         path: path.to_owned(),
-        driver: made_node.driver.clone(),
-        advice: made_node.advice.clone(),
+        driver: created_node.driver.clone(),
+        advice: created_node.advice.clone(),
     }
 }
 

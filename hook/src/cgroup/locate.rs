@@ -354,7 +354,7 @@ mod tests {
     fn names_the_file_that_is_missing() {
         let error = read_file(Path::new("/nonexistent/cgroup"), 1).unwrap_err();
         assert_eq!(
-            crate::log::chain(&error),
+            crate::log::format_error_chain(&error),
             "cannot read /nonexistent/cgroup: No such file or directory (os error 2)"
         );
     }

@@ -128,7 +128,7 @@ impl UnitReport {
     fn warning(&self) -> Option<String> {
         match &self.result {
             Ok(report) => report.is_remarkable().then(|| report.to_string()),
-            Err(error) => Some(crate::log::chain(error)),
+            Err(error) => Some(crate::log::format_error_chain(error)),
         }
     }
 }

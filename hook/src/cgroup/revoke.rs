@@ -112,7 +112,7 @@ fn revoke_in_unit(cgroup: &CgroupDir, rules: &[DeviceRule], warnings: &mut Vec<S
             Ok(is_unit_changed) => has_changed |= is_unit_changed,
             Err(error) => warnings.push(format!(
                 "unit {unit} still allows the devices, and systemd may allow them again: {}",
-                crate::log::chain(&error)
+                crate::log::format_error_chain(&error)
             )),
         }
     }

@@ -37,7 +37,7 @@ const fn default_rule(
     access: Access,
 ) -> SpecRule {
     SpecRule {
-        allow: true,
+        is_allowed: true,
         kind: Some(kind),
         major,
         minor,
@@ -60,7 +60,7 @@ impl SpecRules {
     #[must_use]
     pub(crate) fn with_denied(&self, rules: &[DeviceRule]) -> Self {
         let added_rules = rules.iter().map(|rule| SpecRule {
-            allow: false,
+            is_allowed: false,
             ..SpecRule::from(rule)
         });
         Self(self.0.iter().copied().chain(added_rules).collect())
@@ -71,7 +71,7 @@ impl SpecRules {
     pub(super) fn find_rules_of_same_devices(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
         let is_allowed_by_number = |rule: &&DeviceRule| {
             let rule = SpecRule::from(*rule);
-            let mut allowing_rules = self.0.iter().filter(|listed| listed.allow);
+            let mut allowing_rules = self.0.iter().filter(|listed| listed.is_allowed);
             allowing_rules.any(|listed| {
                 (listed.kind, listed.major, listed.minor) == (rule.kind, rule.major, rule.minor)
             })

@@ -13,6 +13,6 @@ pub(crate) struct LogArguments {
     #[arg(long, value_name = "TIME", value_parser = parse_since)]
     pub(crate) since: Option<String>,
     /// Also print messages that come, until stopped
-    #[arg(short, long)]
-    pub(crate) follow: bool,
+    #[arg(short = 'f', long = "follow")]
+    pub(crate) should_follow: bool,
 }

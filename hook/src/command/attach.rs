@@ -153,7 +153,7 @@ pub(super) fn detach(
     if !devices.is_empty() {
         log::warning(IN_FLIGHT_WARNING);
     }
-    let removal_error = removal_error.map(|error| log::chain(&error));
+    let removal_error = removal_error.map(|error| log::format_error_chain(&error));
     if let Some(error) = &removal_error {
         log::warning(&format!(
             "container {id}: the device rules are revoked, but the nodes stay in the container's \
@@ -205,7 +205,7 @@ const IN_FLIGHT_WARNING: &str = "a descriptor that is on its way between process
 /// because the container was already changed successfully.
 fn log_print_failure(print_result: Result<(), CommandError>) {
     if let Err(error) = print_result {
-        log::warning(&log::chain(&error));
+        log::warning(&log::format_error_chain(&error));
     }
 }
 

@@ -51,7 +51,7 @@ struct Problem {
 impl Problem {
     fn from_omission(omission: &Omission) -> Self {
         Problem {
-            text: log::chain(omission),
+            text: log::format_error_chain(omission),
             is_error: omission.is_error(),
         }
     }
@@ -123,7 +123,7 @@ pub(super) fn run(
         is_error: true,
     }));
     problems.extend(update.failures.iter().map(|(kind, error)| Problem {
-        text: format!("{kind} is left out: {}", log::chain(error)),
+        text: format!("{kind} is left out: {}", log::format_error_chain(error)),
         is_error: true,
     }));
     if !as_json {
@@ -178,8 +178,8 @@ fn describe_disabled_classes(config: &Config) -> Option<String> {
     let disabled_classes = classes.filter(|class| {
         let mut discovery_sources = class.spec.discover.iter();
         let has_hardware_source = discovery_sources.any(|source| source.count.is_none());
-        let has_device = || !discover::devices(class, &host).devices.is_empty();
-        !class.spec.enabled && has_hardware_source && has_device()
+        let has_device = || !discover::find_devices(class, &host).devices.is_empty();
+        !class.spec.is_enabled && has_hardware_source && has_device()
     });
     let names: Vec<String> = disabled_classes
         .map(|class| class.name.to_string())
@@ -285,7 +285,11 @@ fn print_specifications(
 fn warn_about_disabled_classes(names: &[ClassName], config: &Config) -> Result<(), CommandError> {
     for source in load::read_each_source(&config.classes)?.iter().flatten() {
         let name = &source.name;
-        let is_disabled = || config.class(source).is_ok_and(|class| !class.spec.enabled);
+        let is_disabled = || {
+            config
+                .class(source)
+                .is_ok_and(|class| !class.spec.is_enabled)
+        };
         if names.contains(name) && is_disabled() {
             log::warning(&format!(
                 "{name} is not enabled: boathook-cdi.service writes its names after a boot only if \
@@ -307,7 +311,7 @@ fn find_earlier_specifications(
 ) -> Result<Vec<Specification>, CommandError> {
     let is_disabled = |name: &ClassName| {
         let class = config.class.get(name);
-        class.is_some_and(|class| class.enabled == Some(false))
+        class.is_some_and(|class| class.is_enabled == Some(false))
     };
     let sources = load::read_each_source(&config.classes)?;
     let names: Vec<ClassName> = sources
@@ -358,7 +362,7 @@ fn generate(
     let classes = sources.into_iter().filter_map(|source| match source {
         // An error in one class does not prevent the specifications of the other classes.
         Ok(source) => Some(config.class(&source)).filter(|class| match class {
-            Ok(class) => include_all || class.spec.enabled || names.contains(&class.name),
+            Ok(class) => include_all || class.spec.is_enabled || names.contains(&class.name),
             Err(_) => is_selected(&source),
         }),
         Err(error) => Some(Err(error)),
@@ -391,7 +395,7 @@ fn find_hook_program() -> Result<PathBuf, CdiError> {
         return Err(CdiError::NoHook(hook_path));
     }
     let directories = InstalledDirectories::find(Path::new("/"));
-    let stable_path = directories.map_err(CdiError::Directories)?.hook();
+    let stable_path = directories.map_err(CdiError::Directories)?.hook_path();
     let is_installed_hook = fs::canonicalize(&stable_path).is_ok_and(|path| path == hook_path);
     Ok(if is_installed_hook {
         stable_path

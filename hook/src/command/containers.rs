@@ -121,7 +121,7 @@ impl Container {
             return Some(Engine::Docker.name());
         }
         let has_bundle_pattern = |engine: &&Engine| {
-            let patterns = engine.facts().bundles;
+            let patterns = engine.properties().bundle_patterns;
             patterns
                 .iter()
                 .any(|pattern| matches_pattern(bundle, pattern))
@@ -366,7 +366,9 @@ fn with_current_pid(container: Container, processes: &Processes) -> Container {
 fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Container> {
     let mut containers: Vec<Container> = Vec::new();
     let containers_by_state = state::find_containers(root, host_root);
-    let patterns = Engine::ALL.iter().flat_map(|engine| engine.facts().bundles);
+    let patterns = Engine::ALL
+        .iter()
+        .flat_map(|engine| engine.properties().bundle_patterns);
     let bundles = patterns.flat_map(|pattern| find_matching(host_root, pattern));
     let containers_by_bundle = bundles
         .chain(processes.find_bundles())
@@ -378,7 +380,7 @@ fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> V
         id: record.id,
         pid: Some(record.pid),
         start_time: Some(record.start_time),
-        bundle: Some(record.bundle),
+        bundle: Some(record.bundle_dir),
         ..Container::default()
     });
     for container in containers_by_state

@@ -29,7 +29,8 @@ pub(super) struct ListedDevice {
     pub(super) variable: String,
     pub(super) resource: String,
     index: Option<String>,
-    pub(super) healthy: bool,
+    #[serde(rename = "healthy")]
+    pub(super) is_healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
     /// The other names by which a container may request the device, quoted as in a request. A name
@@ -75,7 +76,7 @@ impl ListedDevice {
         let interfaces = device
             .net_interfaces
             .iter()
-            .flat_map(|interface| &interface.on_host);
+            .flat_map(|interface| &interface.host_interfaces);
         ListedDevice {
             class: class.name.to_string(),
             id: device.id.to_string(),
@@ -87,7 +88,7 @@ impl ListedDevice {
                     index_name.is_some_and(|name| name.is_unique || device.part_of.is_some())
                 })
                 .cloned(),
-            healthy: device.health.is_healthy(),
+            is_healthy: device.health.is_healthy(),
             reason: match &device.health {
                 Health::Healthy => None,
                 Health::Unhealthy { reason } => Some(reason.clone()),
@@ -95,7 +96,7 @@ impl ListedDevice {
             stable_names: find_stable_names(device, own_aliases.clone()),
             own_aliases: own_aliases.map(|name| name.text.clone()).collect(),
             kind: ClassKind::from_class(class),
-            is_followed: class.spec.follow,
+            is_followed: class.spec.is_followed,
             aliases: aliases.iter().map(|name| name.text.clone()).collect(),
             numa: device.numa,
             nodes: present_nodes
@@ -146,7 +147,7 @@ impl ListedDevice {
                 RequestColumn::Resource => self.resource.clone(),
                 RequestColumn::Variable => self.variable.clone(),
             },
-            if self.healthy {
+            if self.is_healthy {
                 "healthy".to_owned()
             } else {
                 "unhealthy".to_owned()

@@ -33,7 +33,7 @@ impl DeliveryMethods {
     pub(super) fn find(config: &Config) -> Self {
         let host_root = &config.host_root;
         let directories = InstalledDirectories::find(host_root).unwrap_or_default();
-        let state_dir = directories.state();
+        let state_dir = directories.state_dir();
         let record_dir = host_root.join(state_dir.strip_prefix("/").unwrap_or(&state_dir));
         let daemon: Value = read_json(&host_root.join(DOCKER_CONFIG_PATH)).unwrap_or_default();
         let has_runtime = daemon["runtimes"][HANDLER].is_object();
@@ -246,7 +246,7 @@ fn is_installed(engine: Engine, host_root: &Path) -> bool {
     let mut directories =
         program_directories().map(|path| host_root.join(path.trim_start_matches('/')));
     directories.any(|directory| {
-        let mut programs = engine.facts().programs.iter();
+        let mut programs = engine.properties().programs.iter();
         programs.any(|program| directory.join(program).is_file())
     })
 }

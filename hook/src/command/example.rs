@@ -40,9 +40,9 @@ impl ClassKind {
         let has_vendor = !domain.starts_with(DOMAIN_WITHOUT_VENDOR);
         match () {
             () if is_virtual => ClassKind::Virtual,
-            () if spec.follow => ClassKind::HotPluggable,
+            () if spec.is_followed => ClassKind::HotPluggable,
             () if !names_devices => ClassKind::SingleNode,
-            () if has_vendor && spec.enabled => ClassKind::Vendor,
+            () if has_vendor && spec.is_enabled => ClassKind::Vendor,
             () if has_vendor => ClassKind::OtherVendor,
             () => ClassKind::Common,
         }
@@ -60,7 +60,7 @@ pub(super) fn find_example<K: Ord>(
     let mut classes: Vec<&DeviceClass> = classes.iter().collect();
     classes.sort_by_key(|class| (rank(class), ClassKind::from_class(class)));
     classes.into_iter().find_map(|class| {
-        let inventory = discover::devices(class, &host);
+        let inventory = discover::find_devices(class, &host);
         let mut devices = inventory.devices.iter();
         let device = devices.find(|device| device.health.is_healthy())?;
         let names = RequestNames::new(class, &inventory);

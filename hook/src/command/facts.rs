@@ -54,7 +54,7 @@ pub(super) fn run(
         // that the programs have made.
         let host = planner::open_host(config)?;
         let write_result = reported_facts.write(&class, root, &host);
-        let file = Path::new(device_class::facts::DIRECTORY).join(class.name.as_str());
+        let file = Path::new(device_class::facts::FACTS_DIR).join(class.name.as_str());
         let (path, exists) =
             write_result.map_err(|error| CommandError::File { path: file, error })?;
         lines.push(ClassFacts {

@@ -11,7 +11,7 @@ use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use device_class::similar;
 use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
-use injection_plan::plan::{GrantOrigin, InjectionStep, StepUser};
+use injection_plan::plan::{GrantOrigin, InjectionStep, StepOwner};
 use nix::unistd::geteuid;
 use serde::Serialize;
 
@@ -72,13 +72,13 @@ fn find_held_devices(
     is_present: impl Fn(&Path) -> bool,
 ) -> impl Iterator<Item = (DeviceKey, Acquisition)> {
     let is_held = move |device: &&live::AttachedDevice| {
-        let own_users = [StepUser::Device(device.device_ref())];
-        let has_device = |users: &[StepUser]| users.contains(&own_users[0]);
-        let mut files = record.files.iter().filter(|file| has_device(&file.users));
+        let own_owner = [StepOwner::Device(device.device_ref())];
+        let has_device = |owners: &[StepOwner]| owners.contains(&own_owner[0]);
+        let mut files = record.files.iter().filter(|file| has_device(&file.owners));
         // A device that the container could already use before `attach` has no rules and files in
         // the record, so every attached device counts.
         device.grant_origin.is_user()
-            || record.rules.iter().any(|rule| rule.users == own_users)
+            || record.rules.iter().any(|rule| rule.owners == own_owner)
             || files.any(|file| is_present(&file.path))
     };
     record.devices.iter().filter(is_held).map(|device| {
@@ -187,7 +187,7 @@ impl Holders {
                 "holders are not shown: the kubelet's record of allocated devices, {}, cannot be \
                  used: {}",
                 path.display(),
-                log::chain(&error)
+                log::format_error_chain(&error)
             )),
         }
         (!holders.by_class.is_empty()).then_some(holders)
@@ -348,7 +348,7 @@ impl InspectedContainer {
         }
         match inspection.add_injected_devices(&root, directory, config) {
             Ok(()) => {}
-            Err(error) => inspection.fault = Some(log::chain(&error)),
+            Err(error) => inspection.fault = Some(log::format_error_chain(&error)),
         }
         inspection
     }
@@ -366,15 +366,15 @@ impl InspectedContainer {
         if let Ok(Origin::Pod(pod)) = Origin::from_bundle(&bundle) {
             self.pod = Some(pod.names());
         }
-        if bundle.hooks.boathook_hooks().next().is_none() {
+        if bundle.hooks.find_boathook_hooks().next().is_none() {
             return Ok(());
         }
-        let plan = planner::plan_for(&bundle, &Caller::Inspect, config)?;
+        let plan = planner::plan_injection_for(&bundle, &Caller::PlanInspector, config)?;
         let look_up = |path: &Path| root.look_up(path);
         // The plan may have no step for a device that was unplugged.
         let is_present = |device: &DeviceRef| {
             let is_step_of_device =
-                |step: &&InjectionStep| step.users.iter().any(|user| user.is_device(device));
+                |step: &&InjectionStep| step.owners.iter().any(|owner| owner.is_device(device));
             let mut steps = plan.steps.iter().filter(is_step_of_device).peekable();
             steps.peek().is_some()
                 && steps.all(|step| apply::find_missing_file(&step.action, &look_up) == Ok(None))

@@ -29,8 +29,10 @@ struct NamedDevice {
     path: PathBuf,
     #[serde(flatten)]
     listed_device: ListedDevice,
-    enabled: bool,
-    follow: bool,
+    #[serde(rename = "enabled")]
+    is_enabled: bool,
+    #[serde(rename = "follow")]
+    is_followed: bool,
     /// The names that belong to this device alone and do not change when it is plugged in again.
     names: Vec<String>,
     /// The name that is recommended for requests: the link that the user named, or a name that does
@@ -94,8 +96,8 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Name
     };
     let request = Request::parse(class, &Environment::default(), source).ok()??;
     let FoundClass { inventory, .. } =
-        discover::look_up(class, request.edit_selection(), host).ok()?;
-    let devices = request.selection.choose(class, &inventory).ok()?;
+        discover::look_up_class(class, request.edit_selection(), host).ok()?;
+    let devices = request.selection.choose_devices(class, &inventory).ok()?;
     let [device] = devices.as_slice() else {
         return None;
     };
@@ -109,8 +111,8 @@ fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<Name
     };
     Some(NamedDevice {
         path: path.to_owned(),
-        enabled: class.spec.enabled,
-        follow: class.spec.follow,
+        is_enabled: class.spec.is_enabled,
+        is_followed: class.spec.is_followed,
         request: listed_device.suggest_request_by(&name),
         names,
         listed_device,
@@ -121,8 +123,8 @@ fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), Comman
     let NamedDevice {
         path,
         listed_device,
-        enabled,
-        follow,
+        is_enabled,
+        is_followed,
         names,
         request,
     } = device;
@@ -171,11 +173,11 @@ fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), Comman
     ] {
         style.write_paragraph(out, &format!("  {program:<11} {line}"))?;
     }
-    if !enabled {
+    if !is_enabled {
         let text = format!("pods get it with `enabled = true` in [class.{class}] of config.toml");
         style.write_paragraph(out, &text)?;
     }
-    if *follow {
+    if *is_followed {
         let text = "`?`: the container starts without it, too, and `boathook follow` gives it when it \
                     comes";
         style.write_paragraph(out, text)?;

@@ -180,7 +180,7 @@ pub fn main() -> process::ExitCode {
             ExitCode::Success.into()
         }
         Err(error) => {
-            let (message, code) = (log::chain(&error), error.exit_code());
+            let (message, code) = (log::format_error_chain(&error), error.exit_code());
             log::error(&message);
             if cli.json {
                 code.print_failure(&message);
@@ -295,7 +295,7 @@ fn find_default_config() -> PathBuf {
         return default_path.to_owned();
     }
     let directories = InstalledDirectories::find(Path::new("/"));
-    directories.unwrap_or_default().config()
+    directories.unwrap_or_default().config_path()
 }
 
 /// Starts the log for a user's command, and reads the configuration. The hook does not call this
@@ -347,7 +347,7 @@ fn explain(directory: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, Com
     live::add_recorded_requests(&mut bundle, directory, &config.host_root);
     let plan = print_plan(&bundle, cli, config)?;
     let is_attached = |grant: &Grant| grant.grant_origin.is_user();
-    let has_hook = bundle.hooks.boathook_hooks().next().is_some();
+    let has_hook = bundle.hooks.find_boathook_hooks().next().is_some();
     if !has_hook && !plan.grants.iter().all(is_attached) {
         log::warning("config.json has no boathook hook; `boathook doctor` shows the fix");
     }
@@ -365,7 +365,7 @@ fn explain(directory: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, Com
 /// Prints the injection plan for a bundle.
 fn print_plan(bundle: &Bundle, cli: &Cli, config: &Config) -> Result<InjectionPlan, CommandError> {
     leave_out_unplanned_patterns();
-    let mut plan = planner::plan_for(bundle, &Caller::Inspect, config)?;
+    let mut plan = planner::plan_injection_for(bundle, &Caller::PlanInspector, config)?;
     warn_about_other_classes(&mut plan, config);
     if cli.json {
         print_json(&plan)?;

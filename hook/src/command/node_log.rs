@@ -106,7 +106,7 @@ pub(super) fn run(
     if !as_json {
         names.add_names_to(&mut lines);
     }
-    if !arguments.follow {
+    if !arguments.should_follow {
         if as_json {
             print_json(&json!({ "lines": lines }))?;
         } else {

@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::apply;
 use crate::container::{Handle, Resolver, RootDir};
-use crate::log::chain;
+use crate::log::format_error_chain;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 
@@ -40,7 +40,7 @@ impl RunningRoot {
     pub(super) fn look_up(&self, path: &Path) -> Result<Option<Handle>, String> {
         let root = RootDir::open(&self.path, Resolver::Openat2);
         root.and_then(|root| root.lookup(path))
-            .map_err(|error| chain(&error))
+            .map_err(|error| format_error_chain(&error))
     }
 
     /// Returns a line for each step of the injection plan whose file or node is missing in the

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{Action, GrantOrigin, InjectionPlan, StepUser};
+use injection_plan::plan::{Action, GrantOrigin, InjectionPlan, StepOwner};
 
 use crate::apply::{StaleNode, is_granted_by_cdi};
 use crate::cgroup::{DeviceCgroup, hides_new_programs};
@@ -34,7 +34,7 @@ pub(crate) fn write_at_start(
     }
     // A rule or node that a class needs for all its devices together is followed like these
     // devices.
-    let is_followed = |user: &StepUser| devices.iter().any(|device| device.matches_user(user));
+    let is_followed = |owner: &StepOwner| devices.iter().any(|device| device.matches_owner(owner));
     // The nodes and rules that the engine made for a CDI specification or for the wrapper runtime
     // are recorded. Those that the user requested from the engine (`--device`) are not, because
     // they are never removed.
@@ -59,7 +59,7 @@ pub(crate) fn write_at_start(
         let is_by_cdi = is_granted_by_cdi(step, plan, bundle);
         if let Action::Allow {
             rule,
-            in_spec: true,
+            is_in_spec: true,
             ..
         } = &step.action
         {
@@ -82,12 +82,12 @@ pub(crate) fn write_at_start(
         steps.push(step.clone());
     }
     files.extend(CreatedFile::from_steps(&steps));
-    files.retain(|file: &CreatedFile| file.users.iter().all(is_followed));
+    files.retain(|file: &CreatedFile| file.owners.iter().all(is_followed));
     rules.extend(list_step_rules(&steps).map(|mut rule| {
         // A rule that a device without `follow` needs as well is never revoked. This is recorded as
-        // an empty list of users.
-        if !rule.users.iter().all(is_followed) {
-            rule.users.clear();
+        // an empty list of owners.
+        if !rule.owners.iter().all(is_followed) {
+            rule.owners.clear();
         }
         rule
     }));
@@ -103,7 +103,7 @@ pub(crate) fn write_at_start(
         pid: state.pid,
         start_time,
         is_init: container::is_init(state.pid),
-        bundle: bundle.directory.clone(),
+        bundle_dir: bundle.directory.clone(),
         spec_rules: Some(list_spec_rules(bundle)),
         has_all_rules: hides_programs || !is_called_twice,
         ..AttachmentRecord::default()
@@ -133,7 +133,7 @@ fn list_followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
             grant_origin: GrantOrigin::Hook,
             is_forced: false,
             name: grant.names.get(device).cloned(),
-            places: grant.node_paths.get(device).cloned().unwrap_or_default(),
+            node_paths: grant.node_paths.get(device).cloned().unwrap_or_default(),
             arrived_late: false,
         })
     });
@@ -185,7 +185,7 @@ mod tests {
         let [record] = &record_files::read_records(top.path())[..] else {
             panic!("one record");
         };
-        assert_eq!(record.bundle, top.path());
+        assert_eq!(record.bundle_dir, top.path());
     }
 
     /// A record without the start time could be taken for that of another process with this id.

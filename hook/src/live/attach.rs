@@ -7,7 +7,7 @@ use std::path::Path;
 use device_class::config::Config;
 use device_class::device::DeviceRule;
 use device_class::name::ClassName;
-use injection_plan::plan::{Action, INJECTED_DIR, InjectionPlan, InjectionStep, StepUser};
+use injection_plan::plan::{Action, INJECTED_DIR, InjectionPlan, InjectionStep, StepOwner};
 
 use crate::apply;
 use crate::live::LiveError;
@@ -48,7 +48,7 @@ impl PlannedAttachment {
             .iter()
             .map(|grant| AttachRequest {
                 grant: grant.clone(),
-                forced: is_forced,
+                is_forced,
             })
             .collect();
         let bundle = &mut locked.container.bundle;
@@ -60,23 +60,24 @@ impl PlannedAttachment {
             .map(|request| &request.grant.class)
             .collect();
         let mut planner_error = None;
-        let mut plan = match planner::plan_for(bundle, &Caller::ChangeRunning, config) {
-            Ok(plan) => plan,
-            // A conflict must be an error. A plan with only the requested devices would have no
-            // conflict, but would hide the node that the container already has at the same path.
-            Err(error) if error.is_conflict() => return Err(error.into()),
-            Err(error) => {
-                earlier_classes.clear();
-                bundle.attach_requests = new_requests;
-                let mut plan = planner::plan_for(bundle, &Caller::Attach, config)?;
-                plan.warnings.push(format!(
-                    "the container's other devices are left as they are: {}",
-                    crate::log::chain(&error)
-                ));
-                planner_error = Some(error);
-                plan
-            }
-        };
+        let mut plan =
+            match planner::plan_injection_for(bundle, &Caller::RunningContainerChange, config) {
+                Ok(plan) => plan,
+                // A conflict must be an error. A plan with only the requested devices would have no
+                // conflict, but would hide the node that the container already has at the same path.
+                Err(error) if error.is_conflict() => return Err(error.into()),
+                Err(error) => {
+                    earlier_classes.clear();
+                    bundle.attach_requests = new_requests;
+                    let mut plan = planner::plan_injection_for(bundle, &Caller::Attach, config)?;
+                    plan.warnings.push(format!(
+                        "the container's other devices are left as they are: {}",
+                        crate::log::format_error_chain(&error)
+                    ));
+                    planner_error = Some(error);
+                    plan
+                }
+            };
         // Only the grants for the new devices are kept. The grants of one class are in the order of
         // the requests, so the first ones are for devices that were attached earlier.
         plan.grants.retain(|grant| {
@@ -100,7 +101,7 @@ impl PlannedAttachment {
                 grant_origin: grant.grant_origin.clone(),
                 is_forced,
                 name: grant.names.get(device).cloned(),
-                places: grant.node_paths.get(device).cloned().unwrap_or_default(),
+                node_paths: grant.node_paths.get(device).cloned().unwrap_or_default(),
                 arrived_late: false,
             }));
         }
@@ -110,9 +111,9 @@ impl PlannedAttachment {
         }
         // The container's own request, such as `all`, may select more devices now than at the
         // container's start. The steps for such devices are left out.
-        let is_for_attached_device = |users: &[StepUser]| {
+        let is_for_attached_device = |owners: &[StepOwner]| {
             let mut all_devices = locked.record.devices.iter().chain(&devices);
-            all_devices.any(|device| device.matches_any_user(users))
+            all_devices.any(|device| device.matches_any_owner(owners))
         };
         plan.steps.retain(|step| match &step.action {
             Action::Allow { .. }
@@ -120,7 +121,7 @@ impl PlannedAttachment {
             | Action::MakeNode { .. }
             | Action::Link { .. }
             | Action::NetInterfaces { .. }
-            | Action::Prepare(_) => is_for_attached_device(&step.users),
+            | Action::Prepare(_) => is_for_attached_device(&step.owners),
             _ => true,
         });
         if let Some(step) = plan
@@ -128,7 +129,7 @@ impl PlannedAttachment {
             .iter()
             .find(|step| is_net_interface(&step.action))
         {
-            return Err(LiveError::NetInterface(step.user_labels.clone()));
+            return Err(LiveError::NetInterface(step.owner_labels.clone()));
         }
         let all_rules = apply::list_rules(&plan);
         let all_steps = plan.steps.clone();
@@ -184,7 +185,7 @@ pub(crate) fn attach(
         // needs them.
         let mut updated_record = record.clone();
         updated_record.add_content(devices, Vec::new(), Vec::new());
-        updated_record.add_step_users(&all_steps);
+        updated_record.add_step_owners(&all_steps);
         if (&updated_record.rules, &updated_record.files) != (&record.rules, &record.files) {
             container.save_if_unchanged(&updated_record)?;
         }
@@ -206,7 +207,7 @@ pub(crate) fn attach(
         all_rules: &all_rules,
         all_steps: &all_steps,
         devices,
-        lasting_users: &BTreeSet::new(),
+        lasting_owners: &BTreeSet::new(),
     };
     let warnings = container.apply_change(change, config)?;
     drop(container);

@@ -62,7 +62,7 @@ pub(crate) fn detach(
         Ok(record_file) => record_file.read()?,
         Err(_) => record_files::find_record(&config.host_root, id)?,
     };
-    let record = record.filter(|record| !record.has_ended() && accepts_bundle(&record.bundle));
+    let record = record.filter(|record| !record.has_ended() && accepts_bundle(&record.bundle_dir));
     Stage::Planning.begin();
     let Some(record) = record else {
         return match named_devices.first() {
@@ -117,7 +117,10 @@ pub(crate) fn detach(
         // The process that holds the lock may have allowed the rules again, because it read the
         // record earlier. So they are revoked once more.
         if let Err(error) = record.revoke_rules(&detached_record.rules, &remaining_record) {
-            log::warning(&format!("container {id}: {}", log::chain(&error)));
+            log::warning(&format!(
+                "container {id}: {}",
+                log::format_error_chain(&error)
+            ));
         }
         LiveError::FilesRemain(error)
     })?;
@@ -314,7 +317,7 @@ fn find_host_ids(
     item: &Item,
     config: &Config,
 ) -> Vec<DeviceId> {
-    let Ok(mut bundle) = Bundle::read(&record.bundle) else {
+    let Ok(mut bundle) = Bundle::read(&record.bundle_dir) else {
         return Vec::new();
     };
     let grant = CdiGrant {
@@ -323,9 +326,9 @@ fn find_host_ids(
     };
     bundle.attach_requests = vec![AttachRequest {
         grant,
-        forced: true,
+        is_forced: true,
     }];
-    let plan = planner::plan_for(&bundle, &Caller::Attach, config);
+    let plan = planner::plan_injection_for(&bundle, &Caller::Attach, config);
     let grants = plan.map_or_else(|_| Vec::new(), |plan| plan.grants);
     let user_grants = grants
         .into_iter()

@@ -254,7 +254,7 @@ impl<'c> Follower<'c> {
                 None
             }
             Ok(None) => Some("the look at them did not end in time".to_owned()),
-            Err(errno) => Some(log::chain(&LiveError::Fork(errno))),
+            Err(errno) => Some(log::format_error_chain(&LiveError::Fork(errno))),
         };
         if let Some(message) = message.as_ref().filter(|_| message != self.pass_error) {
             log::warning(&format!(
@@ -306,7 +306,7 @@ impl<'c> Follower<'c> {
         if error.is_some() {
             self.pending_containers.extend(reported_containers);
         }
-        let message = error.map(|error| log::chain(&error));
+        let message = error.map(|error| log::format_error_chain(&error));
         if let Some(message) = message.as_ref().filter(|_| message != self.restore_error) {
             log::warning(&format!(
                 "devices that containers lose by updates are not given back: {message}"

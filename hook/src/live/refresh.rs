@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::config::Config;
-use injection_plan::plan::{Action, InjectionPlan, StepUser};
+use injection_plan::plan::{Action, InjectionPlan, StepOwner};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use crate::apply::{self, OpenFile};
@@ -24,7 +24,7 @@ pub(crate) struct PlannedRefresh {
     /// files are in one tmpfs, one outdated file makes the plan have the steps for all of them.
     pub(crate) plan: InjectionPlan,
     /// The devices and the classes that the container was started with.
-    start_users: BTreeSet<StepUser>,
+    start_owners: BTreeSet<StepOwner>,
 }
 
 impl PlannedRefresh {
@@ -34,10 +34,11 @@ impl PlannedRefresh {
         Stage::Planning.begin();
         let bundle = &mut locked.container.bundle;
         bundle.attach_requests = locked.record.list_attach_requests();
-        let mut plan = planner::plan_for(bundle, &Caller::ChangeRunning, config)?;
+        let mut plan =
+            planner::plan_injection_for(bundle, &Caller::RunningContainerChange, config)?;
         let open_file = |path: &Path| {
             let file = locked.container.namespace.open_file(path);
-            file.map_err(|error| crate::log::chain(&error))
+            file.map_err(|error| crate::log::format_error_chain(&error))
         };
         let is_outdated = |action: &Action| {
             apply::is_outdated(action, &config.host_root, &open_file) == Some(true)
@@ -86,11 +87,11 @@ impl PlannedRefresh {
             .iter()
             .filter(|grant| !grant.grant_origin.is_user())
         {
-            start_users.extend(grant.device_refs().map(StepUser::Device));
-            start_users.insert(StepUser::Class(grant.class.clone()));
+            start_users.extend(grant.device_refs().map(StepOwner::Device));
+            start_users.insert(StepOwner::Class(grant.class.clone()));
         }
         Ok(PlannedRefresh {
-            start_users,
+            start_owners: start_users,
             container: locked,
             plan,
         })
@@ -117,7 +118,7 @@ pub(crate) fn refresh(
     let PlannedRefresh {
         container,
         plan,
-        start_users,
+        start_owners: start_users,
     } = planned_refresh;
     if plan.steps.is_empty() {
         return Ok(Vec::new());
@@ -130,7 +131,7 @@ pub(crate) fn refresh(
         all_rules: &[],
         all_steps: &plan.steps,
         devices: Vec::new(),
-        lasting_users: &start_users,
+        lasting_owners: &start_users,
     };
     container.apply_change(change, config)
 }

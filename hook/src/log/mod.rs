@@ -22,7 +22,7 @@ use node::NodeLog;
 pub(crate) use line::{names_container, parse_since};
 pub(crate) use node::read_lines as read_node_log;
 pub(crate) use node::{create_own_directory, list_directories, read_lines_to_follow};
-pub(crate) use time::now;
+pub(crate) use time::format_current_time;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogReader {
@@ -160,7 +160,7 @@ fn write_to_node(level: LogLevel, line: &str) {
 
 /// Returns the message of `error` and the messages of all its causes, separated by `: `. The
 /// message of an error must not repeat the message of its cause.
-pub(crate) fn chain(error: &dyn Error) -> String {
+pub(crate) fn format_error_chain(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |&error| error.source());
     let messages: Vec<String> = causes.map(ToString::to_string).collect();
     messages.join(": ")
@@ -198,7 +198,10 @@ mod tests {
                 "container c1: cannot read /x: ",
             ),
         ] {
-            assert_eq!(chain(&error), format!("{expected}{denied_text}"));
+            assert_eq!(
+                format_error_chain(&error),
+                format!("{expected}{denied_text}")
+            );
         }
     }
 }

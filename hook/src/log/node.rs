@@ -16,7 +16,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
 use super::follower::{LogFollower, LogPosition};
-use super::now;
+use super::format_current_time;
 use crate::oci::open_regular;
 use crate::process;
 
@@ -89,7 +89,7 @@ pub(super) fn append_line(root: &Path, line: &str) {
 
 fn write_line(mut file: &File, line: &str) {
     // A line is written by a single write(2), so that lines of concurrent hooks do not mix.
-    let _ = file.write_all(format!("{} {line}\n", now()).as_bytes());
+    let _ = file.write_all(format!("{} {line}\n", format_current_time()).as_bytes());
 }
 
 fn open_first_log(root: &Path) -> Option<File> {

@@ -55,7 +55,7 @@ pub struct Bundle {
 pub struct AttachRequest {
     pub grant: CdiGrant,
     /// True if the device needs no allocation of the kubelet, because the user gave `--force`.
-    pub forced: bool,
+    pub is_forced: bool,
 }
 
 #[derive(Debug, thiserror::Error)]

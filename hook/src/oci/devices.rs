@@ -43,7 +43,7 @@ pub(crate) fn to_oci_rule(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
     };
     let mut entry = LinuxDeviceCgroup::default();
     entry
-        .set_allow(rule.allow)
+        .set_allow(rule.is_allowed)
         .set_typ(Some(kind))
         .set_major(rule.major.map(i64::from))
         .set_minor(rule.minor.map(i64::from))
@@ -66,7 +66,7 @@ fn parse_permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule>
         single => Some(convert_kind(single)?),
     };
     Some(SpecRule {
-        allow: true,
+        is_allowed: true,
         kind,
         major: parse_number(rule.major()).ok()?,
         minor: parse_number(rule.minor()).ok()?,
@@ -79,7 +79,7 @@ fn parse_permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule>
 
 fn parse_denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     let all_devices = SpecRule {
-        allow: false,
+        is_allowed: false,
         kind: None,
         major: None,
         minor: None,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     const DENY_ALL: SpecRule = SpecRule {
-        allow: false,
+        is_allowed: false,
         kind: None,
         major: None,
         minor: None,
@@ -140,7 +140,7 @@ mod tests {
 
     fn allow(major: u32, minor: Option<u32>, access: &str) -> SpecRule {
         SpecRule {
-            allow: true,
+            is_allowed: true,
             kind: Some(DeviceKind::Character),
             major: Some(major),
             minor,
@@ -185,7 +185,7 @@ mod tests {
             (
                 r#"[{"allow":false,"type":"c","major":1,"minor":3,"access":"rx"}]"#,
                 Some(SpecRule {
-                    allow: false,
+                    is_allowed: false,
                     ..allow(1, Some(3), "rwm")
                 }),
             ),

@@ -162,7 +162,7 @@ impl Hooks {
 
     /// Returns Boathook's hooks with their lifecycle stages, in the order in which the runtime
     /// calls them.
-    pub(crate) fn boathook_hooks(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
+    pub(crate) fn find_boathook_hooks(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
         self.iter_hooks()
             .filter(|(_, hook)| hook.is_boathook_hook())
     }
@@ -179,7 +179,7 @@ impl Hooks {
 
     /// Returns the masked paths that Boathook's hooks hide instead of the runtime.
     pub(super) fn list_masked_paths(&self) -> Vec<PathBuf> {
-        let hooks = self.boathook_hooks();
+        let hooks = self.find_boathook_hooks();
         let paths = hooks.flat_map(|(_, hook)| hook.option_values(MASKED_PATH_OPTION));
         paths.map(PathBuf::from).collect()
     }
@@ -189,7 +189,7 @@ impl Hooks {
     /// the container does not start.
     pub(super) fn parse_grants(&self) -> Vec<CdiGrant> {
         let values = self
-            .boathook_hooks()
+            .find_boathook_hooks()
             .filter_map(|(_, hook)| hook.find_cdi_value());
         values
             .filter_map(|grant| CdiGrant::parse(grant).ok())
@@ -278,7 +278,7 @@ mod tests {
             let hooks = Hooks::from_config(&text);
             assert_eq!(hooks.reads_requests(None), is_ours, "{name}");
             assert_eq!(
-                hooks.boathook_hooks().count(),
+                hooks.find_boathook_hooks().count(),
                 usize::from(is_ours),
                 "{name}"
             );

@@ -149,7 +149,7 @@ mod tests {
             let error = State::read(given.as_bytes())
                 .and_then(|state| state.check())
                 .unwrap_err();
-            let error = crate::log::chain(&error);
+            let error = crate::log::format_error_chain(&error);
             assert!(error.starts_with(reason), "{error}");
         }
     }

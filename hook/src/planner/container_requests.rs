@@ -128,7 +128,7 @@ impl<'b> ContainerRequests<'b> {
             let devices = attached.grant.devices.clone();
             let source = RequestSource::Attach { devices };
             let request = Request::parse(class, &self.bundle.env, source)?;
-            let kind = if attached.forced {
+            let kind = if attached.is_forced {
                 SourceKind::ForcedAttach
             } else {
                 SourceKind::Attach

@@ -20,7 +20,7 @@ pub(super) fn apply_masked_paths(
     resolve_kernel_links(plan, paths, host);
     plan.cover_masked_paths(&paths.covered_by_hook);
     for (masked_path, steps) in plan.find_hidden_paths(&paths.masked) {
-        let users = Vec::from_iter(steps.users).join(", ");
+        let users = Vec::from_iter(steps.owner_labels).join(", ");
         let hidden_paths: Vec<String> = steps
             .paths
             .iter()
@@ -34,7 +34,7 @@ pub(super) fn apply_masked_paths(
              --security-opt unmask={masked_path})"
         ));
     }
-    if matches!(caller, Caller::ChangeRunning | Caller::Attach) {
+    if matches!(caller, Caller::RunningContainerChange | Caller::Attach) {
         plan.remove_masked_files(&paths.masked);
     }
     for path in plan.find_read_only_directories(&paths.read_only) {

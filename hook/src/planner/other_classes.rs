@@ -29,7 +29,7 @@ pub(crate) fn describe_other_classes(class: &DeviceClass, config: &Config) -> Op
         other.name != class.name && find_vendor(other).as_deref() == Some(vendor.as_str())
     });
     let names = related_classes.filter_map(|other| {
-        let count = discover::devices(&other, &host).devices.len();
+        let count = discover::find_devices(&other, &host).devices.len();
         let env = &other.spec.request.env;
         (count > 0).then(|| format!("class {} has {count} (variable {env})", other.name))
     });

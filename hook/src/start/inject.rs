@@ -119,7 +119,7 @@ fn inject_devices(
         }
     }
     Stage::Planning.begin();
-    let mut plan = planner::plan_for(&bundle, caller, config)?;
+    let mut plan = planner::plan_injection_for(&bundle, caller, config)?;
     let mut warnings = std::mem::take(&mut plan.warnings);
     warnings.extend(plan.grants.iter().flat_map(Grant::describe_awaited_devices));
     if !plan.steps.is_empty() || plan.has_awaited_devices() {
@@ -132,7 +132,7 @@ fn inject_devices(
                 bundle.spec_devices.rules.extend(rules);
             }
             Err(error) => {
-                let error = log::chain(&error);
+                let error = log::format_error_chain(&error);
                 warnings.push(format!("its devices will not be followed: {error}"));
             }
         }

@@ -64,7 +64,11 @@ pub fn main() -> process::ExitCode {
     match CommandLine::parse(&arguments) {
         Ok(CommandLine::Start(options)) => match run_hook(&options) {
             Ok(code) => code.into(),
-            Err(error) => report_failure(error.exit_code(), &log::chain(&error), options.is_json),
+            Err(error) => report_failure(
+                error.exit_code(),
+                &log::format_error_chain(&error),
+                options.is_json,
+            ),
         },
         Ok(CommandLine::Help) => print_texts(&[HELP, env!("CARGO_PKG_REPOSITORY"), HELP_OPTIONS]),
         Ok(CommandLine::Version) => {

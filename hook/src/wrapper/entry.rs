@@ -76,26 +76,26 @@ impl HookEntry {
         let mut text = text.to_owned();
         if !hooks.reads_requests(Some(Path::new(&self.path))) {
             let entry = self.to_json(&removed_paths.masked);
-            text = json_text::append(&text, &["hooks", "prestart"], &entry)?;
+            text = json_text::append_item(&text, &["hooks", "prestart"], &entry)?;
             text = removed_paths.remove_paths(text);
         }
         for (name, value) in &plan.env {
             let variable = json!(format!("{name}={value}")).to_string();
-            text = json_text::append(&text, &["process", "env"], &variable)?;
+            text = json_text::append_item(&text, &["process", "env"], &variable)?;
         }
         for gid in groups {
             let list = ["process", "user", "additionalGids"];
-            text = json_text::append(&text, &list, &gid.to_string())?;
+            text = json_text::append_item(&text, &list, &gid.to_string())?;
         }
         for step in &plan.steps {
             if let Action::Allow {
                 rule,
-                in_spec: false,
+                is_in_spec: false,
                 ..
             } = &step.action
             {
                 let rule = json!(devices::to_oci_rule(rule)).to_string();
-                text = json_text::append(&text, &["linux", "resources", "devices"], &rule)?;
+                text = json_text::append_item(&text, &["linux", "resources", "devices"], &rule)?;
             }
         }
         Ok(text)
@@ -145,12 +145,12 @@ mod tests {
             steps: vec![InjectionStep {
                 action: Action::Allow {
                     rule: DeviceRule::new(DeviceKind::Character, 10, 183, Access::ALL),
-                    in_spec: false,
-                    users_by_access: [].into(),
+                    is_in_spec: false,
+                    owners_by_access: [].into(),
                     host_node: None,
                 },
-                user_labels: "npu-0".into(),
-                users: Vec::new(),
+                owner_labels: "npu-0".into(),
+                owners: Vec::new(),
             }],
             ..InjectionPlan::default()
         }

@@ -68,11 +68,11 @@ fn remove_items(text: String, list_name: &str, paths: &[PathBuf]) -> String {
         let path = serde_json::from_str::<String>(item);
         path.is_ok_and(|path| paths.iter().any(|removed| removed == Path::new(&path)))
     };
-    let items = json_text::items(&text, &["linux", list_name]);
+    let items = json_text::list_items(&text, &["linux", list_name]);
     let kept_items: Vec<&str> = items.into_iter().filter(|item| !is_removed(item)).collect();
     let new_list = format!("[{}]", kept_items.join(","));
-    match json_text::find(&text, &["linux"]) {
-        Some(linux) => json_text::set(&text, linux, list_name, &new_list),
+    match json_text::find_value(&text, &["linux"]) {
+        Some(linux) => json_text::set_member(&text, linux, list_name, &new_list),
         None => text,
     }
 }

@@ -66,7 +66,7 @@ pub fn main() -> process::ExitCode {
     leave_out_unplanned_patterns();
     let config = std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from);
     let Err(error) = become_runtime(&command_line, &arguments, config.as_deref());
-    let message = log::chain(&error);
+    let message = log::format_error_chain(&error);
     log::error(&message);
     if let Some(log) = &command_line.log {
         log.write(&printable::line(&format!("boathook: {message}")));
@@ -237,7 +237,7 @@ fn add_hook(
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
     deadline::set_container(&printable::line(&container.id));
     Stage::Planning.begin();
-    let plan = planner::plan_for(&bundle, &planner::Caller::Engine, config)?;
+    let plan = planner::plan_injection_for(&bundle, &planner::Caller::Engine, config)?;
     // A plan that has only warnings needs the hook too, because the hook logs the warnings.
     let is_empty = plan.steps.is_empty() && plan.env.is_empty() && plan.warnings.is_empty();
     if is_empty && !plan.has_awaited_devices() {

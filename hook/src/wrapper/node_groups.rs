@@ -86,7 +86,9 @@ pub(super) fn find_missing_groups(
                 node.rdev() == makedev(number.major.into(), number.minor.into());
             is_planned_device.then(|| (node.mode(), node.gid()))
         }
-        Action::MakeNode { made_node, .. } => Some((made_node.own.mode, made_node.own.gid)),
+        Action::MakeNode { created_node, .. } => {
+            Some((created_node.permissions.mode, created_node.permissions.gid))
+        }
         _ => None,
     });
     // A group is needed only if it has a permission that other users do not have.

@@ -22,7 +22,7 @@ impl RuntimeLog {
     /// to stderr too.
     #[expect(clippy::disallowed_methods, reason = "the engine names its own file")]
     pub(super) fn write(&self, message: &str) {
-        let (level, time) = ("error", log::now());
+        let (level, time) = ("error", log::format_current_time());
         let line = if self.is_json {
             json!({"level": level, "msg": message, "time": time}).to_string()
         } else {

@@ -57,7 +57,7 @@ pub(super) fn add_devices(
         error,
     };
     let text = read_resources(&update.resources_path).map_err(to_error)?;
-    let listed_rules = json_text::items(&text, &["devices"]);
+    let listed_rules = json_text::list_items(&text, &["devices"]);
     let edited_text = match find_bundle(update, arguments, runtime, !listed_rules.is_empty()) {
         Some(bundle) => add_missing_rules(&text, &listed_rules, &bundle)?,
         None => None,
@@ -133,13 +133,13 @@ fn add_missing_rules(
     let mut edited_text = None;
     let parse = |rule: &&str| serde_json::from_str::<LinuxDeviceCgroup>(rule).ok();
     let listed_rules: Vec<_> = listed_rules.iter().filter_map(parse).collect();
-    for rule in json_text::items(config.text(), &["linux", "resources", "devices"]) {
+    for rule in json_text::list_items(config.text(), &["linux", "resources", "devices"]) {
         let is_missing = parse(&rule)
             .is_some_and(|rule| allows_one_device(&rule) && !listed_rules.contains(&rule));
         if is_missing {
             let current_text = edited_text.as_deref().unwrap_or(text);
             let new_text =
-                json_text::append(current_text, &["devices"], rule).map_err(|error| {
+                json_text::append_item(current_text, &["devices"], rule).map_err(|error| {
                     WrapperError::Edit {
                         path: "the resources of the update".into(),
                         error,

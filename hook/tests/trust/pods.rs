@@ -324,7 +324,7 @@ fn what_the_administrator_hides_is_not_given() {
     let mut host = Host::new(CONTAINERD);
     host.trust.trusted_pods = vec!["default".to_owned().try_into().unwrap()];
     let hiding = ClassConfig {
-        except: vec![DeviceFilter::Name(FIRST.to_owned())],
+        hidden_devices: vec![DeviceFilter::Name(FIRST.to_owned())],
         ..ClassConfig::default()
     };
     host.class = [("npu".to_owned().try_into().unwrap(), hiding)].into();

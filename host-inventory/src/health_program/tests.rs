@@ -22,7 +22,7 @@ fn devices(count: usize, keys: &str, on: bool) -> Vec<Device> {
     let config = format!("[class.x]\nhealth_programs = {on}\n");
     let config = Config::parse("config.toml".as_ref(), &config).unwrap();
     let class = config.with_settings(class, "x.toml".as_ref()).unwrap();
-    device_class::discover::devices(&class, &RecordedHost::default()).devices
+    device_class::discover::find_devices(&class, &RecordedHost::default()).devices
 }
 
 fn shell(script: &str, keys: &str) -> HealthCommand {

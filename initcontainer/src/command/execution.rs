@@ -200,7 +200,7 @@ fn list_next_commands(
                  `{boathook} cdi list`"
             ));
         }
-        commands.extend(engine.facts().example_command.map(str::to_owned));
+        commands.extend(engine.properties().example_command.map(str::to_owned));
     }
     for (toolkit, devices) in unoffered_toolkits {
         commands.push(format!(

@@ -43,7 +43,7 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
         payload = payload.with_own_classes(&source, &std::path::absolute(dir)?)?;
     }
     if let Some(file) = &args.config {
-        let installed_config = host.directories().config();
+        let installed_config = host.directories().config_path();
         let has_config = host.read(&installed_config)?.is_some();
         payload = payload.with_config(file, has_config.then_some(&*installed_config))?;
     }
@@ -93,7 +93,7 @@ pub(super) fn complete_options(
 ) -> Result<Options> {
     Ok(Options {
         additional_names: names.runtime_names.clone(),
-        hook: host.directories().hook(),
+        hook: host.directories().hook_path(),
         runtime: host.runtime_path(),
         set_default: options.set_default,
         real_runtime: if options.set_default {

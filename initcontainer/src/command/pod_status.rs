@@ -15,7 +15,7 @@ const TERMINATION_LOG_PATH: &str = "/dev/termination-log";
 pub(super) fn report_notes(notes: &[String]) {
     if let Err(error) = write_notes(Path::new(TERMINATION_LOG_PATH), notes) {
         let message = format!("{TERMINATION_LOG_PATH}: cannot be written: {error}");
-        command_line::warn("boathook-init", &message);
+        command_line::print_warning("boathook-init", &message);
     }
 }
 

@@ -35,8 +35,8 @@ pub(super) fn warn_of_unknown_classes(host: &Host, payload: &Payload) -> Result<
     let Some(text) = &payload.config else {
         return Ok(Vec::new());
     };
-    let config = Config::parse(&host.directories().config(), text)?;
-    let own_files = host.list(&host.directories().own_classes())?;
+    let config = Config::parse(&host.directories().config_path(), text)?;
+    let own_files = host.list(&host.directories().own_classes_dir())?;
     let own_files = own_files.iter().filter_map(|name| name.to_str());
     let files: BTreeSet<&str> = payload.class_files().into_iter().chain(own_files).collect();
     let known_names = files.iter().filter_map(|name| name.strip_suffix(".toml"));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::config::InstalledDirectories;
-use runtime_config::{Change, Engine, HANDLER, HostRoot, Liveness, Options, scratch_path};
+use runtime_config::{Change, Engine, HANDLER, HostRoot, LoadCheck, Options, scratch_path};
 use serde_json::{Value, json};
 
 use crate::manifest::{Objects, list, mount_at, name, named, pod, text, words};
@@ -32,7 +32,7 @@ pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
     let init = objects.init();
     assert_eq!(init["command"], json!(["/boathook/bin/boathook-init"]));
     let directories = InstalledDirectories::default();
-    for path in [&directories.programs, &directories.configuration] {
+    for path in [&directories.programs_dir, &directories.config_dir] {
         assert!(is_writable(init, path), "{}", path.display());
     }
 }
@@ -51,8 +51,8 @@ pub(crate) fn check_engine(objects: &Objects) {
     let empty = tempfile::tempdir().unwrap();
     let host = HostRoot::open(empty.path()).unwrap();
     let options = Options {
-        hook: InstalledDirectories::default().hook(),
-        runtime: InstalledDirectories::default().program("boathook-runtime"),
+        hook: InstalledDirectories::default().hook_path(),
+        runtime: InstalledDirectories::default().program_path("boathook-runtime"),
         set_default: false,
         real_runtime: None,
         additional_names: Vec::new(),
@@ -167,8 +167,8 @@ pub(crate) fn check_follower(objects: &Objects, without: &Objects) {
 /// must have all directories of engines.
 fn check_sockets(pod: &Value) {
     let engines = [Engine::Containerd, Engine::K3s, Engine::Crio];
-    let of_engines = engines.map(|engine| match engine.facts().liveness {
-        Liveness::Socket(socket) => Path::new(socket).parent().unwrap(),
+    let of_engines = engines.map(|engine| match engine.properties().load_check {
+        LoadCheck::Socket(socket) => Path::new(socket).parent().unwrap(),
         _ => panic!("{engine} has no socket"),
     });
     let others = [

@@ -88,7 +88,7 @@ fn the_configurations_are_what_the_programs_read() {
     let file = dir.path().join("config.toml");
     fs::write(&file, default_config(&InstalledDirectories::default())).unwrap();
     let host = Config::load(Some(&file)).unwrap();
-    assert!(host.classes[0].starts_with(InstalledDirectories::default().programs));
+    assert!(host.classes[0].starts_with(InstalledDirectories::default().programs_dir));
     // The plugin reads the same class files as the hook.
     let mounted = |c: &PathBuf| Path::new("/host").join(c.strip_prefix("/").unwrap());
     let seen: Vec<_> = host.classes.iter().map(mounted).collect();

@@ -37,7 +37,7 @@ const UNTAINTED: [&str; 22] = [
 ];
 
 fn shipped_classes() -> Vec<DeviceClass> {
-    let sources = device_class::load::sources(&[repository("device-class/classes")]).unwrap();
+    let sources = device_class::load::read_sources(&[repository("device-class/classes")]).unwrap();
     sources
         .iter()
         .map(|source| source.parse().unwrap())

@@ -503,8 +503,8 @@ fn a_kept_configuration_that_leaves_out_the_installed_classes_is_noted() {
 #[test]
 fn a_killed_run_leaves_directories_that_the_next_one_finds() {
     let directories = InstalledDirectories {
-        programs: "/data/boathook".into(),
-        configuration: "/srv/a/boathook".into(),
+        programs_dir: "/data/boathook".into(),
+        config_dir: "/srv/a/boathook".into(),
     };
     let site = Site::new(&fixture("docker/20.10-nvidia-runtime"));
     site.make_dirs(&["usr/bin", "var/lib"]);

@@ -191,7 +191,7 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub(crate) fn options(host: &Host) -> Options {
     Options {
-        hook: host.directories().hook(),
+        hook: host.directories().hook_path(),
         runtime: host.runtime_path(),
         set_default: false,
         real_runtime: None,

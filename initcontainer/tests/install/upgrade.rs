@@ -199,7 +199,10 @@ fn a_hook_of_an_earlier_name_is_replaced() {
         };
         assert_eq!(hook(), site.host.boathook_path());
         site.install("0.2.0", &[engine]);
-        let (commands, installed) = (site.host.boathook_path(), site.host.directories().hook());
+        let (commands, installed) = (
+            site.host.boathook_path(),
+            site.host.directories().hook_path(),
+        );
         assert_eq!(hook(), installed);
         let in_host = |path: &Path| site.path(path.strip_prefix("/").unwrap());
         assert!(in_host(&installed).is_file());

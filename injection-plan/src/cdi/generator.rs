@@ -179,7 +179,7 @@ impl Generator<'_> {
             // The class is not selected. Its devices are searched for nevertheless, because no other
             // class may have devices of the same resources.
             FoundClass {
-                inventory: discover::devices(class, host),
+                inventory: discover::find_devices(class, host),
                 edits: FoundEdits::default(),
             }
         };
@@ -202,7 +202,7 @@ impl Generator<'_> {
             let capabilities = class.spec.request.capabilities_by_default();
             let attributes = &found_class.inventory.host_attributes;
             let missing_nodes =
-                discover::find_missing_nodes(class, &capabilities, attributes, host);
+                discover::describe_missing_nodes(class, &capabilities, attributes, host);
             omissions.extend(
                 missing_nodes
                     .into_iter()
@@ -229,7 +229,7 @@ impl Generator<'_> {
         let default_capabilities = &class.spec.request.default_capabilities;
         let capabilities: BTreeSet<CapabilityName> = inserted(default_capabilities.iter().cloned());
         Ok(match self.description.hook {
-            None => discover::look_up(class, (&capabilities).into(), host)?,
+            None => discover::look_up_class(class, (&capabilities).into(), host)?,
             Some(_) => discover::look_up_nodes(class, &[], host)?,
         })
     }

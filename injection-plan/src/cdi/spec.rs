@@ -265,14 +265,14 @@ fn select_cdi_nodes(
         Action::MakeNode {
             path,
             number,
-            made_node,
+            created_node,
         } if selection == NodeSelection::All => Some(CdiNode {
             host_path: None,
             path: path.clone(),
             number: Some(*number),
             permissions: access(*number),
-            file_mode: Some(made_node.own.mode),
-            gid: Some(made_node.own.gid),
+            file_mode: Some(created_node.permissions.mode),
+            gid: Some(created_node.permissions.gid),
         }),
         _ => None,
     });

@@ -6,7 +6,7 @@ use std::thread;
 
 use device_class::class::{FactsProgram, Server};
 use device_class::discover::HostProgram;
-use device_class::facts::Facts;
+use device_class::facts::DriverFacts;
 use device_class::host::RealHost;
 use device_class::template::Attributes;
 use device_class::{DeviceClass, discover, ownership};
@@ -42,7 +42,7 @@ impl ReportedFacts {
         // the programs that report only parts are run even if no part exists.
         let may_make_parts = class.settings.serve == Server::Dra;
         let reports_only_parts = |program: &FactsProgram| match &program.needs {
-            Some(path) => !discover::matches(path, &host),
+            Some(path) => !discover::has_matching_path(path, &host),
             None => program.for_parts,
         };
         let programs = class.spec.facts.iter();
@@ -113,7 +113,7 @@ impl ReportedFacts {
                 }
             }
         }
-        reported_facts.facts = Facts::from_pairs(all_facts);
+        reported_facts.facts = DriverFacts::from_pairs(all_facts);
         reported_facts
     }
 }
@@ -158,7 +158,7 @@ fn run_command(
         return RunResult::default();
     };
     let path = &*host_program.path;
-    match ownership::program(root, path) {
+    match ownership::resolve_trusted_program(root, path) {
         Ok(_) => {}
         Err(error) if error.is_absent() => return RunResult::default(),
         Err(error) => return RunResult::failed(format!("cannot be run: {error}")),
@@ -176,7 +176,7 @@ fn run_command(
         }
         Ok(Some(status_and_text)) => status_and_text,
     };
-    let facts = program.facts(&text, attributes);
+    let facts = program.parse_facts(&text, attributes);
     // `cannot_tell` may match empty output, which a failed program has as well. Empty output
     // therefore matches only if the program succeeded.
     let fault = if program.cannot_tell(&text) && (status.success() || !text.trim().is_empty()) {

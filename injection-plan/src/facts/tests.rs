@@ -89,10 +89,17 @@ fn a_program_is_found_where_those_for_containers_are() {
         command
     };
     let found = ReportedFacts::run_programs(&class, root.path(), start);
-    assert_eq!(found.facts.first("0"), Some("/driver/lib"), "{found:?}");
+    assert_eq!(
+        found.facts.first_value("0"),
+        Some("/driver/lib"),
+        "{found:?}"
+    );
     class.spec.program_directories.clear();
     let absent = ReportedFacts::run_programs(&class, root.path(), start);
-    assert_eq!((absent.faults.len(), absent.facts.first("0")), (0, None));
+    assert_eq!(
+        (absent.faults.len(), absent.facts.first_value("0")),
+        (0, None)
+    );
 }
 
 /// The second program runs once for each chip that the first one reported, and only if
@@ -127,7 +134,7 @@ fn programs_are_run_for_what_others_report() {
         (all.programs.as_slice(), all.faults.len()),
         (&programs.map(String::from)[..], 0)
     );
-    assert_eq!(all.facts.first("0/1"), Some("part"));
+    assert_eq!(all.facts.first_value("0/1"), Some("part"));
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Authority {
     ///
     /// # Errors
     /// Returns an error if the container must not start with this request.
-    pub(super) fn choose<'a>(
+    pub(super) fn choose_devices<'a>(
         &self,
         class: &DeviceClass,
         request: &Request,
@@ -115,7 +115,12 @@ impl Authority {
             requested_by: request.source.to_string(),
             error,
         };
-        let choose_requested = || request.selection.choose(class, inventory).map_err(refuse);
+        let choose_requested = || {
+            request
+                .selection
+                .choose_devices(class, inventory)
+                .map_err(refuse)
+        };
         let trusted_capabilities = &class.spec.request.trusted_capabilities;
         let capabilities = class.spec.request.with_implied(&request.capabilities);
         if let Some(name) = capabilities
@@ -162,7 +167,7 @@ impl Authority {
             // such as a stick whose firmware is loaded after the container's start.
             Authority::Requester { .. }
                 if request.selection == Selection::All
-                    && !class.spec.follow
+                    && !class.spec.is_followed
                     && !devices.is_empty()
                     && !devices.iter().any(|device| device.health.is_healthy()) =>
             {

@@ -14,7 +14,7 @@ use super::authority::GrantedFiles;
 use super::remarks::find_absence_reason;
 use super::{
     Authority, CapabilityNeed, Grant, GrantOrigin, ImageLibraries, InjectionStep, PlanError,
-    PlanInput, StepUser, prepare,
+    PlanInput, StepOwner, prepare,
 };
 use crate::request::{
     AwaitedDevice, RefusedRequest, RequestError, RequestNames, RequestSource, RequestedNodePath,
@@ -39,7 +39,7 @@ pub(super) struct PlannedMask {
     pub(super) shown_sources: BTreeMap<PathBuf, PathBuf>,
     /// The symbolic links of the host's /proc or /sys that are visible, each with its target.
     pub(super) links: BTreeMap<PathBuf, PathBuf>,
-    pub(super) users: BTreeSet<StepUser>,
+    pub(super) owners: BTreeSet<StepOwner>,
 }
 
 /// A library of the host that is planned for the container.
@@ -51,14 +51,14 @@ pub(super) struct PlannedLibrary {
     pub(super) names: BTreeSet<String>,
     /// The subset of `names` for which links are created in the image's library directory as well.
     pub(super) image_links: BTreeSet<String>,
-    pub(super) users: BTreeSet<StepUser>,
+    pub(super) owners: BTreeSet<StepOwner>,
 }
 
 /// The device rule that is planned for one device number.
 #[derive(Default)]
 pub(super) struct PlannedRule {
     /// The access that each device or class needs to the device number.
-    pub(super) access_by_user: BTreeMap<StepUser, Access>,
+    pub(super) access_by_owner: BTreeMap<StepOwner, Access>,
     /// The path of the device's node on the host, if the host has one.
     pub(super) host_node: Option<PathBuf>,
 }
@@ -72,14 +72,14 @@ pub(super) struct PlanBuilder {
     pub(super) notes: Vec<String>,
     pub(super) preparations: Vec<InjectionStep>,
     pub(super) rules: BTreeMap<DeviceNumber, PlannedRule>,
-    pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<StepUser>)>,
+    pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<StepOwner>)>,
     /// The paths in the container that requests chose for device nodes.
     pub(super) requested_paths: BTreeSet<PathBuf>,
     /// The symbolic links to device nodes, each with the path of its node in the container.
-    pub(super) links: BTreeMap<PathBuf, (PathBuf, BTreeSet<StepUser>)>,
+    pub(super) links: BTreeMap<PathBuf, (PathBuf, BTreeSet<StepOwner>)>,
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
-    pub(super) directories: BTreeMap<PathBuf, (PathBuf, BTreeSet<StepUser>)>,
-    pub(super) files: BTreeMap<PathBuf, (FileSource, BTreeSet<StepUser>)>,
+    pub(super) directories: BTreeMap<PathBuf, (PathBuf, BTreeSet<StepOwner>)>,
+    pub(super) files: BTreeMap<PathBuf, (FileSource, BTreeSet<StepOwner>)>,
     pub(super) libraries: BTreeMap<(Programs, String), PlannedLibrary>,
     /// The paths of the mounted directories to which the container may write.
     pub(super) writable_directories: BTreeSet<PathBuf>,
@@ -91,7 +91,7 @@ pub(super) struct PlanBuilder {
     /// The directories of the image that the loader searches before the mounted ones.
     pub(super) image_libraries: Vec<ImageLibraries>,
     /// The network interfaces that are moved, each with the devices that have them.
-    pub(super) net_interfaces: Vec<(DeviceNetInterfaces, BTreeSet<StepUser>)>,
+    pub(super) net_interfaces: Vec<(DeviceNetInterfaces, BTreeSet<StepOwner>)>,
     /// The capabilities that programs need to use the devices.
     pub(super) needs: Vec<CapabilityNeed>,
     /// The paths of optional files that the host lacks, by the label of the device or class.
@@ -110,7 +110,7 @@ impl PlanBuilder {
             found_class: FoundClass { inventory, edits },
             authority,
         } = input;
-        let grant = authority.choose(class, request, inventory)?;
+        let grant = authority.choose_devices(class, request, inventory)?;
         let devices = grant.devices;
         let refuse = |error| RefusedRequest {
             requested_by: request.source.to_string(),
@@ -141,7 +141,7 @@ impl PlanBuilder {
             self.check_requirements(input, &devices)?;
         }
         let class_name = &request.class;
-        let class_user = StepUser::Class(class_name.clone());
+        let class_owner = StepOwner::Class(class_name.clone());
         // A container that requests all devices gets fewer than expected if the scan left out a
         // device. For such a request the messages of the scan are warnings; for others they are
         // notes.
@@ -151,15 +151,15 @@ impl PlanBuilder {
         };
         let warnings = inventory.warnings.iter();
         messages.extend(warnings.map(|warning| format!("{class_name}: {warning}")));
-        let hidden_names = inventory.hidden.iter().map(DeviceId::as_str);
+        let hidden_names = inventory.hidden_ids.iter().map(DeviceId::as_str);
         self.note_restricted_names(class_name, "hidden", hidden_names);
         let forbidden_names = class.settings.forbid.iter().map(|name| name.as_str());
         self.note_restricted_names(class_name, "forbidden", forbidden_names);
         self.note_unknown_capabilities(class, request);
         self.warn_of_health(request, inventory, &devices);
         for (device, action) in prepare::plan_preparations(class, request, &devices)? {
-            let user = StepUser::Device(DeviceRef::new(class_name, &device.id));
-            self.preparations.push(InjectionStep::new(action, [user]));
+            let owner = StepOwner::Device(DeviceRef::new(class_name, &device.id));
+            self.preparations.push(InjectionStep::new(action, [owner]));
         }
         let capabilities = class.spec.request.with_implied(&request.capabilities);
         let is_requested = |node: &&FoundNode| node.is_for(&capabilities);
@@ -169,7 +169,7 @@ impl PlanBuilder {
             .map_err(refuse)?;
         node_paths.retain(|id, _| devices.iter().any(|device| device.id == *id));
         for device in &devices {
-            let user = StepUser::Device(DeviceRef::new(class_name, &device.id));
+            let owner = StepOwner::Device(DeviceRef::new(class_name, &device.id));
             let device_paths = node_paths.get(&device.id).map_or(&[][..], Vec::as_slice);
             for node in device.nodes.iter().filter(is_requested) {
                 for container_node in
@@ -179,7 +179,7 @@ impl PlanBuilder {
                         self.requested_paths
                             .insert(container_node.container.clone());
                     }
-                    self.add_node(&container_node, &user)?;
+                    self.add_node(&container_node, &owner)?;
                 }
             }
         }
@@ -190,18 +190,18 @@ impl PlanBuilder {
                 }
             }
             for node in edits.nodes.iter().filter(is_requested) {
-                self.add_node(node, &class_user)?;
+                self.add_node(node, &class_owner)?;
             }
         }
         if gives_files {
-            self.add_edits(edits, &devices, &class_user)?;
+            self.add_edits(edits, &devices, &class_owner)?;
         }
         for device in &devices {
-            let user = StepUser::Device(DeviceRef::new(class_name, &device.id));
-            self.add_files(&device.files, &user)?;
-            self.add_directories(&device.directories, &user)?;
-            self.add_visible_files(device, &user)?;
-            self.add_net_interfaces(device, &user);
+            let owner = StepOwner::Device(DeviceRef::new(class_name, &device.id));
+            self.add_files(&device.files, &owner)?;
+            self.add_directories(&device.directories, &owner)?;
+            self.add_visible_files(device, &owner)?;
+            self.add_net_interfaces(device, &owner);
             for (name, value) in &device.env {
                 let values = self.env.entry(name.to_string()).or_default();
                 if !values.contains(value) {
@@ -236,8 +236,8 @@ impl PlanBuilder {
                 | RequestSource::Cdi { .. } => GrantOrigin::Hook,
             },
             authorized_by: authority.to_string(),
-            is_followed: class.spec.follow,
-            names: if class.spec.follow {
+            is_followed: class.spec.is_followed,
+            names: if class.spec.is_followed {
                 request.selection.find_stable_names(class, inventory)
             } else {
                 BTreeMap::new()
@@ -276,7 +276,7 @@ impl PlanBuilder {
         let awaited_devices = request
             .selection
             .find_awaited_devices(class, &input.found_class.inventory)?;
-        if class.spec.follow {
+        if class.spec.is_followed {
             return Ok(awaited_devices);
         }
         let class_name = &request.class;

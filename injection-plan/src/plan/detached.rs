@@ -101,12 +101,13 @@ impl InjectionPlan {
         }
         let steps = std::mem::take(&mut self.steps).into_iter();
         let is_removed = |step: &InjectionStep| {
-            let mut users = step.users.iter();
-            let is_removed_device = |user: &crate::plan::StepUser| {
-                user.device()
+            let mut owners = step.owners.iter();
+            let is_removed_device = |owner: &crate::plan::StepOwner| {
+                owner
+                    .device()
                     .is_some_and(|device| removed_devices.contains(device))
             };
-            !step.users.is_empty() && users.all(is_removed_device)
+            !step.owners.is_empty() && owners.all(is_removed_device)
         };
         self.steps = steps.filter(|step| !is_removed(step)).collect();
     }

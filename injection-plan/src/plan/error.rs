@@ -11,10 +11,10 @@ use crate::request::RefusedRequest;
 pub enum PlanError {
     #[error(transparent)]
     Request(#[from] RefusedRequest),
-    #[error("{user}: {problem}")]
+    #[error("{owner}: {problem}")]
     Unusable {
         /// The label of the device or class that needs the missing or unusable file.
-        user: String,
+        owner: String,
         problem: String,
     },
     #[error(
@@ -26,9 +26,9 @@ pub enum PlanError {
         first: String,
         second: String,
     },
-    #[error("{user} cannot be at {} in the container: {reason}; choose another path", path.display())]
+    #[error("{owner} cannot be at {} in the container: {reason}; choose another path", path.display())]
     Occupied {
-        user: String,
+        owner: String,
         path: PathBuf,
         /// The node or mount that config.json has at this path, as text for the message.
         reason: String,
@@ -39,9 +39,9 @@ pub enum PlanError {
         selector: String,
         class: String,
     },
-    #[error("{user}")]
+    #[error("{owner}")]
     Template {
-        user: String,
+        owner: String,
         #[source]
         error: PathTemplateError,
     },

@@ -93,8 +93,8 @@ mod tests {
         let mut plan = InjectionPlan {
             steps: vec![InjectionStep {
                 action,
-                user_labels: "libraries".into(),
-                users: Vec::new(),
+                owner_labels: "libraries".into(),
+                owners: Vec::new(),
             }],
             ..InjectionPlan::default()
         };

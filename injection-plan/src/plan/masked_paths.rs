@@ -15,7 +15,7 @@ use super::{Action, BindMount, InjectionPlan, InjectionStep};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HiddenPaths {
     /// The devices or the class that need the paths, as text for messages.
-    pub users: BTreeSet<String>,
+    pub owner_labels: BTreeSet<String>,
     pub paths: BTreeSet<PathBuf>,
 }
 
@@ -44,7 +44,7 @@ impl InjectionPlan {
                 for masked_path in masked_paths.filter(|masked_path| path.starts_with(masked_path))
                 {
                     let entry = hidden_paths.entry(masked_path.clone()).or_default();
-                    entry.users.insert(step.user_labels.clone());
+                    entry.owner_labels.insert(step.owner_labels.clone());
                     entry.paths.insert(path.to_owned());
                 }
             }
@@ -100,7 +100,7 @@ impl InjectionPlan {
         }
         let (mut shown_mounts, mut files, mut links) =
             (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        let (mut labels, mut users) = (BTreeSet::new(), BTreeSet::new());
+        let (mut labels, mut owners) = (BTreeSet::new(), BTreeSet::new());
         for mut step in mem::take(&mut self.steps) {
             match &mut step.action {
                 Action::File(mount) | Action::Directory(mount)
@@ -124,8 +124,8 @@ impl InjectionPlan {
                     continue;
                 }
             }
-            labels.insert(step.user_labels);
-            users.extend(step.users);
+            labels.insert(step.owner_labels);
+            owners.extend(step.owners);
         }
         remove_nested_mounts(&mut shown_mounts);
         let action = Action::Mask {
@@ -135,7 +135,7 @@ impl InjectionPlan {
             shown_mounts,
             links,
         };
-        let user_labels = if labels.is_empty() {
+        let owner_labels = if labels.is_empty() {
             "config.json".to_owned()
         } else {
             labels.into_iter().collect::<Vec<_>>().join(", ")
@@ -145,8 +145,8 @@ impl InjectionPlan {
         let mask_index = self.steps.partition_point(is_before_masks);
         let mask = InjectionStep {
             action,
-            user_labels,
-            users: users.into_iter().collect(),
+            owner_labels,
+            owners: owners.into_iter().collect(),
         };
         self.steps.insert(mask_index, mask);
     }
@@ -190,7 +190,7 @@ mod tests {
     use device_class::discover::FileSource;
 
     use super::*;
-    use crate::plan::StepUser;
+    use crate::plan::StepOwner;
 
     fn file(path: &str) -> InjectionStep {
         let source = FileSource {
@@ -219,8 +219,8 @@ mod tests {
     fn step(action: Action) -> InjectionStep {
         InjectionStep {
             action,
-            user_labels: "npu".into(),
-            users: vec![StepUser::Class("npu".parse().unwrap())],
+            owner_labels: "npu".into(),
+            owners: vec![StepOwner::Class("npu".parse().unwrap())],
         }
     }
 

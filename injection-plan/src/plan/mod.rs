@@ -16,9 +16,9 @@ mod parts;
 mod prepare;
 mod remarks;
 mod spec_devices;
+mod step_owner;
 mod steps;
 mod text;
-mod user;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub use masked_paths::HiddenPaths;
 pub use mount::{BindMount, MountAttributes, SourceKind};
 pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
-pub use user::StepUser;
+pub use step_owner::StepOwner;
 
 /// The directory in the container for injected files whose own paths do not exist in the image. It is
 /// a read-only tmpfs, so that no file is left behind in the container's writable layer.
@@ -190,10 +190,10 @@ pub struct InjectionStep {
     /// The ids of the devices and the names of the classes that need this step, as one text for
     /// messages.
     #[serde(rename = "for")]
-    pub user_labels: String,
+    pub owner_labels: String,
     /// The devices and the classes that need this step.
     #[serde(skip)]
-    pub users: Vec<StepUser>,
+    pub owners: Vec<StepOwner>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -207,11 +207,12 @@ pub enum Action {
         rule: DeviceRule,
         /// Whether config.json has this rule. In this case the runtime adds the rule to the
         /// container's own cgroup, but the cgroups above may still deny access.
-        in_spec: bool,
+        #[serde(rename = "in_spec")]
+        is_in_spec: bool,
         /// The devices and classes that need the rule, by the access that each of them needs.
         /// `rule` has the union of these accesses.
         #[serde(skip)]
-        users_by_access: BTreeMap<Access, Vec<StepUser>>,
+        owners_by_access: BTreeMap<Access, Vec<StepOwner>>,
         /// The path of the device's node on the host. `None` for a device node that exists only in
         /// containers.
         #[serde(skip)]
@@ -235,7 +236,7 @@ pub enum Action {
         #[serde(flatten)]
         number: DeviceNumber,
         #[serde(flatten)]
-        made_node: CreatedNode,
+        created_node: CreatedNode,
     },
     /// Moves the network interfaces of a device into the container's network namespace.
     NetInterfaces {

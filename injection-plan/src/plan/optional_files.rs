@@ -7,20 +7,20 @@ const ABSENCE_TEXT: &str = ": optional and not on this host: ";
 /// The maximum number of paths in a shortened note. A note with more paths only has their number.
 const MAX_LISTED_PATHS: usize = 3;
 
-pub(super) fn describe_absence(user: &str, paths: &[String]) -> String {
-    format!("{user}{ABSENCE_TEXT}{}", paths.join(", "))
+pub(super) fn describe_absence(owner: &str, paths: &[String]) -> String {
+    format!("{owner}{ABSENCE_TEXT}{}", paths.join(", "))
 }
 
 /// Replaces a long list of missing optional files in a note by their number. A class file lists the
 /// files of all versions of a driver, so that every host lacks many of them, which is no fault.
 /// A note about something else is returned unchanged.
 pub fn shorten_note(note: &str) -> Cow<'_, str> {
-    let Some((user, paths)) = note.split_once(ABSENCE_TEXT) else {
+    let Some((owner, paths)) = note.split_once(ABSENCE_TEXT) else {
         return note.into();
     };
     match paths.split(", ").count() {
         count if count > MAX_LISTED_PATHS => {
-            format!("{user}: {count} optional files are not on this host (-v names them)").into()
+            format!("{owner}: {count} optional files are not on this host (-v names them)").into()
         }
         _ => note.into(),
     }

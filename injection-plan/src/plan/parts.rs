@@ -11,14 +11,18 @@ use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedNode};
 use super::{
-    INJECTED_DIR, LIBRARIES_32BIT_DIR_NAME, LIBRARIES_DIR_NAME, PlanError, SpecDevices, StepUser,
+    INJECTED_DIR, LIBRARIES_32BIT_DIR_NAME, LIBRARIES_DIR_NAME, PlanError, SpecDevices, StepOwner,
 };
 use crate::request::AwaitedDevice;
 
 impl PlanBuilder {
-    pub(super) fn add_node(&mut self, node: &FoundNode, user: &StepUser) -> Result<(), PlanError> {
+    pub(super) fn add_node(
+        &mut self,
+        node: &FoundNode,
+        owner: &StepOwner,
+    ) -> Result<(), PlanError> {
         if let Some(lack) = &node.lack {
-            let message = format!("{}: {}", user.label(), lack.text);
+            let message = format!("{}: {}", owner.label(), lack.text);
             let messages = match lack.is_switchable {
                 true => &mut self.notes,
                 false => &mut self.warnings,
@@ -26,16 +30,16 @@ impl PlanBuilder {
             messages.push(message);
             return Ok(());
         }
-        let Some(number) = self.require(&node.number, &node.host, user)?.copied() else {
+        let Some(number) = self.require(&node.number, &node.host, owner)?.copied() else {
             return Ok(());
         };
         let rule = self.rules.entry(number).or_default();
         let access = rule
-            .access_by_user
-            .entry(user.clone())
+            .access_by_owner
+            .entry(owner.clone())
             .or_insert(node.access);
         *access = access.union(node.access);
-        if !matches!(node.form, NodeForm::Made(_)) {
+        if !matches!(node.form, NodeForm::CreatedNode(_)) {
             rule.host_node.get_or_insert_with(|| node.host.clone());
         }
         let planned_node = PlannedNode {
@@ -43,7 +47,7 @@ impl PlanBuilder {
             number,
             form: node.form.clone(),
         };
-        let (existing_node, users) = self
+        let (existing_node, owners) = self
             .nodes
             .entry(node.container.clone())
             .or_insert((planned_node.clone(), BTreeSet::new()));
@@ -54,9 +58,9 @@ impl PlanBuilder {
                 &planned_node.source,
             ));
         }
-        users.insert(user.clone());
+        owners.insert(owner.clone());
         for link in &node.links {
-            add_source(&mut self.links, link, node.container.clone(), user)?;
+            add_source(&mut self.links, link, node.container.clone(), owner)?;
         }
         Ok(())
     }
@@ -65,13 +69,13 @@ impl PlanBuilder {
     /// nodes.
     pub(super) fn check_requested_paths(&self, spec: &SpecDevices) -> Result<(), PlanError> {
         for path in &self.requested_paths {
-            let Some((node, users)) = self.nodes.get(path) else {
+            let Some((node, owners)) = self.nodes.get(path) else {
                 continue;
             };
             if let Some(reason) = spec.describe_occupant(path, Some(node.number)) {
-                let users: Vec<&str> = users.iter().map(|user| user.label()).collect();
+                let owners: Vec<&str> = owners.iter().map(|owner| owner.label()).collect();
                 return Err(PlanError::Occupied {
-                    user: users.join(", "),
+                    owner: owners.join(", "),
                     path: path.clone(),
                     reason,
                 });
@@ -92,18 +96,18 @@ impl PlanBuilder {
             else {
                 continue;
             };
-            let user = name.to_name_text();
-            if let Some((_, users)) = self.nodes.get(path) {
-                let users: Vec<&str> = users.iter().map(|user| user.label()).collect();
+            let owner = name.to_name_text();
+            if let Some((_, owners)) = self.nodes.get(path) {
+                let owners: Vec<&str> = owners.iter().map(|owner| owner.label()).collect();
                 return Err(PlanError::Conflict {
                     path: path.clone(),
-                    first: users.join(", "),
-                    second: user,
+                    first: owners.join(", "),
+                    second: owner,
                 });
             }
             if let Some(reason) = spec.describe_occupant(path, None) {
                 return Err(PlanError::Occupied {
-                    user,
+                    owner,
                     path: path.clone(),
                     reason,
                 });
@@ -116,7 +120,7 @@ impl PlanBuilder {
         &mut self,
         edits: &FoundEdits,
         devices: &[&Device],
-        class: &StepUser,
+        class: &StepOwner,
     ) -> Result<(), PlanError> {
         for library in &edits.libraries {
             let soname = Path::new(&library.soname);
@@ -136,7 +140,7 @@ impl PlanBuilder {
                         links: BTreeSet::new(),
                         names: BTreeSet::new(),
                         image_links: BTreeSet::new(),
-                        users: BTreeSet::new(),
+                        owners: BTreeSet::new(),
                     });
             if planned_library.source != source {
                 let path = library_dir(library.programs).join(&library.soname);
@@ -148,7 +152,7 @@ impl PlanBuilder {
             planned_library
                 .image_links
                 .extend(library.image_links.iter().cloned());
-            planned_library.users.insert(class.clone());
+            planned_library.owners.insert(class.clone());
         }
         for libraries in &edits.image_libraries {
             if !self.image_libraries.contains(libraries) {
@@ -165,14 +169,14 @@ impl PlanBuilder {
     pub(super) fn add_files(
         &mut self,
         files: &[FoundFile],
-        user: &StepUser,
+        owner: &StepOwner,
     ) -> Result<(), PlanError> {
         for file in files {
-            let Some(source) = self.require(&file.file, &file.path, user)?.cloned() else {
+            let Some(source) = self.require(&file.file, &file.path, owner)?.cloned() else {
                 continue;
             };
             let entry = self.files.entry(file.container.clone());
-            let (first_source, users) = entry.or_insert((source.clone(), BTreeSet::new()));
+            let (first_source, owners) = entry.or_insert((source.clone(), BTreeSet::new()));
             if *first_source != source {
                 return Err(new_conflict(
                     file.container.clone(),
@@ -180,7 +184,7 @@ impl PlanBuilder {
                     &source.path,
                 ));
             }
-            users.insert(user.clone());
+            owners.insert(owner.clone());
         }
         Ok(())
     }
@@ -188,14 +192,14 @@ impl PlanBuilder {
     pub(super) fn add_directories(
         &mut self,
         directories: &[FoundDirectory],
-        user: &StepUser,
+        owner: &StepOwner,
     ) -> Result<(), PlanError> {
         for directory in directories {
-            let source = self.require(&directory.directory, &directory.path, user)?;
+            let source = self.require(&directory.directory, &directory.path, owner)?;
             let Some(source) = source.cloned() else {
                 continue;
             };
-            add_source(&mut self.directories, &directory.container, source, user)?;
+            add_source(&mut self.directories, &directory.container, source, owner)?;
             if directory.writable {
                 self.writable_directories
                     .insert(directory.container.clone());
@@ -212,7 +216,7 @@ impl PlanBuilder {
         &mut self,
         mask: &FoundMask,
         devices: &[&Device],
-        class: &StepUser,
+        class: &StepOwner,
     ) -> Result<(), PlanError> {
         // Files with a bit mask list the container's devices. A container without devices needs
         // neither these files nor the mask.
@@ -226,7 +230,7 @@ impl PlanBuilder {
             }
         }
         let planned_mask = self.masks.entry(mask.path.clone()).or_default();
-        planned_mask.users.insert(class.clone());
+        planned_mask.owners.insert(class.clone());
         for text in &mask.texts {
             let bits = devices.iter().map(|device| text.bits(&device.attributes));
             let entry = planned_mask.bit_masks.entry(text.path.clone());
@@ -253,11 +257,11 @@ impl PlanBuilder {
     pub(super) fn add_visible_files(
         &mut self,
         device: &Device,
-        user: &StepUser,
+        owner: &StepOwner,
     ) -> Result<(), PlanError> {
-        for shown_file in &device.shown {
+        for shown_file in &device.unmasked_entries {
             let Some(source) = self
-                .require(&shown_file.source, &shown_file.path, user)?
+                .require(&shown_file.source, &shown_file.path, owner)?
                 .cloned()
             else {
                 continue;
@@ -275,17 +279,17 @@ impl PlanBuilder {
 
     /// Adds the network interfaces of a device. If several requests name the device, they are added
     /// only once.
-    pub(super) fn add_net_interfaces(&mut self, device: &Device, user: &StepUser) {
+    pub(super) fn add_net_interfaces(&mut self, device: &Device, owner: &StepOwner) {
         let Some(interfaces) = &device.net_interfaces else {
             return;
         };
         let mut entries = self.net_interfaces.iter_mut();
         match entries.find(|(planned_interfaces, _)| planned_interfaces.search == interfaces.search)
         {
-            Some((_, users)) => drop(users.insert(user.clone())),
+            Some((_, owners)) => drop(owners.insert(owner.clone())),
             None => self
                 .net_interfaces
-                .push((interfaces.clone(), [user.clone()].into())),
+                .push((interfaces.clone(), [owner.clone()].into())),
         }
     }
 
@@ -298,14 +302,14 @@ impl PlanBuilder {
         &mut self,
         presence: &'a Presence<T>,
         path: &Path,
-        user: &StepUser,
+        owner: &StepOwner,
     ) -> Result<Option<&'a T>, PlanError> {
         match presence {
             Presence::Found(found) => Ok(Some(found)),
             Presence::Optional => {
                 let absent_files = self
                     .absent_files
-                    .entry(user.label().to_owned())
+                    .entry(owner.label().to_owned())
                     .or_default();
                 let path = path.display().to_string();
                 if !absent_files.contains(&path) {
@@ -314,7 +318,7 @@ impl PlanBuilder {
                 Ok(None)
             }
             Presence::Unusable(problem) => Err(PlanError::Unusable {
-                user: user.label().to_owned(),
+                owner: owner.label().to_owned(),
                 problem: problem.clone(),
             }),
         }
@@ -331,18 +335,18 @@ pub(super) fn library_dir(programs: Programs) -> PathBuf {
 }
 
 fn add_source(
-    sources: &mut BTreeMap<PathBuf, (PathBuf, BTreeSet<StepUser>)>,
+    sources: &mut BTreeMap<PathBuf, (PathBuf, BTreeSet<StepOwner>)>,
     path: &Path,
     source: PathBuf,
-    user: &StepUser,
+    owner: &StepOwner,
 ) -> Result<(), PlanError> {
-    let (first_source, users) = sources
+    let (first_source, owners) = sources
         .entry(path.into())
         .or_insert((source.clone(), BTreeSet::new()));
     if *first_source != source {
         return Err(new_conflict(path.into(), first_source, &source));
     }
-    users.insert(user.clone());
+    owners.insert(owner.clone());
     Ok(())
 }
 

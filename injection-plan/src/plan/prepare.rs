@@ -143,6 +143,6 @@ fn attributes_with_state(device: &Device, pair: &VariablePair, spec: &PairSpec) 
 }
 
 fn template_error(device: &Device, error: PathTemplateError) -> PlanError {
-    let user = device.id.to_string();
-    PlanError::Template { user, error }
+    let owner = device.id.to_string();
+    PlanError::Template { owner, error }
 }

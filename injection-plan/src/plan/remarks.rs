@@ -177,7 +177,7 @@ pub(super) fn find_absence_reason(
     let reason = match (&request.selection, &inventory.missing_driver_message) {
         (_, Some(missing_driver_message)) => missing_driver_message,
         (Selection::FilesOnly, None) => files.unusable_reasons().next()?,
-        (_, None) if !inventory.hidden.is_empty() => "config.toml hides all devices of it",
+        (_, None) if !inventory.hidden_ids.is_empty() => "config.toml hides all devices of it",
         (_, None) => "this host has no device of it",
     };
     Some(format!("not injecting anything of {class}: {reason}"))

@@ -26,7 +26,7 @@ pub struct SpecNode {
 /// A device rule of config.json, which the runtime sets. `None` in a field matches every value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecRule {
-    pub allow: bool,
+    pub is_allowed: bool,
     pub kind: Option<DeviceKind>,
     pub major: Option<u32>,
     pub minor: Option<u32>,
@@ -62,7 +62,7 @@ impl SpecDevices {
         requested_rule.access.iter().all(|access| {
             let mut rules = self.rules.iter().rev();
             let last_rule = rules.find(|rule| rule.matches(requested_rule.number, access));
-            last_rule.is_some_and(|rule| rule.allow)
+            last_rule.is_some_and(|rule| rule.is_allowed)
         })
     }
 }
@@ -79,7 +79,7 @@ impl SpecDevices {
         let is_exact = move |rule: &&SpecRule| {
             rule.kind == Some(number.kind) && (rule.major, rule.minor) == (major, minor)
         };
-        let rules = self.rules.iter().filter(|rule| rule.allow);
+        let rules = self.rules.iter().filter(|rule| rule.is_allowed);
         rules.filter(is_exact).map(move |rule| DeviceRule {
             number,
             access: rule.access,
@@ -99,7 +99,7 @@ impl SpecRule {
 impl From<&DeviceRule> for SpecRule {
     fn from(rule: &DeviceRule) -> Self {
         Self {
-            allow: true,
+            is_allowed: true,
             kind: Some(rule.number.kind),
             major: Some(rule.number.major),
             minor: Some(rule.number.minor),
@@ -114,13 +114,13 @@ mod tests {
     use DeviceKind::{Block, Character};
 
     fn rule(
-        allow: bool,
+        is_allowed: bool,
         kind: Option<DeviceKind>,
         number: [Option<u32>; 2],
         access: &str,
     ) -> SpecRule {
         SpecRule {
-            allow,
+            is_allowed,
             kind,
             major: number[0],
             minor: number[1],
@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn the_last_rule_for_a_device_and_a_letter_counts() {
         let nothing = || rule(false, None, [None; 2], "rwm");
-        let device = |allow, minor, access| {
+        let device = |is_allowed, minor, access| {
             let number = [Some(10), Some(minor)];
-            rule(allow, Some(Character), number, access)
+            rule(is_allowed, Some(Character), number, access)
         };
         let block = rule(true, Some(Block), [Some(10), Some(183)], "rw");
         let driver = rule(true, Some(Character), [Some(10), None], "rwm");

@@ -12,7 +12,7 @@ use device_class::host::Programs;
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedRule};
 use super::optional_files;
 use super::parts::library_dir;
-use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices, StepUser};
+use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices, StepOwner};
 
 impl PlanBuilder {
     pub(super) fn finish(self, spec: &SpecDevices) -> InjectionPlan {
@@ -20,7 +20,7 @@ impl PlanBuilder {
         let mut notes = self.notes;
         let absent_files = self.absent_files.iter();
         notes.extend(
-            absent_files.map(|(user, paths)| optional_files::describe_absence(user, paths)),
+            absent_files.map(|(owner, paths)| optional_files::describe_absence(owner, paths)),
         );
         for (number, rule) in self.rules {
             steps.extend(allow_device(number, rule, spec));
@@ -49,9 +49,9 @@ impl PlanBuilder {
                 links: mask.links,
                 files,
             };
-            steps.push(InjectionStep::new(action, mask.users));
+            steps.push(InjectionStep::new(action, mask.owners));
         }
-        for (path, (node, users)) in self.nodes {
+        for (path, (node, owners)) in self.nodes {
             if spec.has_node(&path, node.number) {
                 notes.push(format!("{} is made by the runtime already", path.display()));
                 continue;
@@ -63,28 +63,28 @@ impl PlanBuilder {
                 own_node,
             };
             let action = match node.form {
-                NodeForm::Bound => make_node_action(None),
-                NodeForm::Own(own_node) => make_node_action(Some(own_node)),
-                NodeForm::Made(made_node) => Action::MakeNode {
+                NodeForm::BindMount => make_node_action(None),
+                NodeForm::NodeCopy(own_node) => make_node_action(Some(own_node)),
+                NodeForm::CreatedNode(created_node) => Action::MakeNode {
                     path,
                     number,
-                    made_node,
+                    created_node,
                 },
             };
-            steps.push(InjectionStep::new(action, users));
+            steps.push(InjectionStep::new(action, owners));
         }
-        for (path, (node, users)) in self.links {
+        for (path, (node, owners)) in self.links {
             let target = relative_target(&path, &node);
-            steps.push(InjectionStep::new(Action::Link { path, target }, users));
+            steps.push(InjectionStep::new(Action::Link { path, target }, owners));
         }
-        for (path, (source, users)) in self.directories {
+        for (path, (source, owners)) in self.directories {
             let is_writable = self.writable_directories.contains(&path);
             let directory = BindMount::directory(source, path, is_writable);
-            steps.push(InjectionStep::new(Action::Directory(directory), users));
+            steps.push(InjectionStep::new(Action::Directory(directory), owners));
         }
-        for (path, (source, users)) in self.files {
+        for (path, (source, owners)) in self.files {
             let file = Action::File(BindMount::file(source, path));
-            steps.push(InjectionStep::new(file, users));
+            steps.push(InjectionStep::new(file, owners));
         }
         let mut libraries = Vec::new();
         let mut libraries_32bit = Vec::new();
@@ -94,7 +94,7 @@ impl PlanBuilder {
                 links,
                 names: sonames,
                 image_links,
-                users,
+                owners,
             } = library;
             let directory = library_dir(programs);
             let path = directory.join(&name);
@@ -115,7 +115,7 @@ impl PlanBuilder {
                 names: sonames,
                 image_links,
             };
-            steps.push(InjectionStep::new(action, users));
+            steps.push(InjectionStep::new(action, owners));
         }
         let mut directories = Vec::new();
         if !libraries.is_empty() {
@@ -131,7 +131,7 @@ impl PlanBuilder {
         }
         let has_32bit = !libraries_32bit.is_empty();
         if !directories.is_empty() || has_32bit {
-            let user_labels = "libraries".to_owned();
+            let owner_labels = "libraries".to_owned();
             steps.push(InjectionStep {
                 action: Action::Loader {
                     directories,
@@ -141,16 +141,16 @@ impl PlanBuilder {
                     directory_32bit: has_32bit.then(|| library_dir(Programs::Bits32)),
                     libraries_32bit,
                 },
-                user_labels,
-                users: Vec::new(),
+                owner_labels,
+                owners: Vec::new(),
             });
         }
-        for (device_interfaces, users) in self.net_interfaces {
+        for (device_interfaces, owners) in self.net_interfaces {
             let action = Action::NetInterfaces {
-                interfaces: device_interfaces.on_host,
+                interfaces: device_interfaces.host_interfaces,
                 search: device_interfaces.search,
             };
-            steps.push(InjectionStep::new(action, users));
+            steps.push(InjectionStep::new(action, owners));
         }
         notes.dedup();
         InjectionPlan {
@@ -168,28 +168,28 @@ impl PlanBuilder {
     }
 }
 
-/// Returns the step that adds a device rule with the union of the accesses that its users need.
-/// Returns `None` if the rule has no users.
+/// Returns the step that adds a device rule with the union of the accesses that its owners need.
+/// Returns `None` if the rule has no owners.
 fn allow_device(
     number: DeviceNumber,
     planned_rule: PlannedRule,
     spec: &SpecDevices,
 ) -> Option<InjectionStep> {
     let PlannedRule {
-        access_by_user,
+        access_by_owner: access_by_user,
         host_node,
     } = planned_rule;
     let access = access_by_user.values().copied().reduce(Access::union)?;
     let rule = DeviceRule { number, access };
-    let mut users_by_access = BTreeMap::<Access, Vec<StepUser>>::new();
-    for (user, access) in &access_by_user {
-        let users = users_by_access.entry(*access).or_default();
-        users.push(user.clone());
+    let mut owners_by_access = BTreeMap::<Access, Vec<StepOwner>>::new();
+    for (owner, access) in &access_by_user {
+        let owners = owners_by_access.entry(*access).or_default();
+        owners.push(owner.clone());
     }
     let action = Action::Allow {
         rule,
-        in_spec: spec.allows(&rule),
-        users_by_access,
+        is_in_spec: spec.allows(&rule),
+        owners_by_access,
         host_node,
     };
     Some(InjectionStep::new(action, access_by_user.into_keys()))

@@ -31,15 +31,15 @@ impl fmt::Display for InjectionPlan {
         let rows: Vec<[String; 3]> = self
             .steps
             .iter()
-            .map(|step| format_step(&step.action, &step.user_labels))
+            .map(|step| format_step(&step.action, &step.owner_labels))
             .collect();
         let width = rows.iter().map(|row| row[1].len()).max().unwrap_or(0);
-        for [kind, user_labels, description] in rows {
-            writeln!(f, "  {kind:<10} {user_labels:<width$}  {description}")?;
+        for [kind, owner_labels, description] in rows {
+            writeln!(f, "  {kind:<10} {owner_labels:<width$}  {description}")?;
         }
         for need in &self.needs {
-            let user_labels = need.class.as_str();
-            writeln!(f, "  {:<10} {user_labels:<width$}  {need}", "needs")?;
+            let owner_labels = need.class.as_str();
+            writeln!(f, "  {:<10} {owner_labels:<width$}  {need}", "needs")?;
         }
         for (name, value) in &self.env {
             writeln!(f, "  env        {name}={value}")?;
@@ -55,7 +55,7 @@ impl fmt::Display for InjectionPlan {
 }
 
 /// Returns the three columns of a step's line: its kind, the devices that need it, and a description.
-fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
+fn format_step(action: &Action, owner_labels: &str) -> [String; 3] {
     let (kind, description) = match action {
         Action::Prepare(preparation) => {
             let program = preparation.program.display().to_string();
@@ -63,8 +63,14 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
             let state = &preparation.requested_state;
             ("prepare", format!("{state} by {}", command.join(" ")))
         }
-        Action::Allow { rule, in_spec, .. } => {
-            let suffix = if *in_spec { ", as the spec does" } else { "" };
+        Action::Allow {
+            rule, is_in_spec, ..
+        } => {
+            let suffix = if *is_in_spec {
+                ", as the spec does"
+            } else {
+                ""
+            };
             ("allow", format!("{rule}{suffix}"))
         }
         Action::Node {
@@ -84,10 +90,17 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
         Action::MakeNode {
             path,
             number,
-            made_node,
+            created_node,
         } => {
-            let CreatedNode { driver, own, .. } = made_node;
-            let details = format!("made with mode {:04o} and group {}", own.mode, own.gid);
+            let CreatedNode {
+                driver,
+                permissions,
+                ..
+            } = created_node;
+            let details = format!(
+                "made with mode {:04o} and group {}",
+                permissions.mode, permissions.gid
+            );
             let reason = format!("the host has no node of the driver {driver}");
             (
                 "node",
@@ -174,7 +187,7 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
             ("loader", text)
         }
     };
-    [kind.into(), user_labels.into(), description]
+    [kind.into(), owner_labels.into(), description]
 }
 
 fn format_interfaces(interfaces: &[NetInterface], search: &NetInterfaceSearch) -> String {

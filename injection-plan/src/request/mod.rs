@@ -5,7 +5,7 @@ mod environment;
 mod error;
 mod list;
 mod names;
-mod places;
+mod node_paths;
 mod selection;
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ pub use environment::Environment;
 pub use error::{RefusedRequest, RequestError};
 pub use list::{DeviceList, Item, item_name, quote, split_list};
 pub use names::{RequestNames, SimilarDevice, WrittenName};
-pub use places::RequestedNodePath;
+pub use node_paths::RequestedNodePath;
 pub use selection::{MAX_REQUEST_BYTES, Selection};
 pub use waiting::{AwaitedDevice, MAX_AWAITED_DEVICES};
 

@@ -77,12 +77,15 @@ impl DevicePositions {
         &self,
         inventory: &'a Inventory,
     ) -> impl Iterator<Item = &'a Device> {
-        let divided = self
+        let divided_devices = self
             .divided_devices
             .iter()
-            .map(|at| &inventory.divided[*at]);
-        let devices = self.devices.iter().map(|at| &inventory.devices[*at]);
-        divided.chain(devices)
+            .map(|position| &inventory.divided_devices[*position]);
+        let devices = self
+            .devices
+            .iter()
+            .map(|position| &inventory.devices[*position]);
+        divided_devices.chain(devices)
     }
 
     fn is_empty(&self) -> bool {
@@ -96,7 +99,7 @@ impl<'a> RequestNames<'a> {
             class,
             inventory,
             device_names: DeviceNames::new(&inventory.devices),
-            divided_names: DeviceNames::new(&inventory.divided),
+            divided_names: DeviceNames::new(&inventory.divided_devices),
         }
     }
 
@@ -200,7 +203,7 @@ impl<'a> RequestNames<'a> {
             });
         }
         // The names of partitions of a device may have slashes.
-        let is_name_character = |c: char| DeviceId::fits(c) || c == '/';
+        let is_name_character = |c: char| DeviceId::is_valid_char(c) || c == '/';
         if text.is_empty() || !item.is_quoted && !text.chars().all(is_name_character) {
             return Err(malformed_error());
         }
@@ -291,7 +294,7 @@ impl<'a> RequestNames<'a> {
     /// is never an index: if the device with the name is unplugged, the name must not mean another
     /// device with this index.
     fn find_by_name(&self, name: &str, resource: Option<&str>, is_quoted: bool) -> DevicePositions {
-        let name_kinds = NameKind::IN_ORDER.into_iter();
+        let name_kinds = NameKind::LOOKUP_ORDER.into_iter();
         let mut candidates = name_kinds
             .filter(|kind| !is_quoted || *kind != NameKind::Index)
             .map(|kind| self.find_by_kind(name, kind, resource));
@@ -366,7 +369,7 @@ impl<'a> RequestNames<'a> {
         };
         let (mut divided_devices, mut devices) = (Vec::new(), Vec::new());
         if resource.is_none() {
-            divided_devices = find_positions(&self.inventory.divided);
+            divided_devices = find_positions(&self.inventory.divided_devices);
         }
         if divided_devices.is_empty() {
             devices = find_positions(&self.inventory.devices);
@@ -398,7 +401,7 @@ impl<'a> RequestNames<'a> {
             positions.divided_devices.as_slice(),
             positions.devices.as_slice(),
         ) {
-            ([position], []) => self.inventory.divided.get(*position),
+            ([position], []) => self.inventory.divided_devices.get(*position),
             ([], [position]) => self.inventory.devices.get(*position),
             _ => None,
         }
@@ -406,7 +409,7 @@ impl<'a> RequestNames<'a> {
 
     /// Describes the devices of the class on this host, for an error message.
     fn describe_devices(&self) -> String {
-        let hidden_count = self.inventory.hidden.len();
+        let hidden_count = self.inventory.hidden_ids.len();
         let description = match self.inventory.devices.as_slice() {
             [] if hidden_count > 0 => "there are no others".into(),
             [] => "there are none, so check that the driver is loaded".into(),

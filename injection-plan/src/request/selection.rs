@@ -12,7 +12,7 @@ use device_class::name::{DeviceId, IndexRange, is_reserved_name};
 use super::RequestError;
 use super::list::{DeviceList, Item, split_list};
 use super::names::{DevicePositions, Kind, RequestNames, ResolvedItem, split_kind};
-use super::places;
+use super::node_paths;
 use super::waiting;
 
 /// The maximum length in bytes of a request; a longer one is refused. The limit bounds the time that
@@ -30,7 +30,7 @@ pub enum Selection {
     FilesOnly,
     /// The request is `all`. The container gets every healthy device.
     All,
-    /// The request is a list of items. [`Selection::choose`] finds the devices that they mean on a
+    /// The request is a list of items. [`Selection::choose_devices`] finds the devices that they mean on a
     /// host.
     Items(Vec<Item>),
 }
@@ -51,7 +51,9 @@ impl Selection {
     }
 
     fn from_items(items: Vec<Item>, class: &ClassSpec) -> Result<Self, RequestError> {
-        items.iter().try_for_each(places::check_container_path)?;
+        items
+            .iter()
+            .try_for_each(node_paths::check_container_path)?;
         items
             .iter()
             .try_for_each(|item| waiting::check_awaited_name(item, class))?;
@@ -65,7 +67,7 @@ impl Selection {
         }
         let mut items_with_path = items.iter().filter(|item| item.container_path.is_some());
         if let (Some(word), Some(item)) = (words.first(), items_with_path.next()) {
-            return Err(places::several_nodes_error(
+            return Err(node_paths::several_nodes_error(
                 item,
                 format!("in a list with `{word}`"),
             ));
@@ -99,7 +101,7 @@ impl Selection {
     ///
     /// # Errors
     /// Returns an error if an item means no device, unless the class ignores unknown items.
-    pub fn choose<'a>(
+    pub fn choose_devices<'a>(
         &self,
         class: &DeviceClass,
         inventory: &'a Inventory,
@@ -217,7 +219,7 @@ impl<'a> ChosenDevices<'a> {
         ChosenDevices {
             inventory,
             device_flags: vec![false; inventory.devices.len()],
-            divided_flags: vec![false; inventory.divided.len()],
+            divided_flags: vec![false; inventory.divided_devices.len()],
         }
     }
 
@@ -231,10 +233,16 @@ impl<'a> ChosenDevices<'a> {
     }
 
     fn into_devices(self) -> Vec<&'a Device> {
-        let divided = self.inventory.divided.iter().zip(self.divided_flags);
+        let divided_devices = self
+            .inventory
+            .divided_devices
+            .iter()
+            .zip(self.divided_flags);
         let devices = self.inventory.devices.iter().zip(self.device_flags);
-        let chosen = divided.chain(devices).filter(|(_, is_chosen)| *is_chosen);
-        chosen.map(|(device, _)| device).collect()
+        let chosen_devices = divided_devices
+            .chain(devices)
+            .filter(|(_, is_chosen)| *is_chosen);
+        chosen_devices.map(|(device, _)| device).collect()
     }
 }
 

@@ -40,7 +40,7 @@ fn class(text: &str) -> DeviceClass {
 
 fn devices(class: &DeviceClass) -> Vec<Device> {
     let host = RecordedHost::parse("").unwrap();
-    discover::devices(class, &host).devices
+    discover::find_devices(class, &host).devices
 }
 
 fn request(class: &DeviceClass, env: &[(&str, &str)]) -> Result<Option<Request>, RefusedRequest> {
@@ -59,7 +59,7 @@ fn asked(class: &DeviceClass, devices: &[Device], value: &str) -> String {
         devices: devices.to_vec(),
         ..Inventory::default()
     };
-    let chosen = selection.choose(class, &inventory);
+    let chosen = selection.choose_devices(class, &inventory);
     match chosen {
         _ if selection == Selection::FilesOnly => "files".into(),
         _ if selection == Selection::All => "all".into(),
@@ -243,7 +243,7 @@ fn a_hostile_request_takes_no_time() {
         .map(|number| Device {
             id: format!("npu-{number}").try_into().unwrap(),
             part_of: None,
-            keeps_whole: false,
+            can_request_whole_device: false,
             index: Some(number.to_string()),
             aliases: vec!["every".into(), format!("a-{number}")],
             ..first.clone()
@@ -266,7 +266,7 @@ fn a_hostile_request_takes_no_time() {
         let start = Instant::now();
         let selection = Selection::parse(&value, &class.spec).unwrap();
         let chosen = selection
-            .choose(&class, &inventory)
+            .choose_devices(&class, &inventory)
             .map_or(0, |chosen| chosen.len());
         let took = start.elapsed();
         assert_eq!(chosen, wanted, "{value:.20}");

@@ -110,7 +110,7 @@ fn a_node_without_its_driver_is_no_device() {
     let node = "char /dev/kvm 10:232\n";
     for (driver, devices) in [("", 0), ("file /sys/class/misc/kvm/dev\n| 10:232\n", 1)] {
         let host = RecordedHost::parse(&format!("{node}{driver}")).unwrap();
-        let found = discover::devices(&shipped_class("kvm"), &host).devices;
+        let found = discover::find_devices(&shipped_class("kvm"), &host).devices;
         assert_eq!(found.len(), devices, "{driver}");
     }
 }

@@ -35,7 +35,7 @@ fn describe(class: &DeviceClass, case: &Path) -> DescribedDevices {
     let host = RecordedHost::parse(&text).unwrap();
     let capabilities = class.spec.request.default_capabilities.iter().cloned();
     let capabilities: BTreeSet<CapabilityName> = capabilities.collect();
-    let found = discover::look_up(class, (&capabilities).into(), &host).unwrap();
+    let found = discover::look_up_class(class, (&capabilities).into(), &host).unwrap();
     plain().describe_devices(class, &found)
 }
 

@@ -172,7 +172,7 @@ fn lowest_version(file: &File) -> &'static str {
 
 /// The specifications of all classes on a recorded host.
 fn specifications(host: &RecordedHost, hook: Option<ThinHook<'_>>) -> Vec<Specification> {
-    let sources = load::sources(&[directory("classes")]).unwrap();
+    let sources = load::read_sources(&[directory("classes")]).unwrap();
     let generator = Generator {
         only_classes: &[],
         description: Description {

@@ -69,7 +69,7 @@ fn a_device_brings_its_files_directories_and_variables() {
 #[test]
 fn devices_without_an_index_are_counted_and_the_new_checks_hold() {
     let host = RecordedHost::parse(HOST).unwrap();
-    let found = discover::devices(&class(), &host);
+    let found = discover::find_devices(&class(), &host);
     let devices: Vec<String> = found
         .devices
         .iter()
@@ -84,7 +84,7 @@ fn devices_without_an_index_are_counted_and_the_new_checks_hold() {
         ]
     );
     let up = HOST.replace("| off", "| up");
-    let found = discover::devices(&class(), &RecordedHost::parse(&up).unwrap());
+    let found = discover::find_devices(&class(), &RecordedHost::parse(&up).unwrap());
     let reason = "unhealthy: /sys/chips/c/heat is 95, not below 90";
     assert_eq!(found.devices[2].health.to_string(), reason);
 }

@@ -60,7 +60,7 @@ fn every_class_finds_and_plans_what_its_golden_files_say() {
             let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
             let host =
                 RecordedHost::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", case.display()));
-            let inventory = discover::devices(&class, &host);
+            let inventory = discover::find_devices(&class, &host);
             assert!(
                 !inventory.devices.is_empty(),
                 "{}: {:?}",
@@ -101,7 +101,7 @@ fn what_is_looked_at_can_be_recorded() {
             let look = |view: &dyn HostView| {
                 let asked = requests(&golden);
                 let plans = asked.iter().map(|env| plan_text(&class, view, env));
-                plans.collect::<String>() + &discover::devices(&class, view).to_string()
+                plans.collect::<String>() + &discover::find_devices(&class, view).to_string()
             };
             let first = look(&recording);
             let written = recording.to_string();

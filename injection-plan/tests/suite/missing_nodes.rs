@@ -33,7 +33,7 @@ fn looked_up(keys: &str, devices: &str, nodes: &str) -> FoundNode {
     let request = Request::find(&class, &env.into(), |_| None)
         .unwrap()
         .unwrap();
-    let found = discover::look_up(&class, request.edit_selection(), &host);
+    let found = discover::look_up_class(&class, request.edit_selection(), &host);
     found.unwrap().edits.nodes.remove(0)
 }
 
@@ -60,9 +60,9 @@ fn a_node_is_required_while_its_driver_is_loaded() {
 #[test]
 fn a_node_that_can_be_made_has_the_numbers_of_its_driver() {
     let made = |mode, gid| {
-        NodeForm::Made(CreatedNode {
+        NodeForm::CreatedNode(CreatedNode {
             driver: "x-late".to_owned(),
-            own: NodePermissions { mode, gid },
+            permissions: NodePermissions { mode, gid },
             advice: Some("make it".to_owned()),
         })
     };
@@ -77,7 +77,7 @@ fn a_node_that_can_be_made_has_the_numbers_of_its_driver() {
         let found = looked_up(&keys, LOADED, "char /dev/xctl 511:1\n");
         assert_eq!(
             (found.number, found.form),
-            (character(511, 1), NodeForm::Bound)
+            (character(511, 1), NodeForm::BindMount)
         );
         // Something else is there.
         let found = looked_up(&keys, LOADED, "file /dev/xctl\n").number;
@@ -105,7 +105,7 @@ fn numbers_that_no_device_can_have_are_refused() {
     let class = class(&with_node(keys));
     let host = format!("file /proc/devices\n{LOADED}");
     let host = RecordedHost::parse(&host).unwrap();
-    let found = discover::look_up(&class, (&BTreeSet::new()).into(), &host);
+    let found = discover::look_up_class(&class, (&BTreeSet::new()).into(), &host);
     let error = found.unwrap_err().to_string();
     assert!(
         error.contains("`1048576` is not the minor number"),
@@ -138,7 +138,7 @@ fn the_class_for_tests_has_a_node_for_each_device_on_a_fresh_host() {
             &vec!["DUMMY_VISIBLE_DEVICES=all".to_owned()].into(),
             |_| None,
         );
-        discover::look_up(&class, request.unwrap().unwrap().edit_selection(), &host)
+        discover::look_up_class(&class, request.unwrap().unwrap().edit_selection(), &host)
             .unwrap()
             .inventory
             .devices
@@ -153,7 +153,7 @@ fn the_class_for_tests_has_a_node_for_each_device_on_a_fresh_host() {
         } else {
             character(1, 3)
         };
-        assert_eq!((&node.number, &node.form), (&number, &NodeForm::Bound));
+        assert_eq!((&node.number, &node.form), (&number, &NodeForm::BindMount));
         assert_eq!(node.container, Path::new(&format!("/dev/dummy-npu{index}")));
         assert!(device.health.is_healthy());
     }

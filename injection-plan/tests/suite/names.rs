@@ -43,7 +43,7 @@ pub(crate) fn chosen(
 /// request is refused.
 fn chosen_of(class: &DeviceClass, inventory: &Inventory, value: &str) -> Option<Vec<String>> {
     let request = request(class, value).ok()??;
-    let chosen = request.selection.choose(class, inventory).ok()?;
+    let chosen = request.selection.choose_devices(class, inventory).ok()?;
     Some(chosen.iter().map(|device| device.id.to_string()).collect())
 }
 
@@ -100,7 +100,7 @@ fn a_name_counts_before_a_range_and_an_index() {
 fn a_name_is_written_so_that_it_means_its_device() {
     let class = parse("stick", STICKS).unwrap();
     let host = RecordedHost::parse(STICKS_HOST).unwrap();
-    let inventory = discover::devices(&class, &host);
+    let inventory = discover::find_devices(&class, &host);
     let names = RequestNames::new(&class, &inventory);
     let written = |device: usize, name: &str| {
         let written = names.write_name(&inventory.devices[device], name)?;
@@ -157,7 +157,7 @@ fn every_printed_name_of_a_recorded_host_means_its_device() {
         for case in recordings(directory("testdata").join(class.name.as_str())) {
             let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
             let host = RecordedHost::parse(&text).unwrap();
-            let inventory = discover::devices(&class, &host);
+            let inventory = discover::find_devices(&class, &host);
             let names = RequestNames::new(&class, &inventory);
             for device in &inventory.devices {
                 let id = names.write_name(device, device.id.as_str());
@@ -232,7 +232,7 @@ proptest! {
              [device]\nid = 'usb-{{index}}'\n"
         );
         let class = parse("stick", &class).unwrap();
-        let first = discover::devices(&class, &RecordedHost::parse("").unwrap()).devices.remove(0);
+        let first = discover::find_devices(&class, &RecordedHost::parse("").unwrap()).devices.remove(0);
         let devices = texts.into_iter().enumerate().map(|(number, (alias, other, index))| Device {
             id: format!("usb-{number}").try_into().unwrap(),
             aliases: vec![alias, other],

@@ -111,7 +111,8 @@ fn placed_in(
     authority: &Authority,
 ) -> Result<String, String> {
     let request = request(class, value)?.ok_or("nothing")?;
-    let found = discover::look_up(class, request.edit_selection(), host).map_err(with_causes)?;
+    let found =
+        discover::look_up_class(class, request.edit_selection(), host).map_err(with_causes)?;
     let input = PlanInput {
         class,
         request: &request,
@@ -362,7 +363,7 @@ fn every_node_of_a_recorded_host_names_its_device() {
         for case in recordings(directory("testdata").join(class.name.as_str())) {
             let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
             let host = RecordedHost::parse(&text).unwrap();
-            let inventory = discover::devices(&class, &host);
+            let inventory = discover::find_devices(&class, &host);
             let nodes = inventory.devices.iter().flat_map(|device| &device.nodes);
             let paths = nodes.map(|node| node.host.clone());
             let mut paths: Vec<PathBuf> = paths.filter(|it| it.starts_with("/dev/")).collect();
@@ -372,15 +373,15 @@ fn every_node_of_a_recorded_host_names_its_device() {
                 let value = path.to_str().unwrap();
                 let request = request(&class, value).unwrap().unwrap();
                 let Ok(FoundClass { inventory, .. }) =
-                    discover::look_up(&class, request.edit_selection(), &host)
+                    discover::look_up_class(&class, request.edit_selection(), &host)
                 else {
                     continue;
                 };
                 let has_it = |it: &&Device| it.nodes.iter().any(|node| node.host == path);
-                let divided = inventory.divided.iter().filter(has_it).count();
+                let divided = inventory.divided_devices.iter().filter(has_it).count();
                 let users = inventory.devices.iter().filter(has_it);
                 let users: Vec<&str> = users.map(|it| it.id.as_str()).collect();
-                match request.selection.choose(&class, &inventory) {
+                match request.selection.choose_devices(&class, &inventory) {
                     Ok(chosen) if divided > 0 => assert_eq!(chosen.len(), 1, "{value}"),
                     Ok(chosen) => assert_eq!([chosen[0].id.as_str()], *users, "{value}"),
                     Err(_) => assert!(users.len() > 1, "{}: {value}", case.display()),

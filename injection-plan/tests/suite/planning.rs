@@ -16,7 +16,7 @@ pub(crate) fn directory(name: &str) -> PathBuf {
 
 /// Returns all shipped classes.
 pub(crate) fn shipped() -> Vec<DeviceClass> {
-    let sources = load::sources(&[directory("classes")]).unwrap();
+    let sources = load::read_sources(&[directory("classes")]).unwrap();
     let parse = |source: &ClassSource| source.parse().unwrap_or_else(|error| panic!("{error}"));
     sources.iter().map(parse).collect()
 }
@@ -59,7 +59,7 @@ pub(crate) fn plan(
     host: &dyn HostView,
     authority: &Authority,
 ) -> Result<InjectionPlan, String> {
-    let found = discover::look_up(class, request.edit_selection(), host);
+    let found = discover::look_up_class(class, request.edit_selection(), host);
     let input = PlanInput {
         class,
         request,

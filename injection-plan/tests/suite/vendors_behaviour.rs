@@ -60,7 +60,7 @@ fn hardware_is_known_by_each_of_its_ids() {
         let (class, text) = (class(name), read(&format!("testdata/{name}/host.txt")));
         let found = |id: &str| {
             let text = text.replace(&format!("| {recorded}\n"), &format!("| {id}\n"));
-            discover::devices(&class, &RecordedHost::parse(&text).unwrap()).devices
+            discover::find_devices(&class, &RecordedHost::parse(&text).unwrap()).devices
         };
         for id in ids.split(' ') {
             assert_eq!(found(id).len(), devices, "{name} {id}");

@@ -49,7 +49,7 @@ fn faults(case: &str) -> Vec<String> {
     let class = config.with_settings(shipped_class(name), Path::new("class.toml"));
     let class = class.unwrap_or_else(|error| panic!("{case}: {error}"));
     let said = if asked == "list" {
-        discover::devices(&class, &host)
+        discover::find_devices(&class, &host)
             .to_string()
             .replace("  ", " ")
     } else {
@@ -106,6 +106,6 @@ fn a_class_takes_the_place_of_a_generic_plugin() {
     let smarter = "smarter-devices/adc{number}";
     assert!(section.contains(smarter));
     let class = parse("adc", &text.replace("squat.ai/adc", smarter)).unwrap();
-    let listed = discover::devices(&class, &host).to_string();
+    let listed = discover::find_devices(&class, &host).to_string();
     assert!(listed.contains("smarter-devices/adc3"), "{listed}");
 }

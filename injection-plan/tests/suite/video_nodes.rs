@@ -20,7 +20,7 @@ fn no_node_is_of_a_camera_and_of_a_codec() {
         let path = directory(&format!("testdata/{recorded}/host.txt"));
         let host = RecordedHost::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
         let nodes = |class: &str| -> String {
-            let devices = discover::devices(&shipped_class(class), &host).devices;
+            let devices = discover::find_devices(&shipped_class(class), &host).devices;
             let nodes = devices.iter().flat_map(|device| &device.nodes);
             let nodes: BTreeSet<String> =
                 nodes.map(|node| node.host.display().to_string()).collect();

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use device_class::discover::{Device, Health};
 use device_class::name::{ClassName, DeviceRef};
-use injection_plan::claim_record::{ClaimRecord, MAX_RECORD_BYTES, uid_in_file_name};
+use injection_plan::claim_record::{ClaimRecord, MAX_RECORD_BYTES, parse_uid_of_file_name};
 use rooted_path::read_own_text;
 
 /// The devices that prepared claims use or may use.
@@ -55,7 +55,7 @@ impl ClaimedDevices {
                     break;
                 }
             };
-            if path.file_name().and_then(uid_in_file_name).is_none() {
+            if path.file_name().and_then(parse_uid_of_file_name).is_none() {
                 continue;
             }
             match read_record(&path) {
@@ -64,7 +64,7 @@ impl ClaimedDevices {
                     claimed_devices
                         .devices
                         .extend(devices.map(|device| device.device_ref()));
-                    let new_parts = record.making.into_iter();
+                    let new_parts = record.pending_devices.into_iter();
                     claimed_devices
                         .classes_with_new_parts
                         .extend(new_parts.map(|part| part.class));

@@ -8,7 +8,7 @@ use device_class::name::ResourceName;
 
 use kubelet_api::deviceplugin::registration_client::RegistrationClient;
 use kubelet_api::deviceplugin::{DevicePluginOptions, RegisterRequest};
-use kubelet_api::{VERSION, connect};
+use kubelet_api::{DEVICE_PLUGIN_API_VERSION, connect};
 
 /// The maximum number of characters of the kubelet's message that are quoted in an error.
 const MAX_QUOTED_CHARS: usize = 300;
@@ -35,7 +35,7 @@ pub(crate) async fn register(
             .await
             .map_err(describe_connect_error)?;
         let request = RegisterRequest {
-            version: VERSION.to_owned(),
+            version: DEVICE_PLUGIN_API_VERSION.to_owned(),
             endpoint: socket_name.to_owned(),
             resource_name: resource.to_string(),
             options: Some(options),

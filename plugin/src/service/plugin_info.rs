@@ -8,7 +8,7 @@ use kubelet_api::pluginregistration::registration_server::Registration;
 use kubelet_api::pluginregistration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
-use kubelet_api::{PLUGIN_TYPE, VERSION};
+use kubelet_api::{DEVICE_PLUGIN_API_VERSION, PLUGIN_TYPE};
 
 #[derive(Debug, Clone)]
 pub(crate) struct PluginInfoService {
@@ -23,7 +23,7 @@ impl Registration for PluginInfoService {
             name: self.resource.to_string(),
             // An empty endpoint means that this socket also serves the device plugin API.
             endpoint: String::new(),
-            supported_versions: vec![VERSION.to_owned()],
+            supported_versions: vec![DEVICE_PLUGIN_API_VERSION.to_owned()],
         }))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use harness::kubelet::{Event, other_plugin};
 use kubelet_api::deviceplugin::RegisterRequest;
 use kubelet_api::deviceplugin::registration_client::RegistrationClient;
-use kubelet_api::{KUBELET_SOCKET_NAME, VERSION};
+use kubelet_api::{DEVICE_PLUGIN_API_VERSION, KUBELET_SOCKET_NAME};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 use tonic::transport::Endpoint;
@@ -34,7 +34,7 @@ impl RunningPlugin {
         let kubelet = directory.join(KUBELET_SOCKET_NAME);
         let endpoint = Endpoint::from_shared(format!("unix://{}", kubelet.display())).unwrap();
         let request = RegisterRequest {
-            version: VERSION.to_owned(),
+            version: DEVICE_PLUGIN_API_VERSION.to_owned(),
             endpoint: "vendor.sock".to_owned(),
             resource_name: NPU.to_owned(),
             options: None,

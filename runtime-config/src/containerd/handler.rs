@@ -10,8 +10,8 @@ use toml_edit::{Item, TableLike};
 
 use super::PlanInputs;
 use super::schema::Schema;
+use crate::engine_properties::{ANNOTATIONS, HANDLER};
 use crate::error::Error;
-use crate::facts::{ANNOTATIONS, HANDLER};
 use crate::oci_hook;
 use crate::options::Options;
 use crate::snapshot::Snapshot;

@@ -8,8 +8,8 @@ use toml_edit::Document;
 use super::PlanInputs;
 use super::handler::{Handler, refuse_existing_handlers};
 use super::schema::{Schema, V2};
+use crate::engine_properties::HANDLER;
 use crate::error::Error;
-use crate::facts::HANDLER;
 use crate::toml_text::{
     append_block, describe_parse_error, get_item, insert_line, parse_document, set_key,
 };

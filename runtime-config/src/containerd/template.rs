@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use super::handler::{self, Handler};
 use super::schema::{Schema, V2, V3};
 use super::{PlanInputs, build_drop_in, documents, own_drop_in_path, schema};
+use crate::engine_properties::HANDLER;
 use crate::error::Error;
-use crate::facts::HANDLER;
 use crate::toml_text::{append_block, find_line_number, format_managed_file};
 
 /// Returns the path of containerd's file, which is generated at each start. Its text shows which

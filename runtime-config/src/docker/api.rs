@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::sockets::list_sockets;
-use crate::facts::HANDLER;
+use crate::engine_properties::HANDLER;
 use crate::host::HostRoot;
 
 /// The time limit for each read and write on dockerd's socket. dockerd counts as not running if it

@@ -6,7 +6,7 @@ use super::{
     ADDED_LINE_SUFFIX, BLOCK_BEGIN, BLOCK_END, FILE_BLOCK_BEGIN, OWN_FILE_STEM,
     REPLACED_LINE_PREFIX,
 };
-use crate::facts::HANDLER;
+use crate::engine_properties::HANDLER;
 
 /// Returns the text without Boathook's parts, or `None` if Boathook created the file.
 ///

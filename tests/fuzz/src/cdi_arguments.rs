@@ -31,7 +31,7 @@ pub(crate) fn grant(bytes: &[u8]) {
     let Ok(Some(request)) = Request::parse(class, &Environment::default(), source) else {
         return;
     };
-    let Ok(chosen) = request.selection.choose(class, inventory) else {
+    let Ok(chosen) = request.selection.choose_devices(class, inventory) else {
         return;
     };
     // What has the characters of an id, and is what a device could be called.

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use device_class::DeviceClass;
-use device_class::discover::{Inventory, MAX_DEVICES, look};
-use device_class::facts::{self, Facts};
+use device_class::discover::{Inventory, MAX_DEVICES, scan_devices};
+use device_class::facts::{self, DriverFacts};
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
 use device_class::template::Attributes;
@@ -46,7 +46,7 @@ pub(crate) fn class_file(bytes: &[u8]) {
     };
     match parse("fuzz", text) {
         Ok(class) => {
-            let inventory = look(&class, &*HOST);
+            let inventory = scan_devices(&class, &*HOST);
             assert!(inventory.devices.len() <= MAX_DEVICES);
         }
         Err(message) => assert!(message.starts_with("/class.toml"), "{message}"),
@@ -58,7 +58,7 @@ pub(crate) fn find_class(name: &str) -> &'static (DeviceClass, Inventory) {
     static KNOWN: LazyLock<Vec<(DeviceClass, Inventory)>> = LazyLock::new(|| {
         let classes = SHIPPED.iter().map(|(name, text, host)| {
             let class = parse(name, text).unwrap();
-            let inventory = look(&class, &RecordedHost::parse(host).unwrap());
+            let inventory = scan_devices(&class, &RecordedHost::parse(host).unwrap());
             (class, inventory)
         });
         classes.collect()
@@ -87,7 +87,7 @@ pub(crate) fn request(bytes: &[u8]) {
     let annotation = |key: &str| annotations.get(key).map(String::as_str);
     match Request::find(class, &variables, annotation) {
         Ok(None) => {}
-        Ok(Some(request)) => match request.selection.choose(class, inventory) {
+        Ok(Some(request)) => match request.selection.choose_devices(class, inventory) {
             Ok(chosen) => {
                 let mut ids: Vec<_> = chosen.iter().map(|device| device.id.as_str()).collect();
                 ids.sort_unstable();
@@ -115,10 +115,11 @@ pub(crate) fn facts(bytes: &[u8]) {
     let (class, _) = find_class("nvidia-gpu");
     let printed = String::from_utf8_lossy(bytes);
     let found = class.spec.facts.iter();
-    let facts =
-        Facts::from_pairs(found.flat_map(|program| program.facts(&printed, &Attributes::new())));
+    let facts = DriverFacts::from_pairs(
+        found.flat_map(|program| program.parse_facts(&printed, &Attributes::new())),
+    );
     let mut host = RecordedHost::parse(SHIPPED[1].2).unwrap();
-    let text = facts.text(&host, &["/usr/bin/nvidia-smi -q -x".to_owned()]);
+    let text = facts.to_file_text(&host, &["/usr/bin/nvidia-smi -q -x".to_owned()]);
     assert!(!text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')));
     for line in text.lines() {
         let (key, value) = line.split_once('\t').unwrap();
@@ -126,8 +127,8 @@ pub(crate) fn facts(bytes: &[u8]) {
     }
     // A file that is as it was written, and one of others' bytes.
     for content in [text.as_bytes(), bytes] {
-        host.add_file(facts::file(&class.name), content);
-        let inventory = look(class, &host);
+        host.add_file(facts::facts_file_path(&class.name), content);
+        let inventory = scan_devices(class, &host);
         assert!(inventory.devices.len() <= MAX_DEVICES);
     }
 }

@@ -38,12 +38,12 @@ pub(crate) fn config_json(bytes: &[u8]) {
         return;
     };
     for (keys, item) in LISTS {
-        let before = json_text::items(text, keys);
-        let Ok(edited) = json_text::append(text, keys, item) else {
+        let before = json_text::list_items(text, keys);
+        let Ok(edited) = json_text::append_item(text, keys, item) else {
             continue;
         };
         assert_only_inserted(text, &edited);
-        let after = json_text::items(&edited, keys);
+        let after = json_text::list_items(&edited, keys);
         let (last, others) = after.split_last().unwrap();
         assert_eq!((*last, others), (item, &*before));
         let value: Value = serde_json::from_str(&edited).unwrap();
@@ -92,13 +92,13 @@ fn set_and_remove(text: &str) {
     let Ok(Value::Object(members)) = serde_json::from_str(text) else {
         return;
     };
-    let whole = json_text::find(text, &[]).unwrap();
-    if members.is_empty() || json_text::find(text, &[KEY]).is_some() {
+    let whole = json_text::find_value(text, &[]).unwrap();
+    if members.is_empty() || json_text::find_value(text, &[KEY]).is_some() {
         return;
     }
-    let set = json_text::set(text, whole, KEY, "[1]");
-    let value = json_text::find(&set, &[KEY]).unwrap();
+    let set = json_text::set_member(text, whole, KEY, "[1]");
+    let value = json_text::find_value(&set, &[KEY]).unwrap();
     assert_eq!(&set[value], "[1]");
-    let whole = json_text::find(&set, &[]).unwrap();
-    assert_eq!(json_text::remove(&set, whole, KEY), text);
+    let whole = json_text::find_value(&set, &[]).unwrap();
+    assert_eq!(json_text::remove_member(&set, whole, KEY), text);
 }

@@ -11,7 +11,7 @@ use harness::exit;
 use harness::kubelet::other_plugin;
 use kubelet_api::deviceplugin::RegisterRequest;
 use kubelet_api::deviceplugin::registration_client::RegistrationClient;
-use kubelet_api::{KUBELET_SOCKET_NAME, VERSION, connect};
+use kubelet_api::{DEVICE_PLUGIN_API_VERSION, KUBELET_SOCKET_NAME, connect};
 
 const SOCKET: &str = "trivial.sock";
 
@@ -32,7 +32,7 @@ fn run() -> Result<()> {
     runtime.block_on(async {
         let channel = connect(&directory.join(KUBELET_SOCKET_NAME)).await?;
         let request = RegisterRequest {
-            version: VERSION.to_owned(),
+            version: DEVICE_PLUGIN_API_VERSION.to_owned(),
             endpoint: SOCKET.to_owned(),
             resource_name: resource.clone(),
             options: None,

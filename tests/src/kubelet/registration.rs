@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_api::VERSION;
+use kubelet_api::DEVICE_PLUGIN_API_VERSION;
 use kubelet_api::deviceplugin::registration_server;
 use kubelet_api::deviceplugin::{Empty, RegisterRequest};
 use tokio::sync::{Notify, watch};
@@ -54,7 +54,7 @@ impl Registration {
     }
 
     async fn dial(&self, request: &RegisterRequest) -> Result<(), String> {
-        if request.version != VERSION {
+        if request.version != DEVICE_PLUGIN_API_VERSION {
             return Err(format!(
                 "requested API version {:?} is not supported",
                 request.version

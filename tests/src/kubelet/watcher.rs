@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kubelet_api::pluginregistration::RegistrationStatus;
 use kubelet_api::pluginregistration::registration_client::RegistrationClient;
-use kubelet_api::{PLUGIN_TYPE, VERSION};
+use kubelet_api::{DEVICE_PLUGIN_API_VERSION, PLUGIN_TYPE};
 use tonic::transport::Endpoint;
 
 use super::manager::Manager;
@@ -56,8 +56,11 @@ async fn register(path: &Path, manager: &Arc<Manager>) -> Result<(), String> {
     let address = Endpoint::from_shared(format!("unix://{}", path.display()));
     let channel = address.map_err(|e| e.to_string())?.connect().await;
     let mut client = RegistrationClient::new(channel.map_err(|e| e.to_string())?);
-    let supported =
-        info.r#type == PLUGIN_TYPE && info.supported_versions.iter().any(|v| v == VERSION);
+    let supported = info.r#type == PLUGIN_TYPE
+        && info
+            .supported_versions
+            .iter()
+            .any(|v| v == DEVICE_PLUGIN_API_VERSION);
     let socket = match info.endpoint.as_str() {
         "" => path.to_owned(),
         endpoint => PathBuf::from(endpoint),

@@ -12,7 +12,7 @@ use super::read;
 
 /// The types whose `Display` is for people: plans, requests and what they are made of, and what is
 /// said about a container's cgroups.
-const FOR_PEOPLE: &str = "InjectionPlan RequestSource Authority StepUser CapabilityNeed \
+const FOR_PEOPLE: &str = "InjectionPlan RequestSource Authority StepOwner CapabilityNeed \
     SpecificationChange SystemdReport UnitOutcome LinkReport LevelReport Outcome PresentNode \
     DeviceHolder Pod FileErrorDetails DeviceError Health Inventory Candidate Entry \
     SimilarDevice";
@@ -36,7 +36,7 @@ const FOLDERS: [&str; 5] = [
 const FIELDS: [&str; 7] = [
     "requested_by",
     "authorized_by",
-    "user_labels",
+    "owner_labels",
     "warnings",
     "notes",
     "reason",
@@ -156,7 +156,7 @@ fn each_display_is_for_people_or_a_format() {
 fn uses_of_texts_are_found_across_lines() {
     for (code, count) in [
         ("grant.authorized_by.starts_with(\"attached \")", 1),
-        ("if step.user_labels == \"libraries\" {}", 1),
+        ("if step.owner_labels == \"libraries\" {}", 1),
         ("if \"a\" != grant.requested_by {}", 1),
         ("reason == NO_DEVICE", 0),
         ("error\n    .to_string()\n    .contains(\"x\")", 1),

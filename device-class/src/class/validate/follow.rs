@@ -15,7 +15,7 @@ const NUMBER_FILES: [&str; 2] = ["dev", "devnum"];
 
 /// Refuses `announce` without `follow`, because only followed devices are announced.
 pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
-    if spec.announce && !spec.follow {
+    if spec.announce && !spec.is_followed {
         Err(BrokenRule::new(
             "announce",
             "`announce = true` needs `follow = true`: containers are told of devices that they \
@@ -29,7 +29,7 @@ pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
 /// Refuses `late` without `follow`, because `boathook follow` is the program that gives a container
 /// a device which arrives after the container's start.
 pub(super) fn check_late(spec: &ClassSpec) -> Result<(), BrokenRule> {
-    if spec.late && !spec.follow {
+    if spec.late && !spec.is_followed {
         return Err(BrokenRule::new(
             "late",
             "`late = true` needs `follow = true`: `boathook follow` gives a device that comes later",
@@ -41,7 +41,7 @@ pub(super) fn check_late(spec: &ClassSpec) -> Result<(), BrokenRule> {
 /// Refuses an id of a followed device if it contains a number of the device's nodes that the kernel
 /// assigns anew when the device is plugged in again.
 pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRule> {
-    if !spec.follow {
+    if !spec.is_followed {
         return Ok(());
     }
     let numbers = AssignedNumbers::from_source(source);

@@ -93,7 +93,7 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
         .allowed_devices
         .iter()
         .flatten()
-        .chain(&settings.except);
+        .chain(&settings.hidden_devices);
     for filter in filters {
         match filter {
             DeviceFilter::Name(name) if is_reserved_name(name) => {
@@ -249,7 +249,7 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
 /// Refuses `follow` and `[sharing]` in a class with network interfaces. An interface is in one
 /// network namespace at a time, and is moved only by the hook, when a container starts.
 fn check_net_device(spec: &ClassSpec) -> Result<(), BrokenRule> {
-    let conflicting_setting = match (spec.follow, &spec.sharing) {
+    let conflicting_setting = match (spec.is_followed, &spec.sharing) {
         (true, _) => "`follow = true`: a network interface is moved when a container starts",
         (_, Some(_)) => "[sharing]: a network interface is in one container at a time",
         _ => return Ok(()),

@@ -133,8 +133,8 @@ fn what_the_loader_ignores_is_ignored() {
 #[test]
 fn limits_hold() {
     assert_eq!(
-        LdCache::parse(&vec![0; MAX_SIZE + 1]),
-        Err(LdCacheError::TooLarge(MAX_SIZE + 1))
+        LdCache::parse(&vec![0; MAX_CACHE_BYTES + 1]),
+        Err(LdCacheError::TooLarge(MAX_CACHE_BYTES + 1))
     );
 
     let many = cache(vec![entry(Abi::X86_64, "a", "/a"); MAX_ENTRIES + 1]);
@@ -169,10 +169,10 @@ fn strings_are_at_most_names_and_paths() {
 fn with_sections(count: u32, tag: u32) -> Vec<u8> {
     let mut file = cache([]).to_bytes().unwrap();
     let words = [0xeaa4_2174, count].into_iter();
-    let sections = (0..count).flat_map(|_| [tag, 0, 0, MAX_SIZE as u32]);
+    let sections = (0..count).flat_map(|_| [tag, 0, 0, MAX_CACHE_BYTES as u32]);
     file[EXTENSIONS..][..4].copy_from_slice(&(HEADER_SIZE as u32).to_le_bytes());
     file.extend(words.chain(sections).flat_map(u32::to_le_bytes));
-    file.resize(MAX_SIZE, 0);
+    file.resize(MAX_CACHE_BYTES, 0);
     file
 }
 
@@ -205,7 +205,7 @@ fn a_small_file_cannot_ask_for_much_memory() {
     for entry in file[HEADER_SIZE..][..10_000 * ENTRY_SIZE].chunks_mut(ENTRY_SIZE) {
         entry[8..12].copy_from_slice(&string.to_le_bytes());
     }
-    assert!(file.len() < MAX_SIZE / 2);
+    assert!(file.len() < MAX_CACHE_BYTES / 2);
     assert!(matches!(
         LdCache::parse(&file),
         Err(LdCacheError::TooLarge(_))

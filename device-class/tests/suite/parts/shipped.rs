@@ -3,7 +3,7 @@
 
 use device_class::class::FactsProgram;
 use device_class::discover::{self, Divisible, PossiblePart, Step};
-use device_class::facts::Facts;
+use device_class::facts::DriverFacts;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
@@ -26,22 +26,22 @@ fn divisible(
         let is_it =
             |one: &&FactsProgram| one.program.iter().any(|text| text.to_string() == *argument);
         let program = class.spec.facts.iter().find(is_it).unwrap();
-        facts.extend(program.facts(&read(output), &known));
+        facts.extend(program.parse_facts(&read(output), &known));
     }
     let mut host = RecordedHost::parse(host).unwrap();
-    let path = device_class::facts::file(&class.name);
+    let path = device_class::facts::facts_file_path(&class.name);
     let before = device_class::HostView::read(&host, &path, 1 << 20).unwrap_or_default();
     let before = String::from_utf8(before).unwrap();
     let head = "boathook uptime\t4900\n".to_owned();
     let start = if before.is_empty() { head } else { before };
-    let more = Facts::from_pairs(facts).text(&host, &[]);
+    let more = DriverFacts::from_pairs(facts).to_file_text(&host, &[]);
     let more: Vec<&str> = more
         .lines()
         .filter(|line| !line.starts_with("boathook"))
         .collect();
     host.add_file(&path, start + &more.join("\n") + "\n");
-    let inventory = discover::devices(&class, &host);
-    discover::divisible(&class, &inventory, &host)
+    let inventory = discover::find_devices(&class, &host);
+    discover::list_divisible_devices(&class, &inventory, &host)
 }
 
 fn named<'d>(one: &'d Divisible, profile: &str, placement: u16) -> &'d PossiblePart {
@@ -92,22 +92,28 @@ fn a_gpu_in_mig_mode_has_the_instances_that_nvidia_smi_tells() {
     // Both that are made are known, and media engines are there once.
     let media = named(one, "1g.18gb+me", 6);
     let large = named(one, "3g.71gb", 0);
-    let ids = [media, large].map(|part| part.made.as_ref().unwrap().as_str());
+    let ids = [media, large].map(|part| part.existing_id.as_ref().unwrap().as_str());
     let wanted = [
         "MIG-5d0bd4f8-74b1-5a33-9b0d-3e6a8f1c2d40",
         "MIG-0a8b6d51-2f64-5b0f-8c77-d9e2a4b61f05",
     ];
     assert_eq!(ids, wanted);
     assert_eq!(
-        one.parts.iter().filter(|part| part.made.is_some()).count(),
+        one.parts
+            .iter()
+            .filter(|part| part.existing_id.is_some())
+            .count(),
         2
     );
-    assert_eq!((media.takes["ofa"], large.slots.clone()), (1, 0..4));
+    assert_eq!(
+        (media.consumed_counters["ofa"], large.slots.clone()),
+        (1, 0..4)
+    );
     let gpu = "GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
     let smi = |rest: &str| format!("/usr/bin/nvidia-smi mig -i {gpu} {rest}");
-    assert_eq!(commands(&large.make), [smi("-cgi 9:0 -C")]);
+    assert_eq!(commands(&large.creation_steps), [smi("-cgi 9:0 -C")]);
     assert_eq!(
-        commands(&large.remove),
+        commands(&large.removal_steps),
         [smi("-dci -gi 1"), smi("-dgi -gi 1")]
     );
     // An nvidia-smi in a directory of its own gets the search path of the libraries there.
@@ -115,11 +121,11 @@ fn a_gpu_in_mig_mode_has_the_instances_that_nvidia_smi_tells() {
         + "file /opt/nvidia/bin/nvidia-smi\nfile /opt/nvidia/lib64/libnvidia-ml.so.1\n";
     let elsewhere = elsewhere.replace("file /usr/bin/nvidia-smi\n", "");
     let (found, _) = divisible("nvidia-gpu", &elsewhere, &[], &outputs);
-    let made = commands(&named(&found[0], "3g.71gb", 0).make);
+    let made = commands(&named(&found[0], "3g.71gb", 0).creation_steps);
     let program = "/opt/nvidia/lib64 /opt/nvidia/bin/nvidia-smi";
     assert_eq!(made, [format!("{program} mig -i {gpu} -cgi 9:0 -C")]);
     // The driver has no number for what is not made, and 0 could be another's.
-    assert!(named(one, "7g.141gb", 0).remove.is_empty());
+    assert!(named(one, "7g.141gb", 0).removal_steps.is_empty());
 }
 
 #[test]
@@ -142,14 +148,20 @@ fn an_npu_has_the_virtual_ones_that_npu_smi_tells() {
     let all = ["aicore", "memory", "vpc", "jpegd"].map(|name| one.counters[name]);
     assert_eq!(all, [20, 32, 9, 24]);
     let made = named(one, "vir10_3c_16g", 1);
-    assert_eq!(made.made.as_ref().unwrap().as_str(), "Ascend910-117");
-    assert_eq!((made.takes["aicore"], made.takes["vpc"]), (10, 4));
+    assert_eq!(made.existing_id.as_ref().unwrap().as_str(), "Ascend910-117");
+    assert_eq!(
+        (
+            made.consumed_counters["aicore"],
+            made.consumed_counters["vpc"]
+        ),
+        (10, 4)
+    );
     let next = named(one, "vir05_1c_8g", 2);
     let smi = "/usr/local/sbin/npu-smi set -t";
     let wanted = format!("{smi} create-vnpu -i 1 -c 0 -f vir05_1c_8g -v 118");
-    assert_eq!(commands(&next.make), [wanted]);
+    assert_eq!(commands(&next.creation_steps), [wanted]);
     let wanted = format!("{smi} destroy-vnpu -i 1 -c 0 -v 118");
-    assert_eq!(commands(&next.remove), [wanted]);
+    assert_eq!(commands(&next.removal_steps), [wanted]);
 }
 
 #[test]
@@ -163,10 +175,10 @@ fn a_gpu_has_the_partitions_of_each_mode_that_excludes_the_others() {
     for one in &found {
         assert_eq!(one.parts.len(), 2 + 4 + 8);
         assert_eq!(one.counters.len(), 8 + 2 + 4);
-        assert!(one.parts.iter().all(|part| part.together));
+        assert!(one.parts.iter().all(|part| part.is_grouped));
     }
     let made = found[1].parts.iter().filter_map(|part| {
-        let id = part.made.as_ref()?;
+        let id = part.existing_id.as_ref()?;
         Some((part.profile.as_str(), part.placement(), id.as_str()))
     });
     let wanted = [
@@ -176,11 +188,12 @@ fn a_gpu_has_the_partitions_of_each_mode_that_excludes_the_others() {
     assert_eq!(made.collect::<Vec<_>>(), wanted);
     let file = "/sys/bus/pci/devices/0000:05:00.0/current_compute_partition";
     let one = named(&found[0], "cpx", 7);
-    assert_eq!(commands(&one.make), [format!("{file} CPX")]);
-    assert_eq!(commands(&one.remove), [format!("{file} SPX")]);
+    assert_eq!(commands(&one.creation_steps), [format!("{file} CPX")]);
+    assert_eq!(commands(&one.removal_steps), [format!("{file} SPX")]);
     // What the scheduler could allocate beside each other.
     let takes = |profile: &str, count: u16| {
-        let parts = (0..count).map(|place| named(&found[0], profile, place).takes.clone());
+        let parts =
+            (0..count).map(|place| named(&found[0], profile, place).consumed_counters.clone());
         parts.collect::<Vec<_>>()
     };
     let fit = |taken: &[std::collections::BTreeMap<String, u64>]| {
@@ -227,7 +240,10 @@ fn a_network_card_has_functions_unless_they_are_the_hosts() {
     for one in &found {
         assert!(!one.whole.health.is_healthy() && one.whole.is_healthy_in_parts());
     }
-    let made = found[1].parts.iter().filter_map(|part| part.made.as_ref());
+    let made = found[1]
+        .parts
+        .iter()
+        .filter_map(|part| part.existing_id.as_ref());
     assert_eq!(
         made.map(|id| id.as_str()).collect::<Vec<_>>(),
         ["0000:3b:01.1"]
@@ -239,7 +255,7 @@ fn a_network_card_has_functions_unless_they_are_the_hosts() {
         format!("{at}/virtfn3/driver_override vfio-pci"),
         "/sys/bus/pci/drivers_probe 0000:3b:01.4".to_owned(),
     ];
-    assert_eq!(commands(&named(&found[0], "vf", 3).make), wanted);
+    assert_eq!(commands(&named(&found[0], "vf", 3).creation_steps), wanted);
 }
 
 /// A card of two chips: the table of `npu-smi info` tells which node is which.
@@ -275,8 +291,8 @@ fn a_chip_of_several_on_a_card_has_virtual_ones() {
         let part = named(one, "vir05_1c_8g", 2);
         let smi = "/usr/local/sbin/npu-smi set -t";
         let wanted = format!("{smi} create-vnpu -i {card} -c 1 -f vir05_1c_8g -v 118");
-        assert_eq!(commands(&part.make), [wanted]);
+        assert_eq!(commands(&part.creation_steps), [wanted]);
         let wanted = format!("{smi} destroy-vnpu -i {card} -c 1 -v 118");
-        assert_eq!(commands(&part.remove), [wanted]);
+        assert_eq!(commands(&part.removal_steps), [wanted]);
     }
 }

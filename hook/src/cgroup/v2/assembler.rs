@@ -48,7 +48,7 @@ pub(super) fn generate_refusal(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::with_prologue();
     for rule in rules {
         assembler.append_rule(&SpecRule {
-            allow: false,
+            is_allowed: false,
             ..SpecRule::from(rule)
         });
     }
@@ -58,7 +58,7 @@ pub(super) fn generate_refusal(rules: &[DeviceRule]) -> Vec<Insn> {
 /// A rule that was decoded from the code of [`generate_admission`] or [`generate_refusal`].
 pub(super) struct DecodedRule {
     pub(super) number: DeviceNumber,
-    pub(super) allow: bool,
+    pub(super) is_allowed: bool,
     /// The length of the rule's code in instructions.
     pub(super) len: usize,
 }
@@ -90,7 +90,7 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
     // In a denying rule, the fourth instruction copies a register, and the fifth has the access
     // bits.
     let inverted_access = constant_operand(3);
-    let allow = inverted_access.is_some();
+    let is_allowed = inverted_access.is_some();
     let bits = inverted_access
         .map(|inverted| !inverted)
         .or_else(|| constant_operand(4))?;
@@ -98,12 +98,15 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
     let access = accesses.find(|access| access_bits(*access) == bits)?;
     let mut expected_code = Assembler(Vec::new());
     expected_code.append_rule(&SpecRule {
-        allow,
+        is_allowed,
         ..SpecRule::from(&DeviceRule { number, access })
     });
     let len = expected_code.0.len();
-    code.starts_with(&expected_code.0)
-        .then_some(DecodedRule { number, allow, len })
+    code.starts_with(&expected_code.0).then_some(DecodedRule {
+        number,
+        is_allowed,
+        len,
+    })
 }
 
 struct Assembler(Vec<Insn>);
@@ -130,7 +133,7 @@ impl Assembler {
             rule.major.map(|major| (MAJOR_NUMBER, major)),
             rule.minor.map(|minor| (MINOR_NUMBER, minor)),
         ];
-        let verdict: &[Instruction] = if rule.allow {
+        let verdict: &[Instruction] = if rule.is_allowed {
             &[
                 alu(AluOp::And, REMAINING_ACCESS, Operand::Const(!access)),
                 jump(Condition::NotEqual, REMAINING_ACCESS, 0, 2),

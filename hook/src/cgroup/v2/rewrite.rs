@@ -88,7 +88,7 @@ fn remove_admissions(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>
         let length_before = rules_code.len();
         while let Some(decoded) = assembler::decode_rule(rules_code) {
             let (rule_insns, code_after) = rules_code.split_at(decoded.len);
-            if decoded.allow && rules.iter().any(|rule| rule.number == decoded.number) {
+            if decoded.is_allowed && rules.iter().any(|rule| rule.number == decoded.number) {
                 has_removed = true
             } else {
                 remaining_prologue.extend_from_slice(rule_insns)

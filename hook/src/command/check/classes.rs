@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::class::NameOwners;
 use device_class::config::Config;
 use device_class::discover::{self, FoundClass, Health};
-use device_class::facts::Facts;
+use device_class::facts::DriverFacts;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
@@ -17,7 +17,7 @@ use injection_plan::request::{Environment, Request};
 
 use crate::command::finding::{Finding, Verdict};
 use crate::command::{CommandError, select_sources};
-use crate::log::chain;
+use crate::log::format_error_chain;
 use crate::planner;
 
 const NO_DEVICE: &str = "no device on this host";
@@ -68,7 +68,7 @@ fn check_class(
     let error = |text| vec![Finding::new(Verdict::Error, subject.clone(), text)];
     let class = match source.and_then(|source| config.class(&source)) {
         Ok(class) => class,
-        Err(problem) => return error(chain(&problem)),
+        Err(problem) => return error(format_error_chain(&problem)),
     };
     if let Err(conflict) = owners.claim_request_variable(&class) {
         return error(conflict.to_string());
@@ -77,18 +77,18 @@ fn check_class(
         Ok(request) => request,
         Err(problem) => return error(problem),
     };
-    let found_class = match discover::look_up(&class, request.edit_selection(), host) {
+    let found_class = match discover::look_up_class(&class, request.edit_selection(), host) {
         Ok(found_class) => found_class,
-        Err(problem) => return error(chain(&problem)),
+        Err(problem) => return error(format_error_chain(&problem)),
     };
-    if class.spec.enabled
+    if class.spec.is_enabled
         && let Err(conflict) = claim_resources(&class, &found_class, owners)
     {
         return error(conflict);
     }
     let mut findings = check_devices(&subject, &class, &request, &found_class);
     if !found_class.inventory.devices.is_empty() {
-        let message = Facts::describe_absence(&class, host);
+        let message = DriverFacts::describe_absence(&class, host);
         findings.extend(message.map(|message| Finding::new(Verdict::Warning, &subject, message)));
     }
     let missing_parts = discover::describe_lacks(
@@ -133,7 +133,7 @@ fn create_request_for_all(class: &DeviceClass) -> Result<Request, String> {
     match Request::find(class, &env, |_| None) {
         Ok(Some(request)) => Ok(request),
         Ok(None) => Err(format!("{} = all requests nothing", class.spec.request.env)),
-        Err(error) => Err(chain(&error)),
+        Err(error) => Err(format_error_chain(&error)),
     }
 }
 
@@ -151,7 +151,7 @@ fn check_devices(
     offered_inventory.refuse_mixed_devices(class);
     let devices = &offered_inventory.devices;
     if devices.is_empty() {
-        let text = match offered_inventory.hidden.len() {
+        let text = match offered_inventory.hidden_ids.len() {
             0 => NO_DEVICE.to_owned(),
             hidden_count => {
                 format!("{NO_DEVICE} that config.toml does not hide (it hides {hidden_count})")
@@ -194,7 +194,7 @@ fn check_devices(
     if let Err(error) = plan::plan_injection(&[input], &SpecDevices::default()) {
         let text = format!(
             "a container that requests devices would be refused: {}",
-            chain(&error)
+            format_error_chain(&error)
         );
         findings.push(Finding::error_with_hint(subject, &text));
         return findings;

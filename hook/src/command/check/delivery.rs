@@ -31,7 +31,7 @@ const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, 
 pub(super) fn check_delivery(config: &Config, directories: &InstalledDirectories) -> Vec<Finding> {
     let host_root = &config.host_root;
     // The directory has one record for each engine that `boathook-init` configured.
-    let state_dir = directories.state();
+    let state_dir = directories.state_dir();
     let record_dir = host_root.join(state_dir.strip_prefix("/").unwrap_or(&state_dir));
     let specifications = read_specifications(host_root);
     let mut findings: Vec<Finding> = specifications

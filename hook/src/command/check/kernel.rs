@@ -68,7 +68,11 @@ fn check_cgroup() -> Finding {
             let text = "no device controller: no device rule can be set, and none is needed";
             Finding::new(Verdict::Warning, "cgroup", text)
         }
-        Err(error) => Finding::new(Verdict::Error, "cgroup", crate::log::chain(&error)),
+        Err(error) => Finding::new(
+            Verdict::Error,
+            "cgroup",
+            crate::log::format_error_chain(&error),
+        ),
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn run(
 fn check_engines(host_root: &Path) -> Vec<Finding> {
     let programs = Engine::ALL
         .iter()
-        .flat_map(|engine| engine.facts().programs);
+        .flat_map(|engine| engine.properties().programs);
     let findings: Vec<Finding> = programs
         .chain(&OCI_RUNTIME_NAMES)
         .filter_map(|program| {
@@ -100,7 +100,10 @@ fn check_runtime(config: &Config) -> Option<Finding> {
 /// Checks that the hook uses the same configuration as the cluster's plugin. The installation
 /// keeps a copy of the plugin's configuration.
 fn check_plugin_config(config: &Config, directories: &InstalledDirectories) -> Option<Finding> {
-    let (copy_path, used_path) = (directories.installed_config_path(), directories.config());
+    let (copy_path, used_path) = (
+        directories.installed_config_path(),
+        directories.config_path(),
+    );
     let copy_path = config
         .host_root
         .join(copy_path.strip_prefix("/").unwrap_or(&copy_path));
@@ -128,7 +131,7 @@ fn check_plugin_config(config: &Config, directories: &InstalledDirectories) -> O
             "make the change in the ConfigMap boathook-plugin, remove {used_config}, and \
              restart the plugin's pod on this node"
         )),
-        Err(error) => finding(Verdict::Warning, crate::log::chain(&error)),
+        Err(error) => finding(Verdict::Warning, crate::log::format_error_chain(&error)),
     })
 }
 

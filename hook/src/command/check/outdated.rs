@@ -95,7 +95,7 @@ fn find_outdated_files(
 ) -> Option<OutdatedFiles> {
     let mut bundle = Bundle::read(bundle_dir).ok()?;
     live::add_recorded_requests(&mut bundle, bundle_dir, &config.host_root);
-    let plan = planner::plan_for(&bundle, &Caller::Inspect, config).ok()?;
+    let plan = planner::plan_injection_for(&bundle, &Caller::PlanInspector, config).ok()?;
     let is_selected = |grant: &Grant| class_names.contains(&grant.class);
     if !class_names.is_empty() && !plan.grants.iter().any(is_selected) {
         return None;

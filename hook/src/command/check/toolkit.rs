@@ -44,7 +44,7 @@ fn check_program(
     let (own_links, foreign_programs): (Vec<PathBuf>, Vec<PathBuf>) =
         present_paths.partition(|path| {
             let link = fs::read_link(to_host_path(path));
-            link.is_ok_and(|link| link.parent() == directories.hook().parent())
+            link.is_ok_and(|link| link.parent() == directories.hook_path().parent())
         });
     let own_link = own_links.first()?.display();
     Some(match foreign_programs.first() {
@@ -97,7 +97,7 @@ mod tests {
         };
         assert_eq!(lines(), Vec::<String>::new());
         symlink(
-            InstalledDirectories::default().hook(),
+            InstalledDirectories::default().hook_path(),
             root.join("usr/local/bin/a-hook"),
         )
         .unwrap();

@@ -15,7 +15,7 @@ const MAX_VERSION_BYTES: u64 = 64;
 /// Returns a finding if the version of the distribution's package, or of a running program,
 /// differs from the installed version. The list is empty if Boathook is not installed.
 pub(super) fn check_versions(host_root: &Path, directories: &InstalledDirectories) -> Vec<Finding> {
-    let absolute_path = directories.current();
+    let absolute_path = directories.current_link_path();
     let relative_path = absolute_path.strip_prefix("/").unwrap_or(&absolute_path);
     let link_path = host_root.join(relative_path);
     let Ok(installed_link) = fs::read_link(link_path) else {
@@ -23,9 +23,10 @@ pub(super) fn check_versions(host_root: &Path, directories: &InstalledDirectorie
     };
     let version_path = host_root.join(PACKAGED_VERSION_PATH.trim_start_matches('/'));
     let package_version = read_own_text(&version_path, MAX_VERSION_BYTES).ok();
-    let running_programs = find_running_programs(&host_root.join("proc"), &directories.programs);
+    let running_programs =
+        find_running_programs(&host_root.join("proc"), &directories.programs_dir);
     let differences = compare_versions(
-        &directories.programs,
+        &directories.programs_dir,
         &installed_link.to_string_lossy(),
         package_version.as_deref().map(str::trim_end),
         &running_programs,

@@ -59,7 +59,7 @@ pub(super) fn run(
         None => look_up(&class, &planner::open_host(config)?),
     }?;
     let mut findings = Vec::new();
-    if let Err(error) = ownership::check(file) {
+    if let Err(error) = ownership::check_trusted_file(file) {
         findings.push(create_ownership_finding(file, &error, config));
     }
     findings.extend(examine_class(&class, &found_class, &default_edits));
@@ -164,7 +164,7 @@ fn look_up(
     host: &dyn HostView,
 ) -> Result<(FoundClass, FoundEdits), PlannerError> {
     let look_up_with = |capabilities: BTreeSet<CapabilityName>| {
-        discover::look_up(class, (&capabilities).into(), host)
+        discover::look_up_class(class, (&capabilities).into(), host)
     };
     let default_edits = look_up_with(class.spec.request.capabilities_by_default())?.edits;
     Ok((look_up_with(class.spec.capabilities())?, default_edits))
@@ -195,7 +195,7 @@ fn examine_class(
         let patterns = class.spec.discover.iter().filter_map(|s| s.path.as_ref());
         let patterns: Vec<String> = patterns.map(ToString::to_string).collect();
         let patterns = patterns.join(" or ");
-        let refused = &inventory.refused;
+        let refused = &inventory.refused_candidates;
         let reason = match &inventory.missing_driver_message {
             Some(reason) => reason.clone(),
             None if refused.count == 0 && !inventory.warnings.is_empty() => {

@@ -46,12 +46,12 @@ pub(super) fn run(
     }
     for source in sources {
         let class = config.class(&source?)?;
-        match discover::look_up(&class, (&class.spec.capabilities()).into(), &recording) {
+        match discover::look_up_class(&class, (&class.spec.capabilities()).into(), &recording) {
             Ok(found_class) if found_class.inventory.devices.is_empty() => {}
             Ok(_) => classes_with_devices.push(class.name.to_string()),
             // A class that fails here also fails on the recorded host, because that lacks the same
             // files as this host.
-            Err(error) => crate::log::warning(&crate::log::chain(&error)),
+            Err(error) => crate::log::warning(&crate::log::format_error_chain(&error)),
         }
     }
     let path = directory.join("host.txt");

@@ -356,7 +356,7 @@ mod tests {
             let file = target.write_class_file(&[], &InstalledNames::default());
             let (file, class) = parse(&file.unwrap());
             assert!(file.contains(&format!("as {name}.toml")), "{text}: {file}");
-            let found = discover::devices(&class, &host).devices;
+            let found = discover::find_devices(&class, &host).devices;
             assert!(found.iter().all(|device| device.health.is_healthy()));
             let found: Vec<_> = found.iter().map(|device| device.id.as_str()).collect();
             assert_eq!(found.join(" "), ids, "{text}");
@@ -389,7 +389,7 @@ mod tests {
             .replace("# [[edits]]\n# masks", "[[edits]]\nmasks");
         assert_eq!(uncommented.matches("\n[[edits]]\nmasks").count(), 1);
         for file in [file, uncommented] {
-            let found = discover::devices(&parse(&file).1, &host);
+            let found = discover::find_devices(&parse(&file).1, &host);
             assert!(found.warnings.is_empty(), "{:?}", found.warnings);
             let devices = found.devices.iter();
             let ids: Vec<&str> = devices.map(|device| device.id.as_str()).collect();

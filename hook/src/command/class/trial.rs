@@ -54,7 +54,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, CommandError> {
     let source = ClassSource::read(file, &config.classes)?;
     let class = config.class(&source)?;
-    let devices = discover::devices(&class, &planner::open_host(config)?).devices;
+    let devices = discover::find_devices(&class, &planner::open_host(config)?).devices;
     let healthy_device = devices.iter().find(|device| device.health.is_healthy());
     let device = device.map(str::to_owned);
     let Some(device) = device.or_else(|| healthy_device.map(|device| device.id.to_string())) else {
@@ -156,10 +156,11 @@ fn run_container(
     };
     let write = |nodes: &[&Path]| fs::write(bundle.join("config.json"), spec(nodes).to_string());
     write(&[]).map_err(to_file_error)?;
-    let plan = planner::plan_for(&Bundle::read(&bundle)?, &Caller::Inspect, &config)?;
+    let plan =
+        planner::plan_injection_for(&Bundle::read(&bundle)?, &Caller::PlanInspector, &config)?;
     write(&list_nodes(&plan).collect::<Vec<_>>()).map_err(to_file_error)?;
     let runtime = wrapper::real_runtime(&config.runtime)
-        .map_err(|error| CommandError::TestContainer(crate::log::chain(&error)))?;
+        .map_err(|error| CommandError::TestContainer(crate::log::format_error_chain(&error)))?;
     let output = Command::new(&runtime)
         .arg("--root")
         .arg(scratch.join("state"))

@@ -126,7 +126,7 @@ fn find_classes(kind: &str, config: &Config) -> Vec<DeviceClass> {
     };
     classes
         .filter(|class| {
-            let devices = discover::devices(class, &host).devices;
+            let devices = discover::find_devices(class, &host).devices;
             class.spec.resource.to_string() == kind
                 || devices
                     .iter()
@@ -143,9 +143,10 @@ fn find_missing_nodes(kind: &str, config: &Config) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for class in find_classes(kind, config) {
-        let attributes = discover::devices(&class, &host).host_attributes;
+        let attributes = discover::find_devices(&class, &host).host_attributes;
         let capabilities = class.spec.request.capabilities_by_default();
-        let missing_nodes = discover::find_missing_nodes(&class, &capabilities, &attributes, &host);
+        let missing_nodes =
+            discover::describe_missing_nodes(&class, &capabilities, &attributes, &host);
         let subject = format!("class {}", class.name);
         findings.extend(missing_nodes.into_iter().map(|text| {
             let finding = Finding::new(Verdict::Warning, subject.clone(), text);
@@ -170,9 +171,11 @@ fn has_device(class: &DeviceClass, device: &str, config: &Config) -> bool {
     let Ok(Some(request)) = request else {
         return false;
     };
-    let found_class = discover::look_up(class, request.edit_selection(), &host);
+    let found_class = discover::look_up_class(class, request.edit_selection(), &host);
     found_class.is_ok_and(|found_class| {
-        let chosen_devices = request.selection.choose(class, &found_class.inventory);
+        let chosen_devices = request
+            .selection
+            .choose_devices(class, &found_class.inventory);
         chosen_devices.is_ok_and(|devices| !devices.is_empty())
     })
 }

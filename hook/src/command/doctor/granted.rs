@@ -35,7 +35,7 @@ pub(super) fn examine_grants(
         let has_class_steps = plan
             .steps
             .iter()
-            .any(|step| step.users.iter().any(|user| user.is_class(&grant.class)));
+            .any(|step| step.owners.iter().any(|owner| owner.is_class(&grant.class)));
         let waiting_texts: Vec<String> = grant.describe_awaited_devices().collect();
         if !waiting_texts.is_empty() {
             follower_finding = missing_follower::find_missing_follower(config);

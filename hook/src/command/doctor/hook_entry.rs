@@ -21,7 +21,7 @@ pub(super) fn examine_hook_entry(
         return Finding::new(Verdict::Warning, SUBJECT, text)
             .with_fix("name the container's bundle with --bundle DIR");
     }
-    let Some((stage, hook)) = spec.bundle.hooks.boathook_hooks().next() else {
+    let Some((stage, hook)) = spec.bundle.hooks.find_boathook_hooks().next() else {
         let text = "config.json has no boathook hook: neither the runtime boathook, a hooks.d \
                     entry nor a CDI specification was used for this container";
         if is_complete {

@@ -49,7 +49,7 @@ fn select_messages(
                 .collect()
         }
         Err(error) => {
-            let text = log::chain(&error);
+            let text = log::format_error_chain(&error);
             vec![Finding::new(Verdict::Warning, SUBJECT, text)]
         }
     }

@@ -170,7 +170,7 @@ fn examine_container(
     match ContainerSpec::read(&container, env, &config.host_root) {
         Ok(spec) => findings.extend(examine_spec(&container, &spec, is_verbose, config)),
         Err(error) => {
-            let text = log::chain(&error);
+            let text = log::format_error_chain(&error);
             findings.push(Finding::new_fault(ExitCode::Spec, "config.json", text));
         }
     }
@@ -250,11 +250,11 @@ fn examine_spec(
     if has_fault(&findings) {
         return findings;
     }
-    let plan = match planner::plan_for(&spec.bundle, &Caller::Inspect, config) {
+    let plan = match planner::plan_injection_for(&spec.bundle, &Caller::PlanInspector, config) {
         Ok(plan) => plan,
         Err(error) => {
             let fault = granted::to_exit_code(&error);
-            let text = log::chain(&error);
+            let text = log::format_error_chain(&error);
             findings.push(Finding::new_fault(fault, "plan", text));
             return findings;
         }

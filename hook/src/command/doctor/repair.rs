@@ -28,7 +28,7 @@ impl Repair<'_> {
             );
         };
         let mut fix = format!("{attach} now");
-        if self.classes.iter().any(|class| class.spec.follow) {
+        if self.classes.iter().any(|class| class.spec.is_followed) {
             fix += ", and `systemctl enable --now boathook-follow.service` lets a device return by \
                     itself from now on";
         }

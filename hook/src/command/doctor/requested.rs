@@ -20,7 +20,7 @@ use crate::command::engine_words::{DeliveryMethods, Launcher};
 use crate::command::example::find_example;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
-use crate::log::chain;
+use crate::log::format_error_chain;
 use crate::planner::{self, ContainerRequests};
 
 const SUBJECT: &str = "request";
@@ -50,7 +50,7 @@ pub(super) fn find_requests(
             return without_requests(Finding::new_fault(
                 ExitCode::Config,
                 "classes",
-                chain(&error),
+                format_error_chain(&error),
             ));
         }
     };
@@ -71,11 +71,19 @@ pub(super) fn find_requests(
         let class = match class.and_then(|source| config.class(source)) {
             Ok(class) => class,
             Err(error) if container_requests.requests_class_of_file(file, &sources, config) => {
-                findings.push(Finding::new_fault(ExitCode::Config, "class", chain(&error)));
+                findings.push(Finding::new_fault(
+                    ExitCode::Config,
+                    "class",
+                    format_error_chain(&error),
+                ));
                 continue;
             }
             Err(error) => {
-                findings.push(Finding::new(Verdict::Warning, "class", chain(&error)));
+                findings.push(Finding::new(
+                    Verdict::Warning,
+                    "class",
+                    format_error_chain(&error),
+                ));
                 continue;
             }
         };
@@ -101,7 +109,7 @@ pub(super) fn find_requests(
                 classes.push(class.clone());
             }
             Err(error) => {
-                let text = chain(&error);
+                let text = format_error_chain(&error);
                 findings.push(Finding::new_fault(ExitCode::Request, SUBJECT, text));
             }
         }
@@ -250,10 +258,10 @@ fn examine_devices_on_host(
     config: &Config,
 ) -> Vec<Finding> {
     let subject = format!("class {}", class.name);
-    let host_result = planner::open_host(config).map_err(|error| chain(&error));
+    let host_result = planner::open_host(config).map_err(|error| format_error_chain(&error));
     let lookup_result = host_result.and_then(|host| {
-        let class_result = discover::look_up(class, request.edit_selection(), &host);
-        let found_class = class_result.map_err(|error| chain(&error))?;
+        let class_result = discover::look_up_class(class, request.edit_selection(), &host);
+        let found_class = class_result.map_err(|error| format_error_chain(&error))?;
         // Nodes that are missing on the host are not reported here, because the injection plan
         // reports them.
         let unclaimed_reports = discover::describe_unclaimed_hardware(class, &host);
@@ -279,7 +287,7 @@ fn examine_devices_on_host(
         };
         let awaited = request.selection.find_awaited_devices(class, &inventory);
         let is_waiting = awaited.is_ok_and(|awaited| !awaited.is_empty());
-        if class.spec.follow && !is_in_a_pod && is_waiting {
+        if class.spec.is_followed && !is_in_a_pod && is_waiting {
             findings.push(Finding::new(Verdict::Note, subject, text + " yet"));
             return findings;
         }
@@ -287,7 +295,7 @@ fn examine_devices_on_host(
         let mut fix = "check that the hardware is there and its driver is loaded; `boathook class \
                        check FILE` shows what the class matches"
             .to_owned();
-        if class.spec.follow && !is_in_a_pod {
+        if class.spec.is_followed && !is_in_a_pod {
             fix = format!(
                 "plug it in and start the container again; with `?` after the name, as in \
                  {}=NAME?, the container starts without it, and `boathook follow` adds it. \

@@ -7,7 +7,7 @@ use crate::cgroup::{DeniedRules, DeviceCgroup};
 use crate::command::containers::Container;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
-use crate::log::chain;
+use crate::log::format_error_chain;
 
 /// Returns a finding about the device rules of the plan that the container's cgroup denies. `fix`
 /// is the advice for a denied rule.
@@ -31,10 +31,10 @@ pub(super) fn examine_rules(
             let text = "the host restricts no devices";
             return Some(Finding::new(Verdict::Ok, SUBJECT, text));
         }
-        Err(error) => return warning(chain(&error)),
+        Err(error) => return warning(format_error_chain(&error)),
     };
     Some(match cgroup.find_denied_rules(&rules) {
-        Err(error) => return warning(chain(&error)),
+        Err(error) => return warning(format_error_chain(&error)),
         Ok(DeniedRules {
             rules,
             unreadable_programs,

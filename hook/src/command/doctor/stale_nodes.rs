@@ -55,7 +55,7 @@ pub(super) fn examine_stale_nodes(
 /// and the text describes the difference.
 fn describe_difference(node: &SpecNode, host: &RealHost) -> Option<(bool, String)> {
     let (path, number) = (node.path.display(), node.number);
-    let host_number = match host.place(&node.path) {
+    let host_number = match host.find_trusted_file(&node.path) {
         Ok(Some(target)) => match target.entry {
             Entry::Device(host_number) if host_number == number => return None,
             Entry::Device(host_number) => Some(host_number),
@@ -110,7 +110,7 @@ fn describe_alternative(node: &SpecNode, known_classes: &[DeviceClass], host: &R
     };
     let node_stem = find_stem(&node.path);
     let has_similar_node = |class: &&DeviceClass| {
-        let devices = discover::devices(class, host).devices;
+        let devices = discover::find_devices(class, host).devices;
         let mut nodes = devices.iter().flat_map(|device| &device.nodes);
         nodes.any(|node| find_stem(&node.host) == node_stem)
     };

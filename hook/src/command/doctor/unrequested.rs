@@ -46,7 +46,7 @@ impl UnrequestedDevices {
             return unrequested;
         };
         for class in known_classes {
-            let found_class = discover::look_up(class, (&BTreeSet::new()).into(), &host);
+            let found_class = discover::look_up_class(class, (&BTreeSet::new()).into(), &host);
             if let Ok(found_class) = found_class {
                 unrequested.add(class, &found_class, nodes);
             }
@@ -120,7 +120,7 @@ impl UnrequestedDevices {
         );
         findings.push(Finding::new(Verdict::Ok, "granted", text));
         findings.extend(self.findings);
-        if spec.bundle.hooks.boathook_hooks().next().is_none() {
+        if spec.bundle.hooks.find_boathook_hooks().next().is_none() {
             let text = "config.json has no boathook hook: libraries and files of the class are in \
                         the container only if its image or the specification has them";
             findings.push(Finding::new(Verdict::Note, "hook", text));
@@ -149,7 +149,7 @@ impl RequiredNode<'_> {
         nodes.iter().any(is_same_node)
     }
 
-    fn add_to_plan(&self, plan: &mut InjectionPlan, user_labels: &str) {
+    fn add_to_plan(&self, plan: &mut InjectionPlan, owner_labels: &str) {
         let rule = DeviceRule {
             number: self.number,
             access: self.node.access,
@@ -170,16 +170,16 @@ impl RequiredNode<'_> {
         for action in [
             Action::Allow {
                 rule,
-                in_spec: true,
-                users_by_access: [].into(),
+                is_in_spec: true,
+                owners_by_access: [].into(),
                 host_node: None,
             },
             node,
         ] {
             plan.steps.push(InjectionStep {
                 action,
-                user_labels: user_labels.to_owned(),
-                users: Vec::new(),
+                owner_labels: owner_labels.to_owned(),
+                owners: Vec::new(),
             });
         }
     }

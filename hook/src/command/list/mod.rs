@@ -130,7 +130,7 @@ fn print_scan(
     let mut unhealthy_devices = scan
         .devices
         .iter()
-        .filter(|device| !device.healthy)
+        .filter(|device| !device.is_healthy)
         .peekable();
     if unhealthy_devices.peek().is_some() {
         writeln!(out)?;
@@ -198,7 +198,7 @@ fn print_requests(
         return style.write_paragraph(out, &text);
     }
     let devices = scan.devices.iter();
-    let Some(device) = devices.min_by_key(|device| (!device.healthy, device.kind)) else {
+    let Some(device) = devices.min_by_key(|device| (!device.is_healthy, device.kind)) else {
         return Ok(());
     };
     let methods = DeliveryMethods::find(config);

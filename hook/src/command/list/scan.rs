@@ -3,7 +3,7 @@
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover;
-use device_class::facts::Facts;
+use device_class::facts::DriverFacts;
 use device_class::load;
 use device_class::name::ClassName;
 use injection_plan::request::RequestNames;
@@ -76,7 +76,8 @@ impl Scan {
             let class = match source.and_then(|source| config.class(&source)) {
                 Ok(class) => class,
                 Err(error) => {
-                    scan.class_file_errors.push(crate::log::chain(&error));
+                    scan.class_file_errors
+                        .push(crate::log::format_error_chain(&error));
                     continue;
                 }
             };
@@ -92,8 +93,8 @@ impl Scan {
         holders: Option<&Holders>,
         host: &impl device_class::HostView,
     ) {
-        let mut inventory = discover::devices(class, host);
-        if let Some(reason) = discover::missing(class, host) {
+        let mut inventory = discover::find_devices(class, host);
+        if let Some(reason) = discover::find_refusal_reason(class, host) {
             inventory.refuse(&reason);
         }
         inventory.refuse_mixed_devices(class);
@@ -110,7 +111,7 @@ impl Scan {
         if !inventory.devices.is_empty() {
             inventory
                 .warnings
-                .extend(Facts::describe_absence(class, host));
+                .extend(DriverFacts::describe_absence(class, host));
         }
         let capabilities = class.spec.request.capabilities_by_default();
         let missing_parts = discover::describe_lacks(class, &capabilities, &inventory, host);
@@ -120,8 +121,8 @@ impl Scan {
             .extend(warnings.map(|warning| format!("class {}: {warning}", class.name)));
         if inventory.devices.is_empty() {
             self.classes_without_devices.push(class.name.to_string());
-            if !inventory.hidden.is_empty() {
-                let entry = format!("{} ({})", class.name, inventory.hidden.len());
+            if !inventory.hidden_ids.is_empty() {
+                let entry = format!("{} ({})", class.name, inventory.hidden_ids.len());
                 self.hidden_classes.push(entry);
             }
         }
@@ -159,5 +160,5 @@ impl Scan {
 /// all classes, and only classes of virtual devices, which every host has, are left out.
 fn is_listed_by_default(class: &DeviceClass, is_node: bool) -> bool {
     let mut sources = class.spec.discover.iter();
-    class.spec.enabled || !is_node && sources.any(|source| source.count.is_none())
+    class.spec.is_enabled || !is_node && sources.any(|source| source.count.is_none())
 }

@@ -100,7 +100,7 @@ fn find_changes<'a>(
 }
 
 fn report(change: &str, device: &ListedDevice, as_json: bool) -> Result<(), CommandError> {
-    let time = log::now();
+    let time = log::format_current_time();
     if as_json {
         return write_line(&json!({ "time": time, "change": change, "device": device }));
     }

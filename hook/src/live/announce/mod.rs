@@ -243,7 +243,7 @@ fn has_announced_node(container: &ContainerNamespace, announcement: &Announcemen
 
 fn warn_not_announced(record: &AttachmentRecord, error: &LiveError) {
     if !matches!(error, LiveError::ContainerEnded) {
-        let error = log::chain(error);
+        let error = log::format_error_chain(error);
         log::warning(&format!(
             "container {}: its devices are not announced: {error}",
             record.id
@@ -282,7 +282,7 @@ fn send_messages(changed_containers: &[(ChangedContainer<'_>, DevicePresences)],
         .filter(|namespace| !namespace.messages.is_empty())
     {
         if let Err(errno) = namespace.send() {
-            let error = log::chain(&LiveError::NetworkNamespace(errno));
+            let error = log::format_error_chain(&LiveError::NetworkNamespace(errno));
             log::warning(&format!(
                 "a container gets no announcements of its devices: {error}"
             ));

@@ -45,9 +45,9 @@ pub(in crate::live) fn check_hidden_program(
 pub(in crate::live) fn requests_nothing_at_start(bundle: &Bundle, config: &Config) -> bool {
     // `bundle` may have requests for attached devices. The bundle as it was at the start has none.
     let start_bundle = Bundle::read(&bundle.directory);
-    bundle.hooks.boathook_hooks().next().is_none()
+    bundle.hooks.find_boathook_hooks().next().is_none()
         || start_bundle.is_ok_and(|start_bundle| {
-            planner::requests_nothing(&start_bundle, &Caller::Inspect, config)
+            planner::requests_nothing(&start_bundle, &Caller::PlanInspector, config)
         })
 }
 

@@ -121,7 +121,7 @@ impl LockedContainer {
             pid: location.pid,
             start_time,
             is_init: container::is_init(location.pid),
-            bundle: location.bundle.clone(),
+            bundle_dir: location.bundle.clone(),
             spec_rules: Some(list_spec_rules(&container.bundle)),
             ..AttachmentRecord::default()
         };
@@ -135,11 +135,11 @@ impl LockedContainer {
             Some(existing_record)
                 if existing_record.has_attachments() && !existing_record.has_ended() =>
             {
-                return Err(if existing_record.bundle == location.bundle {
+                return Err(if existing_record.bundle_dir == location.bundle {
                     LiveError::FirstProcessEnded
                 } else {
                     LiveError::IdInUse {
-                        bundle: existing_record.bundle,
+                        bundle: existing_record.bundle_dir,
                     }
                 });
             }
@@ -177,7 +177,7 @@ impl AttachmentRecord {
             id: self.id.clone(),
             pid: self.pid,
             start_time: Some(self.start_time),
-            bundle: self.bundle.clone(),
+            bundle: self.bundle_dir.clone(),
         }
     }
 }
@@ -204,7 +204,7 @@ pub(in crate::live) fn run_in_child(
     let answer = sys::process::run_in_child(deadline::CHILD_TIMEOUT, || {
         let _deadline = Deadline::start(deadline::DEADLINE_SECONDS);
         let mut warnings = Vec::new();
-        let result = work(&mut warnings).map_err(|error| crate::log::chain(&error));
+        let result = work(&mut warnings).map_err(|error| crate::log::format_error_chain(&error));
         serde_json::to_string(&(result, warnings)).unwrap_or_default()
     });
     let answer = answer.map_err(LiveError::Fork)?.ok_or(LiveError::Timeout)?;

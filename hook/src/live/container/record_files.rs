@@ -113,7 +113,7 @@ impl LockedRecord {
         drop(write_lock);
         match record.revoke_rules(&revoked_rules, record) {
             Ok(warnings) => warnings.iter().for_each(|warning| log::warning(warning)),
-            Err(error) => log::warning(&log::chain(&error)),
+            Err(error) => log::warning(&log::format_error_chain(&error)),
         }
         write_result
     }
@@ -313,7 +313,7 @@ fn iterate_records(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRec
 /// The record is found by the bundle's directory.
 pub(crate) fn add_recorded_requests(bundle: &mut Bundle, directory: &Path, root: &Path) {
     let records = read_and_report_records(root);
-    let record = records.iter().find(|record| record.bundle == directory);
+    let record = records.iter().find(|record| record.bundle_dir == directory);
     bundle.attach_requests = record.map_or_else(Vec::new, AttachmentRecord::list_attach_requests);
     bundle.detached_requests =
         record.map_or_else(Vec::new, AttachmentRecord::list_detached_requests);

@@ -162,7 +162,7 @@ mod tests {
                 } else {
                     other_identity
                 }),
-                users: Vec::new(),
+                owners: Vec::new(),
             };
             created_file.remove(&root).unwrap();
             assert_eq!(file.exists(), is_the_images);

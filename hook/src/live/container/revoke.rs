@@ -67,7 +67,7 @@ impl AttachmentRecord {
             (spec_rule.kind, spec_rule.major, spec_rule.minor)
                 == (expected_rule.kind, expected_rule.major, expected_rule.minor)
         })?;
-        spec_rule.allow.then_some(DeviceRule {
+        spec_rule.is_allowed.then_some(DeviceRule {
             access: spec_rule.access,
             ..*rule
         })
@@ -86,7 +86,7 @@ impl AttachmentRecord {
             return Err(LiveError::HiddenProgram);
         }
         let read_from_bundle =
-            || Bundle::read(&self.bundle).map(|bundle| bundle.spec_devices.rules);
+            || Bundle::read(&self.bundle_dir).map(|bundle| bundle.spec_devices.rules);
         match self.parse_spec_rules().or_else(|| read_from_bundle().ok()) {
             Some(spec_rules) if is_hidden => Ok(self.to_spec_rules(&spec_rules)),
             Some(spec_rules) => Ok(SpecRules::from_spec(&spec_rules)),

@@ -159,7 +159,7 @@ pub(super) fn restore_rules(ids: &BTreeSet<String>, config: &Config) -> BTreeMap
     let errors_by_id =
         records.filter_map(|record| match restore_container_rules(&record, config) {
             Ok(()) | Err(LiveError::ContainerEnded) => None,
-            Err(error) => Some((record.id, log::chain(&error))),
+            Err(error) => Some((record.id, log::format_error_chain(&error))),
         });
     errors_by_id.collect()
 }
@@ -199,7 +199,7 @@ fn restore_container_rules(
     {
         return Ok(());
     }
-    let mut bundle = Bundle::read(&record.bundle)?;
+    let mut bundle = Bundle::read(&record.bundle_dir)?;
     hidden_program::check_hidden_program(&cgroup, &record, &bundle, config)?;
     let record = remove_stale_rules(record, &mut bundle, config);
     let rules = to_device_rules(&record.rules);
@@ -276,7 +276,7 @@ fn remove_stale_rules(
     // Each device is planned separately, because the plan fails for a device that was removed.
     for device in &record.devices {
         bundle.attach_requests = vec![device.to_attach_request(device.to_request())];
-        let plan = planner::plan_for(bundle, &Caller::Attach, config);
+        let plan = planner::plan_injection_for(bundle, &Caller::Attach, config);
         planned_rules.extend(plan.iter().flat_map(|plan| list_step_rules(&plan.steps)));
     }
     let is_planned = |rule: &RecordedRule| {
@@ -288,12 +288,12 @@ fn remove_stale_rules(
     // The plan does not have the node of a capability, because a capability belongs to a class and
     // not to a device. So its host node is checked instead.
     let is_valid_class_rule = |rule: &RecordedRule| {
-        let mut users = rule.users.iter();
+        let mut owners = rule.owners.iter();
         let node = rule.host_node.as_ref();
-        users.all(|user| classes.iter().any(|class| user.is_class(class)))
+        owners.all(|owner| classes.iter().any(|class| owner.is_class(class)))
             && node.is_some_and(|node| !node.has_other_number(&config.host_root))
     };
     let mut rules = record.rules;
-    rules.retain(|rule| rule.users.is_empty() || is_planned(rule) || is_valid_class_rule(rule));
+    rules.retain(|rule| rule.owners.is_empty() || is_planned(rule) || is_valid_class_rule(rule));
     AttachmentRecord { rules, ..record }
 }

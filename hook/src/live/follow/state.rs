@@ -74,7 +74,7 @@ mod tests {
     use std::time::Duration;
 
     use device_class::device::DeviceRule;
-    use injection_plan::plan::StepUser;
+    use injection_plan::plan::StepOwner;
 
     use super::*;
     use crate::sys::process::{MAX_ANSWER_BYTES, run_in_child};
@@ -88,7 +88,7 @@ mod tests {
         };
         let rule = |id: u32| RecordedRule {
             rule: DeviceRule::parse(&format!("c 10:{id} rw")).unwrap(),
-            users: vec![StepUser::Device(device(id))],
+            owners: vec![StepOwner::Device(device(id))],
             host_node: None,
             keeps_spec_access: false,
         };

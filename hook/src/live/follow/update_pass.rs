@@ -114,7 +114,7 @@ impl UpdatePass<'_> {
                 );
                 let result =
                     result.map(|result| result.map(|is_changed| is_changed | has_revoked_rule));
-                let result = result.map_err(|error| log::chain(&error));
+                let result = result.map_err(|error| log::format_error_chain(&error));
                 serde_json::to_string(&result).unwrap_or_default()
             };
             match sys::process::start_child(deadline::CHILD_TIMEOUT, work) {
@@ -142,7 +142,7 @@ impl UpdatePass<'_> {
                 config,
             ) {
                 Ok(_) => "its rules are revoked; its nodes will be replaced later".to_owned(),
-                Err(error) => log::chain(&error),
+                Err(error) => log::format_error_chain(&error),
             };
             self.record_failure(&record.id, error);
         }
@@ -235,7 +235,7 @@ impl UpdatePass<'_> {
                 Err(error) => error.to_string(),
             },
             Ok(None) => LiveError::Timeout.to_string(),
-            Err(errno) => log::chain(&LiveError::Fork(errno)),
+            Err(errno) => log::format_error_chain(&LiveError::Fork(errno)),
         };
         self.record_failure(&record.id, error);
         None

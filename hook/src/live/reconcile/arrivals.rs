@@ -64,7 +64,7 @@ impl AttachmentRecord {
                 devices.find(|recorded_device| recorded_device.device_ref() == device.device_ref())
             {
                 // The record has this device already, requested by another name.
-                recorded_device.add_places(&device.places);
+                recorded_device.add_node_paths(&device.node_paths);
             } else if self.devices.len() < MAX_RECORDED_DEVICES {
                 self.devices.push(device);
                 is_changed = true;

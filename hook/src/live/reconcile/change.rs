@@ -6,7 +6,7 @@ use std::path::Path;
 use device_class::config::Config;
 use device_class::device::DeviceRule;
 use device_class::name::DeviceRef;
-use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepUser};
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepOwner};
 
 use super::predicted_files::predict_files;
 use crate::apply;
@@ -39,7 +39,7 @@ pub(in crate::live) struct ContainerChange<'a> {
     /// The devices that are added to the record.
     pub(in crate::live) devices: Vec<AttachedDevice>,
     /// The devices and classes for which new files stay in the container when devices are detached.
-    pub(in crate::live) lasting_users: &'a BTreeSet<StepUser>,
+    pub(in crate::live) lasting_owners: &'a BTreeSet<StepOwner>,
 }
 
 impl LockedContainer {
@@ -60,7 +60,7 @@ impl LockedContainer {
             all_rules,
             all_steps,
             devices,
-            lasting_users,
+            lasting_owners: lasting_users,
         } = change;
         let namespace = &self.container.namespace;
         apply::check_masks(plan, namespace, &self.container.bundle, config)?;
@@ -74,8 +74,12 @@ impl LockedContainer {
         };
         deadline.cancel();
         for file in &mut new_content.files {
-            if file.users.iter().any(|user| lasting_users.contains(user)) {
-                file.users.clear();
+            if file
+                .owners
+                .iter()
+                .any(|owner| lasting_users.contains(owner))
+            {
+                file.owners.clear();
             }
         }
         new_content.rules.extend(list_step_rules(&plan.steps));
@@ -103,7 +107,7 @@ impl LockedContainer {
             new_content.rules.clone(),
             new_content.files.clone(),
         );
-        final_record.add_step_users(all_steps);
+        final_record.add_step_owners(all_steps);
         let mut union_record = final_record.clone();
         union_record.add_content(
             Vec::new(),
@@ -217,7 +221,7 @@ impl LockedContainer {
             crate::log::warning(&format!(
                 "container {}: {}",
                 self.record.id,
-                crate::log::chain(&error)
+                crate::log::format_error_chain(&error)
             ));
         }
         if is_incomplete {
@@ -243,15 +247,17 @@ impl LockedContainer {
         let denied_rules = self.find_denied_rules(&rules)?;
         let open_file = |path: &Path| {
             let file = self.container.namespace.open_file(path);
-            file.map_err(|error| crate::log::chain(&error))
+            file.map_err(|error| crate::log::format_error_chain(&error))
         };
         let is_new_class =
-            |user: &StepUser| devices.iter().any(|device| user.is_class(&device.class));
+            |owner: &StepOwner| devices.iter().any(|device| owner.is_class(&device.class));
         let is_step_missing = |step: &InjectionStep| -> Result<bool, LiveError> {
             Ok(match &step.action {
-                Action::Allow { rule, in_spec, .. } => {
+                Action::Allow {
+                    rule, is_in_spec, ..
+                } => {
                     denied_rules.contains(rule)
-                        || may_hide_rules && self.is_unrecorded(rule, *in_spec)
+                        || may_hide_rules && self.is_unrecorded(rule, *is_in_spec)
                 }
                 Action::Link { path, .. }
                     if stale_content.files.iter().any(|file| file.path == *path) =>
@@ -261,7 +267,7 @@ impl LockedContainer {
                 // The container's image has another file at the path, which the class's file must
                 // replace.
                 Action::File(mount)
-                    if step.users.iter().any(is_new_class)
+                    if step.owners.iter().any(is_new_class)
                         && apply::is_other_file(
                             &mount.source,
                             &mount.path,
@@ -296,15 +302,16 @@ impl LockedContainer {
         let new_refs: BTreeSet<DeviceRef> = new_refs
             .filter(|device| !recorded_refs.contains(device))
             .collect();
-        let is_new = |user: &StepUser| {
-            user.device()
+        let is_new = |owner: &StepOwner| {
+            owner
+                .device()
                 .is_some_and(|device| new_refs.contains(device))
         };
         let mut missing_flags = missing_flags.into_iter();
         plan.steps.retain(|step| {
             let is_missing = missing_flags.next().unwrap_or(true);
             match &step.action {
-                Action::Prepare(_) => is_any_step_missing && step.users.iter().any(is_new),
+                Action::Prepare(_) => is_any_step_missing && step.owners.iter().any(is_new),
                 // If the container lacks anything, the plan keeps all masks. A mask that exists
                 // already is not mounted again.
                 Action::Mask { .. } => is_any_step_missing || !stale_content.files.is_empty(),

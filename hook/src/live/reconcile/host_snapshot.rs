@@ -107,9 +107,9 @@ impl HostSnapshot {
         classes: &BTreeMap<&ClassName, RequestedNames<'_>>,
         config: &Config,
     ) -> Result<(), String> {
-        let host = planner::open_host(config).map_err(|error| log::chain(&error))?;
-        let sources =
-            load::read_each_source(&config.classes).map_err(|error| log::chain(&error))?;
+        let host = planner::open_host(config).map_err(|error| log::format_error_chain(&error))?;
+        let sources = load::read_each_source(&config.classes)
+            .map_err(|error| log::format_error_chain(&error))?;
         for source in sources {
             let name = match &source {
                 Ok(source) => source.name.as_str(),
@@ -124,7 +124,7 @@ impl HostSnapshot {
                 continue;
             };
             let name = name.clone();
-            let source = source.map_err(|error| log::chain(&error));
+            let source = source.map_err(|error| log::format_error_chain(&error));
             match source.and_then(|source| look_up_class(&source, requested_names, &host, config)) {
                 Ok(Some(class)) => {
                     if class.class.spec.announce {
@@ -268,8 +268,10 @@ fn look_up_class(
     host: &RealHost,
     config: &Config,
 ) -> Result<Option<ScannedClass>, String> {
-    let class = config.class(source).map_err(|error| log::chain(&error))?;
-    if !class.spec.follow {
+    let class = config
+        .class(source)
+        .map_err(|error| log::format_error_chain(&error))?;
+    if !class.spec.is_followed {
         return Ok(None);
     }
     let names = requested_names.names.iter();
@@ -280,7 +282,7 @@ fn look_up_class(
     paths.extend(requested_names.paths.iter().map(|path| path.to_path_buf()));
     let paths: Vec<PathBuf> = paths.into_iter().collect();
     let discovery = discover::look_up_nodes(&class, &paths, host);
-    let discovery = discovery.map_err(|error| log::chain(&error))?;
+    let discovery = discovery.map_err(|error| log::format_error_chain(&error))?;
     Ok(Some(ScannedClass {
         class,
         found: discovery,
@@ -324,7 +326,7 @@ fn find_device<'c>(class: &'c ScannedClass, device: &AttachedDevice) -> Option<&
     };
     let request = DeviceList::from_item(name.clone());
     let selection = Selection::from_list(&request, &class.class.spec).ok()?;
-    let named_devices = selection.choose(&class.class, inventory).ok()?;
+    let named_devices = selection.choose_devices(&class.class, inventory).ok()?;
     match named_devices.as_slice() {
         [device] => Some(device),
         devices => devices.iter().copied().find(has_id),

@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use injection_plan::plan::{INJECTED_DIR, StepUser};
+use injection_plan::plan::{INJECTED_DIR, StepOwner};
 
 use crate::apply::{
     InjectedDir, MAX_LINK_DEPTH, OpenedAction, OpenedStep, find_image_directory, is_same_library,
 };
 use crate::live::container::is_device_node;
-use crate::live::record::{CreatedFile, CreatedFileKind, FileIdentity, merge_users, to_st_rdev};
+use crate::live::record::{CreatedFile, CreatedFileKind, FileIdentity, merge_owners, to_st_rdev};
 use device_class::host::Programs;
 
 use crate::container::{self, ContainerNamespace, FileKind, read_link_target};
@@ -47,8 +47,8 @@ pub(in crate::live) fn predict_files(
             prediction.injected_dir_32bit = search.directory_32bit;
         }
     }
-    for OpenedStep { action, users, .. } in opened_steps {
-        prediction.add_step(action, users)?;
+    for OpenedStep { action, owners, .. } in opened_steps {
+        prediction.add_step(action, owners)?;
     }
     Ok(prediction.files)
 }
@@ -70,7 +70,11 @@ struct FilePrediction<'a> {
 }
 
 impl FilePrediction<'_> {
-    fn add_step(&mut self, action: &OpenedAction<'_>, users: &[StepUser]) -> container::Result<()> {
+    fn add_step(
+        &mut self,
+        action: &OpenedAction<'_>,
+        owners: &[StepOwner],
+    ) -> container::Result<()> {
         let injected_dir = Path::new(INJECTED_DIR);
         let (path, kind) = match action {
             OpenedAction::Node {
@@ -101,12 +105,12 @@ impl FilePrediction<'_> {
                 image_links,
                 ..
             } => {
-                self.add_file(injected_dir, CreatedFileKind::Tmpfs, users)?;
+                self.add_file(injected_dir, CreatedFileKind::Tmpfs, owners)?;
                 let source = source.identity().numbers();
                 for name in *names {
                     let library = path.with_file_name(name);
                     let needs_link = image_links.contains(name);
-                    self.add_library_name_files(name, &library, source, needs_link, users)?;
+                    self.add_library_name_files(name, &library, source, needs_link, owners)?;
                 }
                 return Ok(());
             }
@@ -116,7 +120,7 @@ impl FilePrediction<'_> {
                 if entry.is_some() && old_link.is_none() {
                     (*path, CreatedFileKind::Mount(source.identity().numbers()))
                 } else {
-                    self.add_file(injected_dir, CreatedFileKind::Tmpfs, users)?;
+                    self.add_file(injected_dir, CreatedFileKind::Tmpfs, owners)?;
                     let target = InjectedDir::to_injected_path(path);
                     (*path, CreatedFileKind::Link(target, old_link))
                 }
@@ -126,7 +130,7 @@ impl FilePrediction<'_> {
             // detachment.
             OpenedAction::Loader(_) => return Ok(()),
         };
-        self.add_file(path, kind, users)
+        self.add_file(path, kind, owners)
     }
 
     /// Predicts the files for one name of a library in the library directories of the image: a
@@ -139,7 +143,7 @@ impl FilePrediction<'_> {
         library: &Path,
         source: FileIdentity,
         needs_link: bool,
-        users: &[StepUser],
+        owners: &[StepOwner],
     ) -> container::Result<()> {
         let is_32bit = self
             .injected_dir_32bit
@@ -169,20 +173,20 @@ impl FilePrediction<'_> {
                     self.add_file(
                         &path,
                         CreatedFileKind::Link(library.to_owned(), None),
-                        users,
+                        owners,
                     )?;
                 }
                 continue;
             }
             let Some(old_target) = old_target else {
-                self.add_file(&path, CreatedFileKind::Mount(source), users)?;
+                self.add_file(&path, CreatedFileKind::Mount(source), owners)?;
                 continue;
             };
             if let Some(file) = self.follow_links(directory, &old_target, name)? {
-                self.add_file(&file, CreatedFileKind::Mount(source), users)?;
+                self.add_file(&file, CreatedFileKind::Mount(source), owners)?;
             } else if old_target != library {
                 let link = CreatedFileKind::Link(library.to_owned(), Some(old_target));
-                self.add_file(&path, link, users)?;
+                self.add_file(&path, link, owners)?;
             }
         }
         Ok(())
@@ -219,7 +223,7 @@ impl FilePrediction<'_> {
         &mut self,
         path: &Path,
         kind: CreatedFileKind,
-        users: &[StepUser],
+        owners: &[StepOwner],
     ) -> container::Result<()> {
         let mut missing_directories = Vec::new();
         for directory in path.ancestors().skip(1) {
@@ -241,7 +245,7 @@ impl FilePrediction<'_> {
         let previous_file =
             stale_file.map_or(entry_identity, |stale_file| stale_file.previous_file);
         for directory in missing_directories.into_iter().rev() {
-            self.push_file(directory, CreatedFileKind::Directory, None, users);
+            self.push_file(directory, CreatedFileKind::Directory, None, owners);
         }
         let exists_already = match &kind {
             CreatedFileKind::Mount(source) => previous_file == Some(*source),
@@ -254,7 +258,7 @@ impl FilePrediction<'_> {
             _ => false,
         };
         if !exists_already {
-            self.push_file(path, kind, previous_file, users);
+            self.push_file(path, kind, previous_file, owners);
         }
         Ok(())
     }
@@ -264,20 +268,20 @@ impl FilePrediction<'_> {
         path: &Path,
         kind: CreatedFileKind,
         previous_file: Option<FileIdentity>,
-        users: &[StepUser],
+        owners: &[StepOwner],
     ) {
         let file = CreatedFile {
             path: path.to_owned(),
             kind,
             previous_file,
-            users: users.to_vec(),
+            owners: owners.to_vec(),
         };
         match self
             .files
             .iter_mut()
             .find(|existing_file| existing_file.is_same(&file))
         {
-            Some(existing_file) => merge_users(&mut existing_file.users, file.users),
+            Some(existing_file) => merge_owners(&mut existing_file.owners, file.owners),
             None => self.files.push(file),
         }
     }

@@ -10,7 +10,7 @@ use device_class::config::Config;
 use device_class::device::DeviceNumber;
 use device_class::discover::has_only_links;
 use device_class::name::{ClassName, DeviceId, DeviceRef};
-use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepUser};
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepOwner};
 
 use crate::apply;
 use crate::live::LiveError;
@@ -85,12 +85,13 @@ pub(in crate::live) fn replace_devices(
         replaced_devices.push((device.clone(), followed_device.host_device.as_ref()));
     }
     // Files that `boathook refresh` created belong to no device, so they are not removed.
-    let is_followed_device = |user: &StepUser| {
-        user.device()
+    let is_followed_device = |owner: &StepOwner| {
+        owner
+            .device()
             .is_some_and(|device| followed_refs.contains(device))
     };
     let belongs_to_followed =
-        |users: &[StepUser]| !users.is_empty() && users.iter().all(is_followed_device);
+        |owners: &[StepOwner]| !owners.is_empty() && owners.iter().all(is_followed_device);
 
     let bundle = &mut locked.container.bundle;
     bundle.attach_requests = grants;
@@ -107,7 +108,7 @@ pub(in crate::live) fn replace_devices(
                 | Action::MakeNode { .. }
                 | Action::Link { .. }
         );
-        let is_followed_step = step.users.iter().all(is_followed_device);
+        let is_followed_step = step.owners.iter().all(is_followed_device);
         is_followed_step && is_node
             || class_nodes.includes_step(step)
             || class_nodes.includes_mask(step)
@@ -120,7 +121,7 @@ pub(in crate::live) fn replace_devices(
         let is_planned = planned_rules
             .iter()
             .any(|planned_rule| planned_rule.rule == rule.rule);
-        let is_replaced = belongs_to_followed(&rule.users) || class_nodes.is_replaced_rule(rule);
+        let is_replaced = belongs_to_followed(&rule.owners) || class_nodes.is_replaced_rule(rule);
         if is_replaced && !is_planned {
             stale_content.rules.push(rule.clone());
         } else {
@@ -135,7 +136,7 @@ pub(in crate::live) fn replace_devices(
         let mut files_at_path = files[index..]
             .iter()
             .filter(|other_file| other_file.path == file.path);
-        let is_replaced = belongs_to_followed(&file.users) || class_nodes.has_path(&file.path);
+        let is_replaced = belongs_to_followed(&file.owners) || class_nodes.has_path(&file.path);
         if file.is_node_or_link() && is_replaced && !files_at_path.any(is_planned) {
             stale_content.files.push(file.clone());
         }
@@ -160,7 +161,7 @@ pub(in crate::live) fn replace_devices(
         all_rules: &all_rules,
         all_steps: &all_steps,
         devices: Vec::new(),
-        lasting_users: &BTreeSet::new(),
+        lasting_owners: &BTreeSet::new(),
     };
     for warning in locked.apply_change(change, config)? {
         log::warning(&format!("container {}: {warning}", record.id));
@@ -223,15 +224,20 @@ impl ClassNodes {
     fn find(record: &AttachmentRecord, plan: &InjectionPlan, snapshot: &HostSnapshot) -> Self {
         let classes = snapshot.list_followed_class_names(record).into_iter();
         let classes: BTreeSet<ClassName> = classes.cloned().collect();
-        let is_class = |user: &StepUser| classes.iter().any(|class| user.is_class(class));
-        let is_for_classes = |users: &[StepUser]| !users.is_empty() && users.iter().all(is_class);
+        let is_class = |owner: &StepOwner| classes.iter().any(|class| owner.is_class(class));
+        let is_for_classes =
+            |owners: &[StepOwner]| !owners.is_empty() && owners.iter().all(is_class);
         let files = record.files.iter();
-        let files = files.filter(|file| is_for_classes(&file.users));
+        let files = files.filter(|file| is_for_classes(&file.owners));
         let recorded_nodes: Vec<(&Path, u64)> = files
             .filter_map(|file| Some((&*file.path, file.device_number()?)))
             .collect();
         let (mut paths, mut numbers) = (BTreeSet::new(), BTreeSet::new());
-        for step in plan.steps.iter().filter(|step| is_for_classes(&step.users)) {
+        for step in plan
+            .steps
+            .iter()
+            .filter(|step| is_for_classes(&step.owners))
+        {
             let (path, number) = match &step.action {
                 Action::Node { mount, number, .. } => (&mount.path, *number),
                 Action::MakeNode { path, number, .. } => (path, *number),
@@ -251,7 +257,7 @@ impl ClassNodes {
         let earlier_numbers: BTreeSet<u64> = nodes_at_paths.map(|(_, number)| *number).collect();
         let is_replaced = |rule: &&RecordedRule| {
             let number = rule.rule.number;
-            is_for_classes(&rule.users)
+            is_for_classes(&rule.owners)
                 && !numbers.contains(&number)
                 && earlier_numbers.contains(&to_st_rdev(number))
         };
@@ -270,9 +276,9 @@ impl ClassNodes {
             Action::Node { mount, .. } => self.has_path(&mount.path),
             Action::MakeNode { path, .. } => self.has_path(path),
             Action::Allow { rule, .. } => {
-                let mut users = step.users.iter();
+                let mut owners = step.owners.iter();
                 self.numbers.contains(&rule.number)
-                    && users.any(|user| self.classes.iter().any(|class| user.is_class(class)))
+                    && owners.any(|owner| self.classes.iter().any(|class| owner.is_class(class)))
             }
             _ => false,
         }
@@ -283,9 +289,9 @@ impl ClassNodes {
     fn includes_mask(&self, step: &InjectionStep) -> bool {
         match &step.action {
             Action::Mask { path, .. } => {
-                let mut users = step.users.iter();
+                let mut owners = step.owners.iter();
                 has_only_links(path)
-                    && users.any(|user| self.classes.iter().any(|class| user.is_class(class)))
+                    && owners.any(|owner| self.classes.iter().any(|class| owner.is_class(class)))
             }
             _ => false,
         }

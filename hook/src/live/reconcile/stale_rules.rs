@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use device_class::config::Config;
 use device_class::name::{ClassName, DeviceRef};
-use injection_plan::plan::StepUser;
+use injection_plan::plan::StepOwner;
 
 use crate::live::LiveError;
 use crate::live::container::{lock, record_files::LockedRecord};
@@ -36,16 +36,17 @@ pub(in crate::live) fn find_removed_devices(
     removed_devices.map(AttachedDevice::device_ref).collect()
 }
 
-fn is_removed(removed_devices: &RemovedDevices, user: &StepUser) -> bool {
-    user.device()
+fn is_removed(removed_devices: &RemovedDevices, owner: &StepOwner) -> bool {
+    owner
+        .device()
         .is_some_and(|device| removed_devices.contains(device))
 }
 
 /// Reports whether a node that only this device needs does not exist on the host any more or was
 /// replaced.
 fn has_lost_own_node(record: &AttachmentRecord, device: &AttachedDevice, root: &Path) -> bool {
-    let own_users = [StepUser::Device(device.device_ref())];
-    let mut own_rules = record.rules.iter().filter(|rule| rule.users == own_users);
+    let own_owner = [StepOwner::Device(device.device_ref())];
+    let mut own_rules = record.rules.iter().filter(|rule| rule.owners == own_owner);
     own_rules.any(|rule| rule.has_lost_node(root))
 }
 
@@ -67,8 +68,8 @@ pub(in crate::live) fn revoke_stale_rules(
         root,
     };
     let is_stale = |rule: &&RecordedRule| {
-        let mut users = rule.users.iter();
-        !rule.users.is_empty() && !users.any(|user| rule_need.is_needed_by(user, rule))
+        let mut owners = rule.owners.iter();
+        !rule.owners.is_empty() && !owners.any(|owner| rule_need.is_needed_by(owner, rule))
     };
     let stale_rules: Vec<RecordedRule> = record.rules.iter().filter(is_stale).cloned().collect();
     if stale_rules.is_empty() {
@@ -94,11 +95,11 @@ pub(in crate::live) fn revoke_stale_rules(
         }
     }
     for rule in &stale_rules {
-        let (id, users) = (&record.id, rule.users.iter());
-        let users: Vec<String> = users.map(ToString::to_string).collect();
-        let (rule, users) = (rule.rule, users.join(", "));
+        let (id, owners) = (&record.id, rule.owners.iter());
+        let owners: Vec<String> = owners.map(ToString::to_string).collect();
+        let (rule, owners) = (rule.rule, owners.join(", "));
         log::report_action(&format!(
-            "container {id}: {rule} is revoked: the host has {users} no more, or elsewhere"
+            "container {id}: {rule} is revoked: the host has {owners} no more, or elsewhere"
         ));
     }
     Ok(true)
@@ -113,14 +114,14 @@ struct RuleNeed<'a> {
 }
 
 impl RuleNeed<'_> {
-    fn is_needed_by(&self, user: &StepUser, rule: &RecordedRule) -> bool {
-        let device = match user {
-            StepUser::Class(class) => return self.is_needed_by_class(class, rule),
-            StepUser::Device(device) => device,
+    fn is_needed_by(&self, owner: &StepOwner, rule: &RecordedRule) -> bool {
+        let device = match owner {
+            StepOwner::Class(class) => return self.is_needed_by_class(class, rule),
+            StepOwner::Device(device) => device,
         };
         let mut devices = self.record.devices.iter();
         // A device that was detached is not in the record any more, and needs no rule.
-        let recorded_device = devices.find(|recorded_device| recorded_device.matches_user(user));
+        let recorded_device = devices.find(|recorded_device| recorded_device.matches_owner(owner));
         !self.removed_devices.contains(device)
             && recorded_device
                 .is_some_and(|recorded_device| self.is_needed_by_device(recorded_device, rule))
@@ -128,9 +129,9 @@ impl RuleNeed<'_> {
 
     fn is_needed_by_device(&self, device: &AttachedDevice, rule: &RecordedRule) -> bool {
         let is_shared_with_removed = || {
-            rule.users
+            rule.owners
                 .iter()
-                .any(|user| is_removed(self.removed_devices, user))
+                .any(|owner| is_removed(self.removed_devices, owner))
         };
         // The snapshot does not show whether the host has a device of an unusable or unfollowed
         // class. Without `follow` this matters only if a removed device needed the rule as well.
@@ -163,9 +164,9 @@ fn update_host_nodes(
     let has_returned = |rule: &RecordedRule| {
         let devices = record.devices.iter();
         let mut devices = devices.filter(|device| {
-            rule.users
+            rule.owners
                 .iter()
-                .any(|user| user.is_device(&device.device_ref()))
+                .any(|owner| owner.is_device(&device.device_ref()))
         });
         rule.has_lost_node(root)
             && devices.any(|device| {
@@ -205,10 +206,10 @@ pub(in crate::live) fn remove_nodes(
     };
     let original_record = current_record.clone();
     let belongs_to_removed_devices = |file: &CreatedFile| {
-        let mut users = file.users.iter();
+        let mut owners = file.owners.iter();
         file.is_node_or_link()
-            && !file.users.is_empty()
-            && users.all(|user| is_removed(removed_devices, user))
+            && !file.owners.is_empty()
+            && owners.all(|owner| is_removed(removed_devices, owner))
     };
     let (removed_files, remaining_files) = current_record
         .files

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use device_class::name::{ClassName, DeviceId, DeviceRef};
-use injection_plan::plan::{GrantOrigin, StepUser};
+use injection_plan::plan::{GrantOrigin, StepOwner};
 use injection_plan::request::{DeviceList, Item, RequestedNodePath, quote};
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +36,8 @@ pub(crate) struct AttachedDevice {
     pub(crate) name: Option<Item>,
     /// The paths that the request chose for the device's nodes in the container. The list is empty
     /// if the nodes have their usual paths.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) places: Vec<RequestedNodePath>,
+    #[serde(default, rename = "places", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) node_paths: Vec<RequestedNodePath>,
     /// Whether the device was requested at the container's start and arrived on the host later.
     /// Unlike the devices of the start, such a device can be detached.
     #[serde(default, rename = "late", skip_serializing_if = "std::ops::Not::not")]
@@ -69,13 +69,13 @@ impl AttachedDevice {
     }
 
     /// Adds the paths that another item of the request chose for the device's nodes.
-    pub(in crate::live) fn add_places(&mut self, places: &[RequestedNodePath]) {
-        for place in places {
-            if self.places.is_empty() {
-                self.places.push(RequestedNodePath::Usual);
+    pub(in crate::live) fn add_node_paths(&mut self, node_paths: &[RequestedNodePath]) {
+        for node_path in node_paths {
+            if self.node_paths.is_empty() {
+                self.node_paths.push(RequestedNodePath::Usual);
             }
-            if !self.places.contains(place) {
-                self.places.push(place.clone());
+            if !self.node_paths.contains(node_path) {
+                self.node_paths.push(node_path.clone());
             }
         }
     }
@@ -108,17 +108,17 @@ impl AttachedDevice {
 
     fn build_request(&self, name: &Item, leads_to_device: impl Fn(&Path) -> bool) -> DeviceList {
         let mut items = Vec::new();
-        for place in &self.places {
-            match place {
+        for node_path in &self.node_paths {
+            match node_path {
                 RequestedNodePath::Usual => items.push(name.clone()),
                 RequestedNodePath::Link { path, .. } if leads_to_device(path) => {
                     items.push(Item::from_quoted_name(&path.to_string_lossy()));
                 }
                 RequestedNodePath::Link { .. } => items.push(name.clone()),
-                RequestedNodePath::At { path, node: None } => {
+                RequestedNodePath::ContainerPath { path, node: None } => {
                     items.push(name.clone().with_container_path(path));
                 }
-                RequestedNodePath::At {
+                RequestedNodePath::ContainerPath {
                     path,
                     node: Some(node),
                 } if leads_to_device(node) => {
@@ -126,7 +126,7 @@ impl AttachedDevice {
                         Item::from_quoted_name(&node.to_string_lossy()).with_container_path(path),
                     );
                 }
-                RequestedNodePath::At { .. } => {}
+                RequestedNodePath::ContainerPath { .. } => {}
             }
         }
         if items.is_empty() {
@@ -137,11 +137,13 @@ impl AttachedDevice {
 
     /// Returns the host paths by which the device was requested.
     pub(in crate::live) fn requested_paths(&self) -> impl Iterator<Item = &Path> {
-        self.places.iter().filter_map(|place| match place {
-            RequestedNodePath::Link { path, .. } => Some(path.as_path()),
-            RequestedNodePath::At { node, .. } => node.as_deref(),
-            RequestedNodePath::Usual => None,
-        })
+        self.node_paths
+            .iter()
+            .filter_map(|node_path| match node_path {
+                RequestedNodePath::Link { path, .. } => Some(path.as_path()),
+                RequestedNodePath::ContainerPath { node, .. } => node.as_deref(),
+                RequestedNodePath::Usual => None,
+            })
     }
 
     /// Returns the id in quotes. Without quotes, an id that looks like an index would name another
@@ -159,22 +161,22 @@ impl AttachedDevice {
                 devices: request,
                 claim: None,
             },
-            forced: self.is_forced,
+            is_forced: self.is_forced,
         }
     }
 
-    /// Reports whether the user of a step is this device or its class.
-    pub(in crate::live) fn matches_user(&self, user: &StepUser) -> bool {
-        match user {
-            StepUser::Device(device) => {
+    /// Reports whether the owner of a step is this device or its class.
+    pub(in crate::live) fn matches_owner(&self, owner: &StepOwner) -> bool {
+        match owner {
+            StepOwner::Device(device) => {
                 (&device.class, &device.id) == (&self.class, &self.device_id)
             }
-            StepUser::Class(class) => *class == self.class,
+            StepOwner::Class(class) => *class == self.class,
         }
     }
 
-    /// Reports whether this device or its class is one of the users of a step.
-    pub(in crate::live) fn matches_any_user(&self, users: &[StepUser]) -> bool {
-        users.iter().any(|user| self.matches_user(user))
+    /// Reports whether this device or its class is one of the owners of a step.
+    pub(in crate::live) fn matches_any_owner(&self, owners: &[StepOwner]) -> bool {
+        owners.iter().any(|owner| self.matches_owner(owner))
     }
 }

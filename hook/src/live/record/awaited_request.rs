@@ -54,10 +54,10 @@ impl AwaitedRequest {
         let Ok(selection) = Selection::from_list(&request, &class.class.spec) else {
             return Vec::new();
         };
-        let Ok(devices) = selection.choose(&class.class, inventory) else {
+        let Ok(devices) = selection.choose_devices(&class.class, inventory) else {
             return Vec::new();
         };
-        let Ok(places) = selection.find_node_paths(&class.class, inventory) else {
+        let Ok(node_paths_by_device) = selection.find_node_paths(&class.class, inventory) else {
             return Vec::new();
         };
         let names = selection.find_stable_names(&class.class, inventory);
@@ -68,7 +68,10 @@ impl AwaitedRequest {
                 grant_origin: GrantOrigin::Hook,
                 is_forced: false,
                 name: names.get(&id).cloned(),
-                places: places.get(&device.id).cloned().unwrap_or_default(),
+                node_paths: node_paths_by_device
+                    .get(&device.id)
+                    .cloned()
+                    .unwrap_or_default(),
                 arrived_late: true,
                 device_id: id,
             }

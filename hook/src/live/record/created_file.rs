@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use device_class::device::DeviceNumber;
-use injection_plan::plan::{Action, INJECTED_DIR, InjectionStep, StepUser};
+use injection_plan::plan::{Action, INJECTED_DIR, InjectionStep, StepOwner};
 use serde::{Deserialize, Serialize};
 
 use crate::apply::{InjectedDir, is_same_library};
@@ -24,8 +24,8 @@ pub(crate) struct CreatedFile {
     pub(in crate::live) previous_file: Option<FileIdentity>,
     /// The devices and the classes that need the file. An empty list means that the file is not
     /// removed when devices are detached.
-    #[serde(rename = "for", with = "device_text::users")]
-    pub(crate) users: Vec<StepUser>,
+    #[serde(rename = "for", with = "device_text::owners")]
+    pub(crate) owners: Vec<StepOwner>,
 }
 
 /// How a file was created, which determines how it is removed.
@@ -49,7 +49,7 @@ pub(crate) enum CreatedFileKind {
 }
 
 impl CreatedFile {
-    /// Reports whether both records are of the same file. Their users may differ.
+    /// Reports whether both records are of the same file. Their owners may differ.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.path == other.path && self.kind == other.kind
     }
@@ -93,7 +93,7 @@ impl CreatedFile {
             path: path.to_owned(),
             kind,
             previous_file: None,
-            users: step.users.clone(),
+            owners: step.owners.clone(),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Converts devices and classes to and from the texts in attachment records. Other versions of
-//! Boathook read these texts: a user is `CLASS ID` for a device, and `CLASS` for a class.
+//! Boathook read these texts: an owner is `CLASS ID` for a device, and `CLASS` for a class.
 
 use device_class::name::{ClassName, DeviceId, DeviceRef, NameError};
-use injection_plan::plan::StepUser;
+use injection_plan::plan::StepOwner;
 use injection_plan::request::Item;
 
 /// The character between the class and the id of a device. Neither of them can contain it.
@@ -20,45 +20,45 @@ pub(in crate::live) fn make_substitute_id(name: &Item) -> Option<DeviceId> {
     parse_id(&name.to_name_text()).ok()
 }
 
-fn parse_user(text: &str) -> Result<StepUser, NameError> {
+fn parse_owner(text: &str) -> Result<StepOwner, NameError> {
     let Some((class, id)) = text.split_once(SEPARATOR) else {
-        return ClassName::try_from(text.to_owned()).map(StepUser::Class);
+        return ClassName::try_from(text.to_owned()).map(StepOwner::Class);
     };
     let class = ClassName::try_from(class.to_owned())?;
     let id = parse_id(id)?;
-    Ok(StepUser::Device(DeviceRef { class, id }))
+    Ok(StepOwner::Device(DeviceRef { class, id }))
 }
 
 fn format_device(device: &DeviceRef) -> String {
     format!("{}{SEPARATOR}{}", device.class.as_str(), device.id.as_str())
 }
 
-fn format_user(user: &StepUser) -> String {
-    match user {
-        StepUser::Device(device) => format_device(device),
-        StepUser::Class(class) => class.as_str().to_owned(),
+fn format_owner(owner: &StepOwner) -> String {
+    match owner {
+        StepOwner::Device(device) => format_device(device),
+        StepOwner::Class(class) => class.as_str().to_owned(),
     }
 }
 
-/// Serializes the users of a rule or of a file, as an array of texts.
-pub(in crate::live) mod users {
-    use injection_plan::plan::StepUser;
+/// Serializes the owners of a rule or of a file, as an array of texts.
+pub(in crate::live) mod owners {
+    use injection_plan::plan::StepOwner;
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
 
     pub(in crate::live) fn serialize<S: Serializer>(
-        users: &[StepUser],
+        owners: &[StepOwner],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(users.iter().map(super::format_user))
+        serializer.collect_seq(owners.iter().map(super::format_owner))
     }
 
     pub(in crate::live) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<Vec<StepUser>, D::Error> {
+    ) -> Result<Vec<StepOwner>, D::Error> {
         let texts: Vec<String> = Vec::deserialize(deserializer)?;
-        let users = texts.iter().map(|text| super::parse_user(text));
-        users.collect::<Result<_, _>>().map_err(Error::custom)
+        let owners = texts.iter().map(|text| super::parse_owner(text));
+        owners.collect::<Result<_, _>>().map_err(Error::custom)
     }
 }
 
@@ -118,7 +118,7 @@ pub(in crate::live) mod by_device {
     use std::collections::BTreeMap;
 
     use device_class::name::DeviceRef;
-    use injection_plan::plan::StepUser;
+    use injection_plan::plan::StepOwner;
     use serde::Serialize;
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
@@ -136,9 +136,9 @@ pub(in crate::live) mod by_device {
     ) -> Result<BTreeMap<DeviceRef, T>, D::Error> {
         let texts: BTreeMap<String, T> = BTreeMap::deserialize(deserializer)?;
         let values = texts.into_iter().map(|(text, value)| {
-            match super::parse_user(&text).map_err(Error::custom)? {
-                StepUser::Device(device) => Ok((device, value)),
-                StepUser::Class(_) => Err(Error::custom(format_args!("{text:?} is no device"))),
+            match super::parse_owner(&text).map_err(Error::custom)? {
+                StepOwner::Device(device) => Ok((device, value)),
+                StepOwner::Class(_) => Err(Error::custom(format_args!("{text:?} is no device"))),
             }
         });
         values.collect()
@@ -150,7 +150,7 @@ mod tests {
     use crate::live::AttachmentRecord;
 
     /// Returns a record as a version before devices had a type wrote it.
-    fn record_with(name: &str, device: &str, user: &str) -> String {
+    fn record_with(name: &str, device: &str, owner: &str) -> String {
         format!(
             concat!(
                 r#"{{"id":"c1","pid":7,"started":9,"bundle":"/b","is_init":false,"cgroup":"","#,
@@ -161,7 +161,7 @@ mod tests {
                 r#""made":[{{"path":"/dev/a","how":{{"bound":2743}},"before":null,"for":[{}]}}],"#,
                 r#""whole":false,"was_given_nothing":false,"told":{{{}:[]}}}}"#,
             ),
-            device, name, user, user, user
+            device, name, owner, owner, owner
         )
     }
 
@@ -169,8 +169,8 @@ mod tests {
     fn a_record_of_an_earlier_version_is_read_and_written_as_it_was() {
         for (name, device) in [("A7", "chip-0"), ("\\\"A, 7\\\"", "chip-0"), ("A7", "A7")] {
             let quoted = |text: &str| format!("\"{text}\"");
-            let user = quoted(&format!("chips {device}"));
-            let text = record_with(&quoted(name), &quoted(device), &user);
+            let owner = quoted(&format!("chips {device}"));
+            let text = record_with(&quoted(name), &quoted(device), &owner);
             let record: AttachmentRecord = serde_json::from_str(&text).unwrap();
             assert_eq!(serde_json::to_string(&record).unwrap(), text);
         }
@@ -180,8 +180,8 @@ mod tests {
     #[test]
     fn a_name_in_place_of_an_id_is_the_same_device_everywhere() {
         let name = r#""\"/dev/serial/by-id/a\"""#;
-        let user = r#""chips \"/dev/serial/by-id/a\"""#;
-        let text = record_with(name, name, user);
+        let owner = r#""chips \"/dev/serial/by-id/a\"""#;
+        let text = record_with(name, name, owner);
         let mut record: AttachmentRecord = serde_json::from_str(&text).unwrap();
         assert_eq!(record.devices[0].label(), "\"/dev/serial/by-id/a\"");
         let device = record.devices[0].device_ref();

@@ -8,7 +8,7 @@ mod created_file;
 pub(super) mod device_text;
 mod recorded_rule;
 mod rename_devices;
-mod users;
+mod step_owners;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(in crate::live) use created_file::{CreatedFile, CreatedFileKind, FileIdentit
 pub(in crate::live) use recorded_rule::{
     RecordedRule, add_host_nodes, list_step_rules, to_device_rules,
 };
-pub(in crate::live) use users::merge_users;
+pub(in crate::live) use step_owners::merge_owners;
 
 use crate::oci::AttachRequest;
 
@@ -40,7 +40,8 @@ pub(crate) struct AttachmentRecord {
     /// 22). A container with the same id that is started later has another start time.
     #[serde(rename = "started")]
     pub(crate) start_time: u64,
-    pub(crate) bundle: PathBuf,
+    #[serde(rename = "bundle")]
+    pub(crate) bundle_dir: PathBuf,
     /// Whether the first process is the init process of a PID namespace. When it ends, the kernel
     /// ends all other processes of the container.
     #[serde(default)]
@@ -137,7 +138,7 @@ impl AttachmentRecord {
         let expected_rule = SpecRule::from(rule);
         self.parse_spec_rules().is_none_or(|spec_rules| {
             spec_rules.iter().any(|spec_rule| {
-                (spec_rule.allow, spec_rule.kind) == (true, expected_rule.kind)
+                (spec_rule.is_allowed, spec_rule.kind) == (true, expected_rule.kind)
                     && (spec_rule.major, spec_rule.minor)
                         == (expected_rule.major, expected_rule.minor)
             })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use device_class::device::{Access, DeviceRule};
-use injection_plan::plan::{Action, InjectionStep, StepUser};
+use injection_plan::plan::{Action, InjectionStep, StepOwner};
 use serde::{Deserialize, Serialize};
 
 use crate::container::{Resolver, RootDir};
@@ -17,8 +17,8 @@ pub(crate) struct RecordedRule {
     pub(crate) rule: DeviceRule,
     /// The devices and the classes that need the rule. An empty list means that the rule is not
     /// revoked when devices are detached.
-    #[serde(rename = "for", with = "device_text::users")]
-    pub(crate) users: Vec<StepUser>,
+    #[serde(rename = "for", with = "device_text::owners")]
+    pub(crate) owners: Vec<StepOwner>,
     /// The device's node on the host when the rule was added. `None` means that the host had no
     /// node, and the hook created one in the container.
     #[serde(default, rename = "host", skip_serializing_if = "Option::is_none")]
@@ -72,11 +72,11 @@ fn find_node_identity(root: &Path, path: &Path) -> Option<FileIdentity> {
 }
 
 impl RecordedRule {
-    /// Returns the record of a rule that the users of a step need.
+    /// Returns the record of a rule that the owners of a step need.
     pub(in crate::live) fn for_step(rule: DeviceRule, step: &InjectionStep) -> Self {
         RecordedRule {
             rule,
-            users: step.users.clone(),
+            owners: step.owners.clone(),
             host_node: None,
             keeps_spec_access: false,
         }
@@ -117,38 +117,38 @@ pub(in crate::live) fn add_host_nodes(
     }
 }
 
-/// Returns the device rules of `rules`, without their users.
+/// Returns the device rules of `rules`, without their owners.
 pub(crate) fn to_device_rules(rules: &[RecordedRule]) -> Vec<DeviceRule> {
     rules.iter().map(|rule| rule.rule).collect()
 }
 
-/// Returns the rules of steps with their users. A device number has one rule for each access that a
-/// user needs, so that the rule of one user can be revoked alone.
+/// Returns the rules of steps with their owners. A device number has one rule for each access that a
+/// owner needs, so that the rule of one owner can be revoked alone.
 pub(in crate::live) fn list_step_rules(
     steps: &[InjectionStep],
 ) -> impl Iterator<Item = RecordedRule> {
     steps.iter().flat_map(|step| match &step.action {
         Action::Allow {
             rule,
-            users_by_access,
+            owners_by_access,
             ..
-        } => split_by_access(*rule, users_by_access, step),
+        } => split_by_access(*rule, owners_by_access, step),
         _ => Vec::new(),
     })
 }
 
 fn split_by_access(
     rule: DeviceRule,
-    users_by_access: &BTreeMap<Access, Vec<StepUser>>,
+    owners_by_access: &BTreeMap<Access, Vec<StepOwner>>,
     step: &InjectionStep,
 ) -> Vec<RecordedRule> {
-    if users_by_access.is_empty() {
+    if owners_by_access.is_empty() {
         return vec![RecordedRule::for_step(rule, step)];
     }
-    let rules = users_by_access.iter().map(|(access, users)| {
+    let rules = owners_by_access.iter().map(|(access, owners)| {
         let access = *access;
         RecordedRule {
-            users: users.clone(),
+            owners: owners.clone(),
             ..RecordedRule::for_step(DeviceRule { access, ..rule }, step)
         }
     });

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::name::{DeviceId, DeviceRef};
-use injection_plan::plan::StepUser;
+use injection_plan::plan::StepOwner;
 
 use super::AttachmentRecord;
 
@@ -53,11 +53,11 @@ impl AttachmentRecord {
             }
         }
         let rules = self.rules.iter_mut().chain(&mut self.revoked_spec_rules);
-        let users = rules.map(|rule| &mut rule.users);
-        let users = users.chain(self.files.iter_mut().map(|file| &mut file.users));
-        for user in users.flatten() {
-            if let Some(new_ref) = user.device().and_then(|device| renamed_refs.get(device)) {
-                *user = StepUser::Device(new_ref.clone());
+        let owners = rules.map(|rule| &mut rule.owners);
+        let owners = owners.chain(self.files.iter_mut().map(|file| &mut file.owners));
+        for owner in owners.flatten() {
+            if let Some(new_ref) = owner.device().and_then(|device| renamed_refs.get(device)) {
+                *owner = StepOwner::Device(new_ref.clone());
             }
         }
         let announcements = std::mem::take(&mut self.announcements).into_iter();

@@ -1,5 +1,5 @@
 use device_class::name::DeviceRef;
-use injection_plan::plan::{Action, GrantOrigin, InjectionStep, StepUser};
+use injection_plan::plan::{Action, GrantOrigin, InjectionStep, StepOwner};
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn device(id: &str) -> AttachedDevice {
         grant_origin: GrantOrigin::from(id.to_owned()),
         is_forced: false,
         name: None,
-        places: Vec::new(),
+        node_paths: Vec::new(),
         arrived_late: false,
     }
 }
@@ -25,9 +25,12 @@ fn parse(rule: &str) -> DeviceRule {
 
 #[test]
 fn a_rule_that_stays_is_not_taken_with_a_device() {
-    let rule = |users: &[&str]| RecordedRule {
+    let rule = |owners: &[&str]| RecordedRule {
         rule: parse("c 10:183 rw"),
-        users: users.iter().map(|id| StepUser::Device(chip(id))).collect(),
+        owners: owners
+            .iter()
+            .map(|id| StepOwner::Device(chip(id)))
+            .collect(),
         host_node: None,
         keeps_spec_access: false,
     };
@@ -45,12 +48,12 @@ fn allow(id: &str, rule: &str) -> InjectionStep {
     InjectionStep {
         action: Action::Allow {
             rule: parse(rule),
-            in_spec: false,
-            users_by_access: [].into(),
+            is_in_spec: false,
+            owners_by_access: [].into(),
             host_node: None,
         },
-        user_labels: id.to_owned(),
-        users: vec![StepUser::Device(chip(id))],
+        owner_labels: id.to_owned(),
+        owners: vec![StepOwner::Device(chip(id))],
     }
 }
 
@@ -60,7 +63,7 @@ fn a_rule_that_another_device_needs_stays_recorded() {
     let mut record = AttachmentRecord::default();
     let first = list_step_rules(&[allow("chip-0")]).collect();
     record.add_content(vec![device("chip-0"), device("chip-1")], first, Vec::new());
-    record.add_step_users(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);
+    record.add_step_owners(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);
     let removed_record = record.remove_devices(|device| device.device_id.as_str() == "chip-0");
     assert_eq!(removed_record.rules, []);
     let removed_record = record.remove_devices(|_| true);
@@ -76,9 +79,9 @@ fn a_rule_of_another_access_does_not_replace_a_needed_one() {
         .map(std::slice::from_ref)
         .flat_map(list_step_rules);
     let mut rules: Vec<_> = rules.collect();
-    rules[0].users.clear();
+    rules[0].owners.clear();
     record.add_content(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
-    record.add_step_users(&[allow("chip-1", "c 10:183 r")]);
+    record.add_step_owners(&[allow("chip-1", "c 10:183 r")]);
     let removed_record = record.remove_devices(|device| device.device_id.as_str() == "chip-0");
     assert_eq!(removed_record.rules, [], "chip-1 needs it");
 }
@@ -112,9 +115,9 @@ fn devices_are_renamed_all_at_once() {
             .map(|device| device.device_id.as_str())
             .collect();
         assert_eq!(current_ids, expected_ids, "{ids:?}");
-        let users = record.rules.iter().flat_map(|rule| &rule.users).cloned();
-        let expected_users = expected_ids.map(|id| StepUser::Device(chip(id)));
-        assert_eq!(users.collect::<Vec<_>>(), expected_users, "{ids:?}");
+        let owners = record.rules.iter().flat_map(|rule| &rule.owners).cloned();
+        let expected_owners = expected_ids.map(|id| StepOwner::Device(chip(id)));
+        assert_eq!(owners.collect::<Vec<_>>(), expected_owners, "{ids:?}");
         let id_pairs = ["0", "1", "2"].iter().zip(expected_ids);
         let changed_pairs = id_pairs.filter(|(old, new)| **old != *new);
         let new_refs = changed_pairs.map(|(old, new)| (chip(old), chip(new)));
@@ -133,7 +136,7 @@ fn a_device_that_needs_less_access_keeps_only_that() {
         let mut record = AttachmentRecord::default();
         let rules = list_step_rules(missing_steps).collect();
         record.add_content(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
-        record.add_step_users(&steps);
+        record.add_step_owners(&steps);
         let removed_record = record.remove_devices(|device| device.device_id.as_str() == "chip-0");
         let list_texts = |record: &AttachmentRecord| -> Vec<String> {
             record
@@ -152,7 +155,7 @@ fn a_record_is_kept_for_revoked_rules_of_the_specification() {
     let mut record = AttachmentRecord::default();
     let rule = RecordedRule {
         rule: parse("c 10:183 rw"),
-        users: Vec::new(),
+        owners: Vec::new(),
         host_node: None,
         keeps_spec_access: false,
     };

@@ -20,8 +20,8 @@ fn plan() -> InjectionPlan {
     let actions = [
         Action::Allow {
             rule,
-            in_spec: false,
-            users_by_access: [].into(),
+            is_in_spec: false,
+            owners_by_access: [].into(),
             host_node: None,
         },
         Action::Mask {
@@ -65,8 +65,8 @@ fn plan() -> InjectionPlan {
 fn plan_of<const N: usize>(actions: [Action; N]) -> InjectionPlan {
     let step = |action| InjectionStep {
         action,
-        user_labels: "chip".into(),
-        users: Vec::new(),
+        owner_labels: "chip".into(),
+        owners: Vec::new(),
     };
     InjectionPlan {
         steps: actions.map(step).to_vec(),
@@ -194,9 +194,9 @@ fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
     let action = Action::MakeNode {
         path: "/dev/late".into(),
         number: DeviceNumber { kind, major, minor },
-        made_node: CreatedNode {
+        created_node: CreatedNode {
             driver: "late".into(),
-            own: NodePermissions {
+            permissions: NodePermissions {
                 mode: 0o666,
                 gid: 0,
             },

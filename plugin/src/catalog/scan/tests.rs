@@ -58,7 +58,7 @@ fn a_device_that_can_be_used_in_parts_only_is_not_offered() {
         let text = std::fs::read_to_string(file).unwrap() + more;
         let host = RecordedHost::parse(&text).unwrap();
         let (class, _) = shipped(name, recording);
-        let found = device_class::discover::devices(&class, &host).devices;
+        let found = device_class::discover::find_devices(&class, &host).devices;
         let whole = found
             .iter()
             .find(|device| device.whole_device_fault.is_some());

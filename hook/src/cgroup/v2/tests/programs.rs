@@ -64,7 +64,7 @@ fn usual() -> SpecRules {
 }
 
 fn permissions(rules: &SpecRules) -> Vec<SpecRule> {
-    let allowing = rules.rules().iter().filter(|rule| rule.allow);
+    let allowing = rules.rules().iter().filter(|rule| rule.is_allowed);
     allowing.copied().collect()
 }
 

@@ -24,13 +24,13 @@ fn any_access() -> impl Strategy<Value = Access> {
 
 prop_compose! {
     fn any_rule()(
-        allow: bool,
+        is_allowed: bool,
         kind in prop::option::of(any_kind()),
         major in prop::option::of(0u32..3),
         minor in prop::option::of(0u32..3),
         access in any_access(),
     ) -> SpecRule {
-        SpecRule { allow, kind, major, minor, access }
+        SpecRule { is_allowed, kind, major, minor, access }
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) fn model(rules: &SpecRules, request: &AccessRequest) -> bool {
         let mut last_first = rules.rules().iter().rev().filter(of_device);
         last_first
             .find(|rule| rule.access.bits() & bit != 0)
-            .is_some_and(|rule| rule.allow)
+            .is_some_and(|rule| rule.is_allowed)
     };
     match request.access {
         // A request for no access is admitted if any access to the device is allowed.
@@ -40,7 +40,7 @@ pub(super) fn model(rules: &SpecRules, request: &AccessRequest) -> bool {
             .rules()
             .iter()
             .filter(of_device)
-            .any(|rule| rule.allow),
+            .any(|rule| rule.is_allowed),
         wanted => [1, 2, 4]
             .into_iter()
             .filter(|bit| wanted & bit != 0)

@@ -90,7 +90,7 @@ fn compare_resources(
         "the class {} has the resource and CDI kind {common_resource} too",
         other.name
     );
-    if class.spec.enabled && other.spec.enabled {
+    if class.spec.is_enabled && other.spec.is_enabled {
         let fix = "choose a name of your own: a domain that you own, and the sort of device";
         return Some(Finding::new(Verdict::Error, SUBJECT, text).with_fix(fix));
     }

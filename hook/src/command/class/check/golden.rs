@@ -14,7 +14,7 @@ use injection_plan::request::Request;
 
 use crate::command::CommandError;
 use crate::command::finding::{Finding, Verdict};
-use crate::log::chain;
+use crate::log::format_error_chain;
 
 /// The prefix of the line in a golden file that has the environment variables of a container. The
 /// injection plan of the container follows.
@@ -89,7 +89,7 @@ impl Comparison {
 
 /// Describes the devices of the class, and the injection plans of the requests in `golden_text`.
 fn describe(class: &DeviceClass, host: &dyn HostView, golden_text: &str) -> String {
-    let mut text = discover::devices(class, host).to_string();
+    let mut text = discover::find_devices(class, host).to_string();
     let mut requests: Vec<String> = golden_text
         .lines()
         .filter_map(|line| line.strip_prefix(REQUEST_PREFIX).map(str::to_owned))
@@ -115,11 +115,11 @@ fn describe_plan(class: &DeviceClass, host: &dyn HostView, variables: &str) -> S
     let request = match Request::find(class, &variables.into(), |_| None) {
         Ok(Some(request)) => request,
         Ok(None) => return "no request\n".to_owned(),
-        Err(error) => return format!("refused: {}\n", chain(&error)),
+        Err(error) => return format!("refused: {}\n", format_error_chain(&error)),
     };
-    let found_class = match discover::look_up(class, request.edit_selection(), host) {
+    let found_class = match discover::look_up_class(class, request.edit_selection(), host) {
         Ok(found) => found,
-        Err(error) => return format!("refused: {}\n", chain(&error)),
+        Err(error) => return format!("refused: {}\n", format_error_chain(&error)),
     };
     let authority = Authority::Requester {
         reason: "class check".to_owned(),
@@ -133,7 +133,7 @@ fn describe_plan(class: &DeviceClass, host: &dyn HostView, variables: &str) -> S
     };
     match plan::plan_injection(&[input], &SpecDevices::default()) {
         Ok(plan) => plan.to_string(),
-        Err(error) => format!("refused: {}\n", chain(&error)),
+        Err(error) => format!("refused: {}\n", format_error_chain(&error)),
     }
 }
 

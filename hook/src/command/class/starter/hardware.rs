@@ -60,7 +60,7 @@ pub(in crate::command::class) fn find_offered_devices(
     let hardware = Hardware::from_target(target, host);
     let mut offered_devices = Vec::new();
     for class in classes {
-        let devices = discover::devices(&class, host).devices;
+        let devices = discover::find_devices(&class, host).devices;
         let matching_device = devices.iter().find(|device| {
             let numbers = device.nodes.iter().filter_map(|node| match &node.number {
                 Presence::Found(number) => Some(*number),

@@ -109,8 +109,13 @@ fn a_detach_without_the_lock_is_not_overwritten() {
     let detach = |count: u32| {
         let mut previous_count = 0_u32;
         let change = |record: &mut AttachmentRecord| {
-            previous_count = record.bundle.to_str().unwrap().parse().unwrap_or_default();
-            record.bundle = PathBuf::from((previous_count + 1).to_string());
+            previous_count = record
+                .bundle_dir
+                .to_str()
+                .unwrap()
+                .parse()
+                .unwrap_or_default();
+            record.bundle_dir = PathBuf::from((previous_count + 1).to_string());
         };
         update_without_lock(top.path(), &own_record, change).unwrap();
         assert_eq!(previous_count, count, "an earlier detach was overwritten");

@@ -2,12 +2,12 @@
 //! file, which is removed together with the last device that needs it.
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{InjectionStep, StepUser};
+use injection_plan::plan::{InjectionStep, StepOwner};
 
 use super::{AttachedDevice, AttachmentRecord, CreatedFile, RecordedRule, list_step_rules};
 
 impl AttachmentRecord {
-    /// Adds devices, rules and files to the record. The users of a rule or file that is recorded
+    /// Adds devices, rules and files to the record. The owners of a rule or file that is recorded
     /// already are merged with the new ones.
     pub(crate) fn add_content(
         &mut self,
@@ -32,7 +32,7 @@ impl AttachmentRecord {
                 .iter_mut()
                 .find(|recorded_rule| recorded_rule.rule == rule.rule)
             {
-                merge_users(&mut recorded_rule.users, rule.users);
+                merge_owners(&mut recorded_rule.owners, rule.owners);
                 recorded_rule.host_node = rule.host_node.or(recorded_rule.host_node.take());
             } else {
                 self.rules.push(rule);
@@ -44,7 +44,7 @@ impl AttachmentRecord {
                 .iter_mut()
                 .find(|recorded_file| recorded_file.is_same(&file))
             {
-                merge_users(&mut recorded_file.users, file.users);
+                merge_owners(&mut recorded_file.owners, file.owners);
             } else {
                 self.files.push(file);
             }
@@ -62,18 +62,21 @@ impl AttachmentRecord {
                 .iter()
                 .any(|device| device.device_ref() == *device_ref)
         });
-        let is_needed = |users: &[StepUser]| {
-            users.is_empty() || devices.iter().any(|device| device.matches_any_user(users))
+        let is_needed = |owners: &[StepOwner]| {
+            owners.is_empty()
+                || devices
+                    .iter()
+                    .any(|device| device.matches_any_owner(owners))
         };
         let (rules, remaining_rules) = self
             .rules
             .drain(..)
-            .partition(|rule| !is_needed(&rule.users));
+            .partition(|rule| !is_needed(&rule.owners));
         self.rules = remaining_rules;
         let (files, remaining_files) = self
             .files
             .drain(..)
-            .partition(|file| !is_needed(&file.users));
+            .partition(|file| !is_needed(&file.owners));
         self.files = remaining_files;
         AttachmentRecord {
             devices: removed_devices,
@@ -83,26 +86,26 @@ impl AttachmentRecord {
         }
     }
 
-    /// Adds the users of steps to the recorded rules and files. A shared rule or file is recorded
+    /// Adds the owners of steps to the recorded rules and files. A shared rule or file is recorded
     /// for the first device only, because the container did not lack it later. A device that needs
     /// less access than the recorded rule gets a rule of its own, which stays when the first device
     /// is detached.
-    pub(crate) fn add_step_users(&mut self, steps: &[InjectionStep]) {
+    pub(crate) fn add_step_owners(&mut self, steps: &[InjectionStep]) {
         let devices = self.devices.clone();
-        let filter_recorded_users = |users: &[StepUser]| -> Vec<StepUser> {
+        let filter_recorded_owners = |owners: &[StepOwner]| -> Vec<StepOwner> {
             let has_device =
-                |user: &&StepUser| devices.iter().any(|device| device.matches_user(user));
-            users.iter().filter(has_device).cloned().collect()
+                |owner: &&StepOwner| devices.iter().any(|device| device.matches_owner(owner));
+            owners.iter().filter(has_device).cloned().collect()
         };
         for rule in list_step_rules(steps) {
-            let users = filter_recorded_users(&rule.users);
-            if !users.is_empty() {
-                self.add_rule_users(&rule.rule, users);
+            let owners = filter_recorded_owners(&rule.owners);
+            if !owners.is_empty() {
+                self.add_rule_owners(&rule.rule, owners);
             }
         }
         for step in steps {
-            let users = filter_recorded_users(&step.users);
-            if users.is_empty() {
+            let owners = filter_recorded_owners(&step.owners);
+            if owners.is_empty() {
                 continue;
             }
             for file in self
@@ -110,23 +113,23 @@ impl AttachmentRecord {
                 .iter_mut()
                 .filter(|file| file.is_created_by(step))
             {
-                merge_users(&mut file.users, users.clone());
+                merge_owners(&mut file.owners, owners.clone());
             }
         }
     }
 
-    /// Adds users to the recorded rules that the rule `needed_rule` includes. If only a wider rule
+    /// Adds owners to the recorded rules that the rule `needed_rule` includes. If only a wider rule
     /// is recorded, adds the rule itself.
-    fn add_rule_users(&mut self, needed_rule: &DeviceRule, users: Vec<StepUser>) {
+    fn add_rule_owners(&mut self, needed_rule: &DeviceRule, owners: Vec<StepOwner>) {
         let mut wider_rule = None;
         for recorded_rule in &mut self.rules {
             if recorded_rule.rule.number != needed_rule.number {
                 continue;
             }
             if needed_rule.access.contains(recorded_rule.rule.access) {
-                merge_users(&mut recorded_rule.users, users.clone());
+                merge_owners(&mut recorded_rule.owners, owners.clone());
             } else if recorded_rule.rule.access.contains(needed_rule.access) {
-                if recorded_rule.users.is_empty() {
+                if recorded_rule.owners.is_empty() {
                     // The recorded rule includes `needed_rule` and is never revoked, so no other
                     // rule is needed.
                     return;
@@ -141,22 +144,22 @@ impl AttachmentRecord {
         if let Some(wider_rule) = wider_rule.filter(|_| !is_recorded) {
             self.rules.push(RecordedRule {
                 rule: *needed_rule,
-                users,
+                owners,
                 ..wider_rule
             });
         }
     }
 }
 
-/// Adds users to the users of a rule or file. An empty list means that the rule or file is never
+/// Adds owners to the owners of a rule or file. An empty list means that the rule or file is never
 /// removed, so the result is empty if one of the lists is empty.
-pub(in crate::live) fn merge_users(users: &mut Vec<StepUser>, new_users: Vec<StepUser>) {
-    if users.is_empty() || new_users.is_empty() {
-        return users.clear();
+pub(in crate::live) fn merge_owners(owners: &mut Vec<StepOwner>, new_owners: Vec<StepOwner>) {
+    if owners.is_empty() || new_owners.is_empty() {
+        return owners.clear();
     }
-    for user in new_users {
-        if !users.contains(&user) {
-            users.push(user);
+    for owner in new_owners {
+        if !owners.contains(&owner) {
+            owners.push(owner);
         }
     }
 }

@@ -55,7 +55,8 @@ pub enum RequestedNodePath {
     },
     /// The request chooses the path in the container of one node. The other nodes of the device
     /// have their usual paths.
-    At {
+    #[serde(rename = "at")]
+    ContainerPath {
         path: PathBuf,
         /// The path of the node on the host. `None` means that the device has only one node.
         node: Option<PathBuf>,
@@ -172,7 +173,7 @@ impl Selection {
         }
         let names = RequestNames::new(class, inventory);
         for item in items {
-            // An item with an error is skipped, because `choose` resolves it as well and reports the
+            // An item with an error is skipped, because `choose_devices` resolves it as well and reports the
             // error.
             let positions = match names.resolve(item) {
                 Ok(ResolvedItem::Devices(positions)) => positions,
@@ -216,7 +217,7 @@ impl Selection {
                 }
             };
             let path = container_path.clone();
-            let node_path = RequestedNodePath::At { path, node };
+            let node_path = RequestedNodePath::ContainerPath { path, node };
             node_paths
                 .entry(device.id.clone())
                 .or_default()
@@ -274,14 +275,14 @@ impl RequestedNodePath {
                         links.push(path.clone());
                     }
                 }
-                RequestedNodePath::At {
+                RequestedNodePath::ContainerPath {
                     path,
                     node: host_path,
                 } if is_for_node(host_path) => {
                     container_paths.push(path.clone());
                 }
                 // The path is for another node of the device.
-                RequestedNodePath::At { .. } => {}
+                RequestedNodePath::ContainerPath { .. } => {}
             }
         }
         if has_usual_path || container_paths.is_empty() {

@@ -44,7 +44,7 @@ pub enum Reload {
 
 /// The way to find out whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Liveness {
+pub enum LoadCheck {
     /// The engine has no daemon, so a changed configuration has effect immediately.
     NoDaemon,
     /// The daemon creates this socket at each start, so the socket's age is the daemon's.
@@ -54,7 +54,7 @@ pub enum Liveness {
 }
 
 /// The fixed properties of an engine: its name, paths, and ways to reload it.
-pub struct EngineFacts {
+pub struct EngineProperties {
     /// The engine's name on the command line.
     pub name: &'static str,
     /// The names of the engine's programs. A host with the engine has at least one of them.
@@ -62,11 +62,11 @@ pub struct EngineFacts {
     /// Further directories that may contain the programs, in addition to [`PROGRAM_DIRECTORIES`].
     pub extra_program_dirs: &'static [&'static str],
     /// The default paths of the engine's bundles, as patterns. `*` matches any one component.
-    pub bundles: &'static [&'static str],
+    pub bundle_patterns: &'static [&'static str],
     pub reload: Reload,
     /// A command that starts a container with devices. `None` means that a pod is needed.
     pub example_command: Option<&'static str>,
-    pub liveness: Liveness,
+    pub load_check: LoadCheck,
 }
 
 /// The name of Boathook's runtime handler, which is the `handler` of a RuntimeClass for Boathook.
@@ -109,7 +109,7 @@ pub const PROGRAM_DIRECTORIES: [&str; 8] = [
 pub fn program_directories() -> impl Iterator<Item = &'static str> {
     let own = Engine::ALL
         .iter()
-        .flat_map(|engine| engine.facts().extra_program_dirs);
+        .flat_map(|engine| engine.properties().extra_program_dirs);
     PROGRAM_DIRECTORIES.iter().chain(own).copied()
 }
 
@@ -129,97 +129,99 @@ impl Engine {
         Self::Podman,
     ];
 
-    pub const fn facts(self) -> &'static EngineFacts {
+    pub const fn properties(self) -> &'static EngineProperties {
         match self {
-            Self::K3s => &EngineFacts {
+            Self::K3s => &EngineProperties {
                 name: "k3s",
                 programs: &["k3s"],
                 extra_program_dirs: &["/var/lib/rancher/k3s/data/current/bin"],
-                bundles: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
+                bundle_patterns: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Restart(&["k3s.service", "k3s-agent.service"]),
                 example_command: None,
-                liveness: Liveness::Socket("/run/k3s/containerd/containerd.sock"),
+                load_check: LoadCheck::Socket("/run/k3s/containerd/containerd.sock"),
             },
-            Self::Rke2 => &EngineFacts {
+            Self::Rke2 => &EngineProperties {
                 name: "rke2",
                 programs: &["rke2"],
                 extra_program_dirs: &["/opt/rke2/bin", "/var/lib/rancher/rke2/bin"],
-                bundles: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
+                bundle_patterns: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Restart(&["rke2-server.service", "rke2-agent.service"]),
                 example_command: None,
-                liveness: Liveness::Socket("/run/k3s/containerd/containerd.sock"),
+                load_check: LoadCheck::Socket("/run/k3s/containerd/containerd.sock"),
             },
-            Self::K0s => &EngineFacts {
+            Self::K0s => &EngineProperties {
                 name: "k0s",
                 programs: &["k0s"],
                 extra_program_dirs: &["/var/lib/k0s/bin"],
-                bundles: &["/run/k0s/containerd/io.containerd.runtime.v2.task/*/*"],
+                bundle_patterns: &["/run/k0s/containerd/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Restart(&["k0sworker.service", "k0scontroller.service"]),
                 example_command: None,
-                liveness: Liveness::Socket("/run/k0s/containerd.sock"),
+                load_check: LoadCheck::Socket("/run/k0s/containerd.sock"),
             },
-            Self::Microk8s => &EngineFacts {
+            Self::Microk8s => &EngineProperties {
                 name: "microk8s",
                 programs: &["microk8s"],
                 extra_program_dirs: &[],
-                bundles: &[
+                bundle_patterns: &[
                     "/var/snap/microk8s/common/run/containerd/io.containerd.runtime.v2.task/*/*",
                 ],
                 reload: Reload::Restart(&["snap.microk8s.daemon-containerd.service"]),
                 example_command: None,
-                liveness: Liveness::Socket("/var/snap/microk8s/common/run/containerd.sock"),
+                load_check: LoadCheck::Socket("/var/snap/microk8s/common/run/containerd.sock"),
             },
-            Self::Containerd => &EngineFacts {
+            Self::Containerd => &EngineProperties {
                 name: "containerd",
                 programs: &["containerd"],
                 extra_program_dirs: &[],
-                bundles: &["/run/containerd/io.containerd.runtime.v2.task/*/*"],
+                bundle_patterns: &["/run/containerd/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Restart(&["containerd.service"]),
                 example_command: None,
-                liveness: Liveness::Socket("/run/containerd/containerd.sock"),
+                load_check: LoadCheck::Socket("/run/containerd/containerd.sock"),
             },
-            Self::Crio => &EngineFacts {
+            Self::Crio => &EngineProperties {
                 name: "crio",
                 programs: &["crio"],
                 extra_program_dirs: &[],
-                bundles: &[
+                bundle_patterns: &[
                     "/run/containers/storage/overlay-containers/*/userdata",
                     "/var/lib/containers/storage/overlay-containers/*/userdata",
                 ],
                 reload: Reload::Restart(&["crio.service"]),
                 example_command: None,
-                liveness: Liveness::Socket("/run/crio/crio.sock"),
+                load_check: LoadCheck::Socket("/run/crio/crio.sock"),
             },
-            Self::Docker => &EngineFacts {
+            Self::Docker => &EngineProperties {
                 name: "docker",
                 programs: &["dockerd"],
                 extra_program_dirs: &[],
-                bundles: &["/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*"],
+                bundle_patterns: &[
+                    "/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*",
+                ],
                 reload: Reload::Hangup {
                     unit: "docker.service",
                     pid_file: "/run/docker.pid",
                 },
                 example_command: Some("docker run --rm --runtime boathook -e VARIABLE=all IMAGE"),
-                liveness: Liveness::DockerApi,
+                load_check: LoadCheck::DockerApi,
             },
-            Self::Podman => &EngineFacts {
+            Self::Podman => &EngineProperties {
                 name: "podman",
                 programs: &["podman"],
                 extra_program_dirs: &[],
-                bundles: &[
+                bundle_patterns: &[
                     "/run/containers/storage/overlay-containers/*/userdata",
                     "/var/lib/containers/storage/overlay-containers/*/userdata",
                 ],
                 reload: Reload::NotNeeded,
                 example_command: Some("podman run --rm -e VARIABLE=all IMAGE"),
-                liveness: Liveness::NoDaemon,
+                load_check: LoadCheck::NoDaemon,
             },
         }
     }
 
     /// Returns the engine's name, as it is written on a command line.
     pub fn name(self) -> &'static str {
-        self.facts().name
+        self.properties().name
     }
 }
 
