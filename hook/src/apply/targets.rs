@@ -140,7 +140,7 @@ fn choose_node_access(
         return Some(access);
     }
     warnings.push(format!(
-        "{}: the container has a owner namespace and gets the host's node; to open it, its owner \
+        "{}: the container has a user namespace and gets the host's node; to open it, its user \
          has to be in the host's group that owns it, not in {}",
         path.display(),
         access.gid
