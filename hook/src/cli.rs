@@ -28,8 +28,9 @@ pub(crate) use log::LogArguments;
 /// Make devices available in containers: the commands for administrators.
 ///
 /// A container runtime runs `boathook-hook` for every container, which gives the container
-/// its devices. Of the commands of `boathook`, only `cdi generate`, `class check --update`,
-/// `class record` and `facts` write files.
+/// its devices. Of the commands of `boathook`, `attach`, `detach`, `refresh` and `follow` change
+/// containers that run, and `cdi generate`, `class check --update`, `class record` and `facts`
+/// write files; the others only read.
 #[derive(Debug, Parser)]
 #[command(name = "boathook", version, after_help = HELP_END)]
 pub(crate) struct Cli {
