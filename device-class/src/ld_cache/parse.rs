@@ -59,7 +59,7 @@ impl LdCache {
     /// # Errors
     ///
     /// See [`LdCacheError`]. The result has at most [`MAX_ENTRIES`] entries, whose strings have
-    /// at most [`MAX_SIZE`] bytes together.
+    /// at most [`MAX_CACHE_BYTES`] bytes together.
     pub fn parse(file: &[u8]) -> Result<Self, LdCacheError> {
         if file.len() > MAX_CACHE_BYTES {
             return Err(LdCacheError::TooLarge(file.len()));

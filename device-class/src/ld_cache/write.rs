@@ -14,7 +14,7 @@ impl LdCache {
     /// # Errors
     ///
     /// The cache has more than [`MAX_ENTRIES`] entries, or the file would be longer than
-    /// [`MAX_SIZE`].
+    /// [`MAX_CACHE_BYTES`].
     pub fn to_bytes(&self) -> Result<Vec<u8>, LdCacheError> {
         if self.entries.len() > MAX_ENTRIES {
             return Err(LdCacheError::TooManyEntries(self.entries.len()));
