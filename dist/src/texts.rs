@@ -84,9 +84,9 @@ pub(crate) fn replace_links(text: &str, find_target: impl Fn(&str) -> Option<Str
     changed_text
 }
 
-/// Returns the target in a release for `link`, a link in a file of the directory `from`. The target
-/// is another document of the release, or the URL of a file in the source repository. Returns
-/// `None` if the link need not be changed. `documents_prefix` is the path from the changed file to
+/// Returns the target in a release for `link`, a link in a file of the directory `document_dir`.
+/// The target is another document of the release, or the URL of a file in the source repository.
+/// Returns `None` if the link need not be changed. `documents_prefix` is the path from the changed file to
 /// the documents.
 fn find_released_target(
     source: &Path,

@@ -14,7 +14,7 @@ use crate::names::{DRIVER, to_dns_label};
 use crate::slice::PART_ATTRIBUTE;
 
 /// Builds the manifests of the classes `names` from the class files below the host's root
-/// directory. `config` is the path of the configuration.
+/// directory. `config_path` is the path of the configuration.
 pub fn build_manifests(
     names: &[ClassName],
     config_path: Option<&Path>,

@@ -30,7 +30,7 @@ pub(crate) use log::LogArguments;
 /// A container runtime runs `boathook-hook` for every container, which gives the container
 /// its devices. Of the commands of `boathook`, `attach`, `detach`, `refresh` and `follow` change
 /// containers that run, and `cdi generate`, `class check --update`, `class record` and `facts`
-/// write files; the others only read.
+/// write files. `class test` starts a container of its own; the other commands only read.
 #[derive(Debug, Parser)]
 #[command(name = "boathook", version, after_help = HELP_END)]
 pub(crate) struct Cli {

@@ -257,11 +257,11 @@ fn keep_taint_times(new_devices: &[Device], old_slice: &ResourceSlice) -> Vec<De
 fn copy_taint_times(device: &Device, old_device: &Device) -> Device {
     let mut device = device.clone();
     for taint in device.taints.iter_mut().flatten() {
-        let is_same_taint = |old_device: &&DeviceTaint| {
-            old_device.key == taint.key && old_device.effect == taint.effect
+        let is_same_taint = |old_taint: &&DeviceTaint| {
+            old_taint.key == taint.key && old_taint.effect == taint.effect
         };
         let old_taint = old_device.taints.iter().flatten().find(is_same_taint);
-        taint.time_added = old_taint.and_then(|old_device| old_device.time_added.clone());
+        taint.time_added = old_taint.and_then(|old_taint| old_taint.time_added.clone());
     }
     device
 }

@@ -81,17 +81,17 @@ impl PlannedRefresh {
                 read_only_paths.join(", ")
             ));
         }
-        let mut start_users = BTreeSet::new();
+        let mut start_owners = BTreeSet::new();
         for grant in plan
             .grants
             .iter()
             .filter(|grant| !grant.grant_origin.is_user())
         {
-            start_users.extend(grant.device_refs().map(StepOwner::Device));
-            start_users.insert(StepOwner::Class(grant.class.clone()));
+            start_owners.extend(grant.device_refs().map(StepOwner::Device));
+            start_owners.insert(StepOwner::Class(grant.class.clone()));
         }
         Ok(PlannedRefresh {
-            start_owners: start_users,
+            start_owners,
             container: locked,
             plan,
         })
@@ -118,7 +118,7 @@ pub(crate) fn refresh(
     let PlannedRefresh {
         container,
         plan,
-        start_owners: start_users,
+        start_owners,
     } = planned_refresh;
     if plan.steps.is_empty() {
         return Ok(Vec::new());
@@ -131,7 +131,7 @@ pub(crate) fn refresh(
         all_rules: &[],
         all_steps: &plan.steps,
         devices: Vec::new(),
-        lasting_owners: &start_users,
+        lasting_owners: &start_owners,
     };
     container.apply_change(change, config)
 }

@@ -19,9 +19,9 @@ pub(super) fn apply_masked_paths(
 ) {
     resolve_kernel_links(plan, paths, host);
     plan.cover_masked_paths(&paths.covered_by_hook);
-    for (masked_path, steps) in plan.find_hidden_paths(&paths.masked) {
-        let users = Vec::from_iter(steps.owner_labels).join(", ");
-        let hidden_paths: Vec<String> = steps
+    for (masked_path, hidden) in plan.find_hidden_paths(&paths.masked) {
+        let owner_labels = Vec::from_iter(hidden.owner_labels).join(", ");
+        let hidden_paths: Vec<String> = hidden
             .paths
             .iter()
             .map(|path| path.display().to_string())
@@ -29,7 +29,7 @@ pub(super) fn apply_masked_paths(
         let (hidden_paths, masked_path) = (hidden_paths.join(", "), masked_path.display());
         let wrapper = advise_wrapper(caller, "which shows only that");
         plan.warnings.push(format!(
-            "{users}: the container does not see {hidden_paths}, because config.json masks {masked_path}: \
+            "{owner_labels}: the container does not see {hidden_paths}, because config.json masks {masked_path}: \
              {wrapper}remove the mask (Docker: --security-opt systempaths=unconfined, podman: \
              --security-opt unmask={masked_path})"
         ));

@@ -151,8 +151,8 @@ struct SpecificationFile {
 
 /// Writes the generated specifications to `directory`, and removes outdated files. A file that
 /// already has the right content is not written again. A file of Boathook for the same `owner` is
-/// removed if no specification was generated for it and `is_old` accepts its name, unless it may
-/// describe devices of `unusable` classes. `read_yaml` finds the kind of a specification that is
+/// removed if no specification was generated for it and `is_obsolete` accepts its name, unless it
+/// may describe devices of `unusable_classes`. `read_yaml` finds the kind of a specification that is
 /// not JSON.
 ///
 /// # Errors
@@ -161,8 +161,8 @@ pub fn update(
     directory: &Path,
     generated: &GeneratedSpecifications,
     owner: SpecificationOwner,
-    unusable: &UnusableClasses,
-    is_old: impl Fn(&str) -> bool,
+    unusable_classes: &UnusableClasses,
+    is_obsolete: impl Fn(&str) -> bool,
     read_yaml: impl Fn(String) -> Option<ForeignKind>,
 ) -> Result<DirectoryUpdate, DirectoryError> {
     let DirectoryUpdate {
@@ -200,11 +200,11 @@ pub fn update(
     }
     for (path, present_file) in files {
         let name = file_name_of(&path).into_owned();
-        let is_old = is_boathook_file(&path) && owner.owns_file(&name) && is_old(&name);
-        if !is_old || written_paths.contains(&path) {
+        let is_outdated = is_boathook_file(&path) && owner.owns_file(&name) && is_obsolete(&name);
+        if !is_outdated || written_paths.contains(&path) {
             continue;
         }
-        if unusable.may_own_file(present_file.classes.as_ref()) {
+        if unusable_classes.may_own_file(present_file.classes.as_ref()) {
             retained_files.insert(name);
         } else {
             fs::remove_file(&path).map_err(io_error("remove", &path))?;

@@ -167,7 +167,7 @@ impl Authority {
             // such as a stick whose firmware is loaded after the container's start.
             Authority::Requester { .. }
                 if request.selection == Selection::All
-                    && !class.spec.is_followed
+                    && (!class.spec.is_followed || !request.source.can_await_devices())
                     && !devices.is_empty()
                     && !devices.iter().any(|device| device.health.is_healthy()) =>
             {

@@ -267,10 +267,7 @@ impl PlanBuilder {
             }
             return Ok(Vec::new());
         };
-        if !matches!(
-            request.source,
-            RequestSource::Env { .. } | RequestSource::Annotation { .. }
-        ) {
+        if !request.source.can_await_devices() {
             return Ok(Vec::new());
         }
         let awaited_devices = request

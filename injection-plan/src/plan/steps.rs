@@ -176,13 +176,13 @@ fn allow_device(
     spec: &SpecDevices,
 ) -> Option<InjectionStep> {
     let PlannedRule {
-        access_by_owner: access_by_user,
+        access_by_owner,
         host_node,
     } = planned_rule;
-    let access = access_by_user.values().copied().reduce(Access::union)?;
+    let access = access_by_owner.values().copied().reduce(Access::union)?;
     let rule = DeviceRule { number, access };
     let mut owners_by_access = BTreeMap::<Access, Vec<StepOwner>>::new();
-    for (owner, access) in &access_by_user {
+    for (owner, access) in &access_by_owner {
         let owners = owners_by_access.entry(*access).or_default();
         owners.push(owner.clone());
     }
@@ -192,7 +192,7 @@ fn allow_device(
         owners_by_access,
         host_node,
     };
-    Some(InjectionStep::new(action, access_by_user.into_keys()))
+    Some(InjectionStep::new(action, access_by_owner.into_keys()))
 }
 
 /// Returns the relative path of `target` from the directory of the symbolic link `link`, as udev

@@ -92,6 +92,17 @@ pub enum RequestSource {
     },
 }
 
+impl RequestSource {
+    /// Reports whether a request from this source can wait for devices. The devices of a CDI
+    /// specification and those of a command are needed at once.
+    pub(crate) fn can_await_devices(&self) -> bool {
+        matches!(
+            self,
+            RequestSource::Env { .. } | RequestSource::Annotation { .. }
+        )
+    }
+}
+
 impl fmt::Display for RequestSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,6 +2,7 @@
 
 use device_class::host::RecordedHost;
 use injection_plan::plan::{Authority, RecordedDevices};
+use injection_plan::request::{DeviceList, Request, RequestSource};
 
 use crate::names::{chosen, request};
 use crate::planning::{asker, parse, plan};
@@ -80,6 +81,19 @@ fn all_of_a_followed_class_waits_for_devices_that_become_healthy() {
         "{:?}",
         plan.warnings
     );
+    // The devices of a CDI specification or of a command cannot come later.
+    let devices = || DeviceList::parse("all").unwrap();
+    for source in [
+        RequestSource::Cdi { devices: devices() },
+        RequestSource::Attach { devices: devices() },
+    ] {
+        let request = Request {
+            source,
+            ..request.clone()
+        };
+        let refused = crate::planning::plan(&class, &request, &ill, &asker()).unwrap_err();
+        assert!(refused.contains("left is unhealthy"), "{refused}");
+    }
 }
 
 #[test]

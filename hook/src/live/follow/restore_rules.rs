@@ -266,7 +266,7 @@ fn find_reallowed_rules(
 }
 
 /// Returns the record without the rules of devices that the host does not have or whose numbers
-/// have changed, because another device may have such a number now. Rules without users are kept.
+/// have changed, because another device may have such a number now. Rules without owners are kept.
 fn remove_stale_rules(
     record: AttachmentRecord,
     bundle: &mut Bundle,

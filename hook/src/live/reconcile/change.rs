@@ -60,7 +60,7 @@ impl LockedContainer {
             all_rules,
             all_steps,
             devices,
-            lasting_owners: lasting_users,
+            lasting_owners,
         } = change;
         let namespace = &self.container.namespace;
         apply::check_masks(plan, namespace, &self.container.bundle, config)?;
@@ -77,7 +77,7 @@ impl LockedContainer {
             if file
                 .owners
                 .iter()
-                .any(|owner| lasting_users.contains(owner))
+                .any(|owner| lasting_owners.contains(owner))
             {
                 file.owners.clear();
             }

@@ -122,8 +122,8 @@ pub(crate) fn to_device_rules(rules: &[RecordedRule]) -> Vec<DeviceRule> {
     rules.iter().map(|rule| rule.rule).collect()
 }
 
-/// Returns the rules of steps with their owners. A device number has one rule for each access that a
-/// owner needs, so that the rule of one owner can be revoked alone.
+/// Returns the rules of steps with their owners. A device number has one rule for each access that
+/// an owner needs, so that the rule of one owner can be revoked alone.
 pub(in crate::live) fn list_step_rules(
     steps: &[InjectionStep],
 ) -> impl Iterator<Item = RecordedRule> {
