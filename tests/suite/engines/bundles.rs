@@ -1,6 +1,7 @@
 //! An OCI runtime by itself, behind the wrapper.
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use harness::binaries;
@@ -126,10 +127,19 @@ impl Container<'_> {
 
 impl Running for Container<'_> {
     fn exec(&self, args: &[String]) -> Result<String> {
-        let mut command = self.engine.command("exec")?;
-        // crun takes root if it is not told.
-        command.arg(format!("--user={}", self.user));
-        printed(command.arg(self.bundle.id()).args(args))
+        let build = || -> Result<Command> {
+            let mut command = self.engine.command("exec")?;
+            // crun takes root if it is not told.
+            command.arg(format!("--user={}", self.user));
+            command.arg(self.bundle.id()).args(args);
+            Ok(command)
+        };
+        // runc of Ubuntu 26.04 sometimes misses that its process has ended: the process is a zombie,
+        // and `runc exec` waits for ever (2 of 73 runs). It is called once more then.
+        match Captured::run_within(Duration::from_secs(30), &mut build()?) {
+            Ok(ended) => Ok(ended.success()?.stdout),
+            Err(_) => printed(&mut build()?),
+        }
     }
 
     /// With the same bundle, which the wrapper has written to.
