@@ -70,7 +70,7 @@ mod tests {
             grown.extend(delay.record_write(now, true).map(|longer| longer.as_secs()));
         }
         assert_eq!(grown, [2, 4, 8, 16, 32, 60]);
-        // What changed on the node does not make it shorter.
+        // A write after a change of the node does not make the delay shorter.
         delay.record_write(now + MIN_DELAY, false);
         assert_eq!(
             delay.earliest_revert_time(now + MIN_DELAY),

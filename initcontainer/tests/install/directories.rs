@@ -454,7 +454,7 @@ fn files_of_somebody_else_in_the_directory_are_kept() {
         "{refused}"
     );
     assert_eq!(tree::snapshot(site.root()), before);
-    // What comes later stays as well.
+    // An uninstallation leaves files that somebody has added after the installation.
     fs::remove_dir_all(site.path("data")).unwrap();
     site.make_dirs(&["data"]);
     said(&site.run(&install));
