@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
+mod alerts;
 mod chart;
 mod classes;
 mod manifest;
