@@ -2,10 +2,12 @@
 //! Debian's kernels, with systemd, udev, AppArmor and the engines as users have them.
 
 mod boot;
+mod can;
 mod case;
 mod devices;
 mod follow;
 mod host;
+mod late;
 mod pci;
 mod rdma;
 mod usb;
@@ -22,13 +24,21 @@ const CASES: &str = "BOATHOOK_VM_CASES";
 const ARCHITECTURE: &str = "BOATHOOK_VM_ARCH";
 
 /// The hardware, beside what every machine has.
-const HARDWARE: [&str; 3] = [usb::HARDWARE, rdma::HARDWARE, pci::HARDWARE];
+const HARDWARE: [&str; 5] = [
+    usb::HARDWARE,
+    late::HARDWARE,
+    can::HARDWARE,
+    rdma::HARDWARE,
+    pci::HARDWARE,
+];
 
 fn all_cases() -> Vec<Case> {
     [
         devices::CASES,
         usb::CASES,
         follow::CASES,
+        late::CASES,
+        can::CASES,
         rdma::CASES,
         pci::CASES,
         host::CASES,

@@ -76,7 +76,7 @@ these those that the values choose. Terms are alternatives, so each gets the req
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with concat .Values.tolerations .Values.extraTolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -167,11 +167,24 @@ classes.txt has the classes of the image. */ -}}
 {{- $_ := set $named (regexFind "[a-z0-9-]+$" .) "config" }}
 {{- end }}
 {{- range $name, $place := $named }}
-{{- /* Of two classes for the same hardware. */}}
-{{- $other := get (dict "gpu-share" "nvidia-gpu" "aws-neuroncore" "aws-neuron") $name }}
-{{- $offered := or (has $name $classes.enabled) (has $name $.Values.dra.classes) }}
-{{- if and $other $offered (not (has $other $classes.disabled)) (ne (get $named $other) "config") }}
+{{- /* Of the classes for the same hardware, one may be offered. Those on the left are offered only if
+they are enabled. */}}
+{{- $sameHardware := dict
+    "amd-gpu-parts" (list "amd-gpu")
+    "aws-neuroncore" (list "aws-neuron")
+    "gpu-share" (list "nvidia-gpu")
+    "intel-fpga-region" (list "intel-fpga-af")
+    "intel-fpga-regiondevel" (list "intel-fpga-af" "intel-fpga-region")
+    "sriov-vfio-parts" (list "sriov-vfio")
+    "xilinx-card" (list "xilinx-fpga") }}
+{{- $enabled := concat $classes.enabled $.Values.dra.classes }}
+{{- if has $name $enabled }}
+{{- range $other := get $sameHardware $name | default list }}
+{{- $isLeftOut := and (hasKey $sameHardware $other) (not (has $other $enabled)) }}
+{{- if not (or $isLeftOut (has $other $classes.disabled) (eq (get $named $other) "config")) }}
 {{- fail (printf "the class %s offers the devices of %s a second time: two pods would get the same device; add %s to classes.disabled" $name $other $other) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if not (has $name $known) }}
 {{- fail (printf "%s names the class %s, which the image does not have: correct it, add its class file to classes.own, or name it in classes.onNodes if the nodes or an image of your own have it" $place $name) }}

@@ -81,6 +81,21 @@ fn a_second_class_for_the_same_devices_is_refused() {
             false,
         ),
         (json!({"classes": {"disabled": ["gpu-share"]}}), false),
+        (json!({"dra": {"classes": ["amd-gpu-parts"]}}), true),
+        (json!({"dra": {"classes": ["sriov-vfio-parts"]}}), true),
+        (json!({"classes": {"enabled": ["xilinx-card"]}}), true),
+        (json!({"classes": {"enabled": ["intel-fpga-region"]}}), true),
+        (
+            json!({"classes": {"enabled": ["intel-fpga-regiondevel"], "disabled": ["intel-fpga-af"]}}),
+            false,
+        ),
+        (
+            json!({"classes": {
+                "enabled": ["intel-fpga-region", "intel-fpga-regiondevel"],
+                "disabled": ["intel-fpga-af"],
+            }}),
+            true,
+        ),
     ] {
         let Some(result) = render(&values) else {
             return;

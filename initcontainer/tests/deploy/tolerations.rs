@@ -93,3 +93,18 @@ fn all_daemon_sets_tolerate_the_same() {
     let sets: Vec<_> = sets.map(keys).collect();
     assert_eq!(sets, [base.clone(), base.clone(), base]);
 }
+
+#[test]
+fn taints_of_a_cluster_are_tolerated_beside_those_of_the_chart() {
+    let own = json!({"key": "pool", "operator": "Equal", "value": "gpus"});
+    let Some(objects) = chart(&json!({"extraTolerations": [own]})).unwrap() else {
+        return;
+    };
+    let set = objects
+        .iter()
+        .find(|object| object["kind"] == "DaemonSet")
+        .unwrap();
+    let mut expected = keys(Objects::read("deploy/base").only("DaemonSet"));
+    expected.insert("pool".to_owned());
+    assert_eq!(keys(set), expected);
+}
