@@ -112,10 +112,16 @@ pub struct Install {
     /// after devices have changed
     #[arg(long)]
     pub cdi: bool,
+    /// Disable and stop boathook-cdi.service, if an earlier installation enabled it
+    #[arg(long, conflicts_with = "cdi")]
+    pub no_cdi: bool,
     /// Enable and start boathook-follow.service, by which running containers follow devices that
     /// are unplugged and come back
     #[arg(long = "follow")]
     pub enables_follow: bool,
+    /// Disable and stop boathook-follow.service, if an earlier installation enabled it
+    #[arg(long = "no-follow", conflicts_with = "enables_follow")]
+    pub disables_follow: bool,
     /// Install boathook-plugin too, as a service of the host that starts before the kubelet;
     /// it takes the place of the DaemonSet's container
     #[arg(long)]
@@ -141,6 +147,16 @@ impl Install {
         ];
         let enabled = services.into_iter().filter(|(is_enabled, _)| *is_enabled);
         enabled.map(|(_, service)| service).collect()
+    }
+
+    /// Returns whether a service that an earlier installation enabled remains enabled without its
+    /// option. The plugin's service does not, because the DaemonSet's container takes its place.
+    pub fn keeps_service(&self, service: Service) -> bool {
+        match service {
+            Service::Cdi => !self.no_cdi,
+            Service::Follow => !self.disables_follow,
+            Service::Plugin => false,
+        }
     }
 }
 

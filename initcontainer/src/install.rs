@@ -123,10 +123,11 @@ pub fn plan(
     steps.extend(directories::plan_record(host)?);
     let delivery = find_delivery(host, engines)?;
     let file_steps = services::plan_files(host, services, delivery)?;
-    // A recorded service that has no link was disabled by the administrator, and an upgrade does
-    // not enable it.
-    let should_enable =
-        |service: &&Service| !payload.keeps_disabled_services || !old_services.contains(service);
+    // A recorded service that has no link was disabled by the administrator. Only its option
+    // enables it again.
+    let should_enable = |service: &&Service| {
+        payload.requested_services.contains(service) || !old_services.contains(service)
+    };
     let services_to_enable: Vec<Service> = services.iter().filter(should_enable).copied().collect();
     let link_steps = services::plan_links(host, &services_to_enable, delivery)?;
     for step in file_steps.iter().chain(&link_steps) {

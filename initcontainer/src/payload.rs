@@ -72,8 +72,9 @@ pub struct Payload {
     files: Vec<PayloadFile>,
     /// The errors that do not stop the installation, one line each.
     pub(crate) notes: Vec<String>,
-    /// Whether services that the administrator disabled stay disabled, as in an upgrade.
-    pub keeps_disabled_services: bool,
+    /// The services that options of this command enable. A service that only the manifest lists
+    /// remains disabled if the administrator has disabled it.
+    pub requested_services: Vec<Service>,
     /// The options of the installation, which the manifest records.
     pub options: RecordedOptions,
     /// Whether the host keeps its installed configuration, because the given one has an error.
@@ -148,7 +149,7 @@ impl Payload {
             config: None,
             files,
             notes: Vec::new(),
-            keeps_disabled_services: false,
+            requested_services: Vec::new(),
             options: RecordedOptions {
                 source: Some(source.to_path_buf()),
                 classes: match classes {
@@ -162,16 +163,27 @@ impl Payload {
         })
     }
 
-    /// Adds the services to enable. If the plugin's service is one of them, its program is added to
-    /// the files.
+    /// Adds the services that options of this command enable, and those that an earlier
+    /// installation enabled. If the plugin's service is one of them, its program is added to the
+    /// files.
     ///
     /// # Errors
     /// Fails if the release lacks the plugin's program, or has it for another architecture.
-    pub fn with_services(mut self, source: &Path, services: Vec<Service>) -> Result<Self> {
+    pub fn with_services(
+        mut self,
+        source: &Path,
+        requested_services: Vec<Service>,
+        kept_services: Vec<Service>,
+    ) -> Result<Self> {
+        let mut services = requested_services.clone();
+        services.extend(kept_services);
+        services.sort();
+        services.dedup();
         if services.contains(&Service::Plugin) {
             let program = read_program(&find_programs_dir(source)?, PLUGIN_PROGRAM)?;
             self.files.push(program);
         }
+        self.requested_services = requested_services;
         self.options.services = services;
         Ok(self)
     }

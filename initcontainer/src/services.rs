@@ -279,7 +279,7 @@ pub(crate) fn find_dropped_services(
     let notes = dropped_services.iter().map(|service| {
         let (unit, option) = (service.unit_name(), service.install_option());
         if can_disable {
-            format!("{unit} is disabled; install with {option} to keep it")
+            format!("{unit} is disabled; install with {option} to enable it again")
         } else {
             format!(
                 "{unit} is enabled and stays so, because {SYSTEMD_UNITS_DIR} of the host is not mounted here; \

@@ -10,6 +10,7 @@ use initcontainer::configuration;
 use initcontainer::directories::{self, NamedDirectories};
 use initcontainer::host::Host;
 use initcontainer::lock::Lock;
+use initcontainer::manifest::Manifest;
 use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
 use initcontainer::recorded_options::EngineOptions;
 use runtime_config::Options;
@@ -58,7 +59,10 @@ pub(super) fn install(host: &Host, args: &Install, output: &mut Output) -> Resul
     let options = complete_options(host, &payload, &names, options)?;
     let lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
     let engines = engines::choose_engines(host, &args.engine, &options, output)?;
-    let payload = payload.with_services(&source, args.enabled_services())?;
+    let old_manifest = Manifest::load(host)?.unwrap_or_default();
+    let mut kept_services = old_manifest.options.services;
+    kept_services.retain(|service| args.keeps_service(*service));
+    let payload = payload.with_services(&source, args.enabled_services(), kept_services)?;
     let request = InstallRequest {
         payload,
         engines: engines

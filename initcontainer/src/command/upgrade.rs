@@ -66,8 +66,7 @@ fn read_release(host: &Host, source: &Path, manifest: &Manifest) -> Result<Paylo
     if let Some(dir) = &options.own_classes {
         payload = payload.with_own_classes(source, dir)?;
     }
-    payload = payload.with_services(source, options.services.clone())?;
-    payload.keeps_disabled_services = true;
+    payload = payload.with_services(source, Vec::new(), options.services.clone())?;
     payload.config = host.read(&host.directories().installed_config_path())?;
     Ok(payload)
 }

@@ -44,10 +44,16 @@ fn units_are_placed_and_enabled_by_options() {
     said(&site.run(&["upgrade"]));
     assert_eq!((link(&site, FOLLOW), link(&site, CDI)), both);
 
-    let text = said(&site.run(&["install", "--cdi"]));
-    let note = "boathook-follow.service is disabled; install with --follow to keep it\n";
+    // An installation for another purpose ends no service.
+    said(&site.run(&["install", "--engine=none"]));
+    assert_eq!((link(&site, FOLLOW), link(&site, CDI)), both);
+
+    let text = said(&site.run(&["install", "--no-follow"]));
+    let note = "boathook-follow.service is disabled; install with --follow to enable it again\n";
     assert!(text.contains(note), "{text}");
     assert_eq!((link(&site, FOLLOW), link(&site, CDI)), (None, both.1));
+    said(&site.run(&["install"]));
+    assert_eq!(link(&site, FOLLOW), None);
     said(&site.run(&["uninstall"]));
     assert_eq!(tree::snapshot(site.root()), before);
 }
@@ -61,6 +67,8 @@ fn an_upgrade_leaves_disabled_what_the_administrator_disabled() {
     said(&site.run(&["upgrade"]));
     assert_eq!(link(&site, FOLLOW), None);
     assert!(link(&site, CDI).is_some());
+    said(&site.run(&["install", "--cdi"]));
+    assert_eq!(link(&site, FOLLOW), None);
     said(&site.run(&["install", "--follow", "--cdi"]));
     assert!(link(&site, FOLLOW).is_some());
 }
@@ -198,12 +206,12 @@ fn a_service_whose_unit_cannot_be_seen_stays_recorded() {
     let site = with_systemd();
     said(&site.run(&["install", "--engine=none", "--follow"]));
     fs::rename(site.path("etc/systemd"), site.path("away")).unwrap();
-    let text = said(&site.run(&["install", "--engine=none"]));
+    let text = said(&site.run(&["install", "--engine=none", "--no-follow"]));
     let note = "boathook-follow.service is enabled and stays so";
     assert!(text.contains(note), "{text}");
 
     fs::rename(site.path("away"), site.path("etc/systemd")).unwrap();
-    let text = said(&site.run(&["install", "--engine=none"]));
+    let text = said(&site.run(&["install", "--engine=none", "--no-follow"]));
     assert!(
         text.contains("boathook-follow.service is disabled"),
         "{text}"
