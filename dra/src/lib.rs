@@ -2,7 +2,7 @@
 //! as ResourceSlices, and prepares allocated claims with CDI specifications. The kubelet calls it
 //! over gRPC (NodePrepareResources, NodeUnprepareResources, health), from one DaemonSet pod on each
 //! node. The driver never enters a container: the hook, which the CDI specification names, injects
-//! the devices. The driver writes only ResourceSlices to the API server.
+//! the devices. The driver writes ResourceSlices to the API server, and Events of its node.
 //!
 //! ```text
 //! classes ─┐
@@ -26,6 +26,7 @@ pub mod device_class;
 mod inventory;
 mod metrics;
 pub mod names;
+mod node_events;
 mod pages;
 mod plugin_allocations;
 mod pod_cgroups;

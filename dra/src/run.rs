@@ -24,6 +24,7 @@ use crate::claim_users::ClaimUsers;
 use crate::cli::Run;
 use crate::inventory::{FirstScan, Scanner};
 use crate::metrics::Metrics;
+use crate::node_events;
 use crate::pages::{self, Readiness};
 use crate::plugin_allocations::PluginAllocations;
 use crate::pod_cgroups::OwnPod;
@@ -94,7 +95,7 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
     let registry = metrics.build_registry();
     let publisher = Publisher::new(
         client.clone(),
-        options.node_name,
+        options.node_name.clone(),
         options.taint_effect.as_str(),
         metrics,
     );
@@ -115,6 +116,12 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
             "the publisher"
         }
         () = scanner.run(node_options.rescan, reloads) => "the scanner",
+        () = run_after_scan(
+            &first_scan,
+            node_events::run(client.clone(), options.node_name, inventory.clone()),
+        ) => {
+            "the Events of the node"
+        }
         () = run_after_scan(
             &first_scan,
             claim_cleanup::restore_specifications(claims.clone(), inventory.clone()),

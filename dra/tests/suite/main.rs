@@ -16,6 +16,7 @@ mod limits;
 mod manifests;
 mod modes;
 mod node;
+mod node_events;
 mod operation;
 mod parameters;
 mod parts;

@@ -88,7 +88,8 @@ fn the_component_runs_the_driver_with_the_least_rights() {
         let of = rules.iter().filter(|rule| has(&rule.resources));
         of.flat_map(|rule| rule.verbs.clone()).collect()
     };
-    assert_eq!(rules.len(), 3);
+    assert_eq!(rules.len(), 4);
+    assert_eq!(verbs("events"), ["create", "patch"]);
     assert_eq!(verbs("resourceclaims"), ["get"]);
     assert_eq!(verbs("nodes"), ["get"]);
     let slices = ["get", "list", "watch", "create", "update", "delete"];
